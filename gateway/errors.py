@@ -1,0 +1,186 @@
+"""Every error the gateway raises on purpose, as one tree.
+
+Each branch says who is to blame, and so what is done about it::
+
+    GatewayError
+      ConfigError              the operator: all problems at once, the command exits 1
+        LimitSyntaxError       a limit line such as "10/s burts 20"
+      StoreError               the store: the policy's on_store_error speaks, never a 500
+        StoreTimeout           no answer within the deadline
+        StoreUnavailable       not connected, refused, loading, read-only, out of memory
+        StoreReplyError        an answer that cannot be understood
+      UpstreamError            the upstream: the client sees 502 or 504
+        UpstreamConnectError   refused, unreachable, name not found
+        UpstreamClosedError    closed or reset before the answer was complete
+        UpstreamTimeout        connect, first byte, idle or total time ran out
+        UpstreamProtocolError  the answer is not HTTP, or frames itself in two ways
+        UpstreamBusyError      every connection is in use and the queue for one is full
+      ClientError              the peer: .status says what it is told
+        BadRequestError        400 and its kin: what was sent cannot be one request
+
+Being over a limit is not an error but a value (`gateway.limits.decision.Decision`).
+Exceptions of other libraries are mapped to these in the one module that imports the library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class GatewayError(Exception):
+    """Root of the tree; nothing raises it itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a configuration.
+
+    Attributes:
+        file: the file as the user named it.
+        line: line, counted from 1; 0 where the problem has no place in the text.
+        column: column, counted from 1; 0 likewise.
+        path: the key, dotted and with indexes in brackets, such as `routes./v1/pay.limit`.
+        message: what was found and why it will not do.
+        hint: what would do, perhaps with the nearest valid word; may be empty.
+        source: the line of the file, for display; may be empty.
+    """
+
+    file: str
+    line: int
+    column: int
+    path: str
+    message: str
+    hint: str = ""
+    source: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        where = f" {self.path}:" if self.path else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{place}:{where} {self.message}{hint}"
+
+
+class ConfigError(GatewayError):
+    """A configuration that cannot be used, with every problem that was found in it."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+class LimitSyntaxError(ConfigError):
+    """A limit line that cannot be read.
+
+    Attributes:
+        column: where in the line the trouble begins, counted from 1.
+        found: the word that was found there.
+        hint: what would do.
+    """
+
+    def __init__(self, text: str, column: int, message: str, hint: str = "") -> None:
+        super().__init__([Problem("limit", 1, column, "", message, hint, text)])
+        self.text = text
+        self.column = column
+        self.reason = message
+        self.hint = hint
+
+
+class StoreError(GatewayError):
+    """The store could not decide. `reason` is a short label for metrics and logs."""
+
+    reason = "error"
+
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        if reason is not None:
+            self.reason = reason
+
+
+class StoreTimeout(StoreError):
+    """The store did not answer within the deadline."""
+
+    reason = "timeout"
+
+
+class StoreUnavailable(StoreError):
+    """The store is not connected, or answers that it cannot serve now."""
+
+    reason = "unavailable"
+
+
+class StoreReplyError(StoreError):
+    """The store answered something that cannot be understood."""
+
+    reason = "reply"
+
+
+class UpstreamError(GatewayError):
+    """The upstream did not give a whole, valid answer.
+
+    Attributes:
+        status: what the client is told.
+        title: constant, short text for the problem document.
+        kind: a label for metrics and logs.
+    """
+
+    status = 502
+    title = "The upstream failed"
+    kind = "error"
+
+
+class UpstreamConnectError(UpstreamError):
+    """No connection could be made."""
+
+    title = "The upstream could not be reached"
+    kind = "connect"
+
+
+class UpstreamClosedError(UpstreamError):
+    """The connection ended before the answer was complete."""
+
+    title = "The upstream closed the connection before its answer was complete"
+    kind = "closed"
+
+
+class UpstreamTimeout(UpstreamError):
+    """A time limit ran out; `phase` is connect, first_byte, idle, total or queue."""
+
+    status = 504
+    title = "The upstream did not answer in time"
+    kind = "timeout"
+
+    def __init__(self, phase: str) -> None:
+        super().__init__(phase)
+        self.phase = phase
+        self.kind = f"timeout_{phase}"
+
+
+class UpstreamProtocolError(UpstreamError):
+    """What came back is not one valid HTTP answer."""
+
+    title = "The upstream sent an invalid answer"
+    kind = "protocol"
+
+
+class UpstreamBusyError(UpstreamError):
+    """Every connection to the upstream is in use and no more requests may wait for one."""
+
+    status = 503
+    title = "The upstream has no free connection"
+    kind = "busy"
+
+
+class ClientError(GatewayError):
+    """The client is to blame; `status` is what it is told, `title` why (constant text)."""
+
+    status = 400
+    title = "The request is not valid"
+
+
+class BadRequestError(ClientError):
+    """What was sent cannot be read as one request in one way."""
+
+    def __init__(self, title: str, status: int = 400) -> None:
+        super().__init__(title)
+        self.title = title
+        self.status = status

@@ -1,0 +1,58 @@
+"""What a limit is: how many, in which time, by which algorithm.
+
+`parse_limit` in `gateway.limits.notation` makes these from lines such as
+`10/s burst 20 per header:X-API-Key`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+NS_PER_US = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One compiled limit: all that an algorithm needs to know, in integers.
+
+    Attributes:
+        count: how many requests of cost 1 are allowed ...
+        period_us: ... in this many microseconds.
+        burst: how many may pass back-to-back (token bucket). For the sliding window log
+            it is always `count`.
+        algorithm: a name in `gateway.limits.ALGORITHMS`.
+        max_wait_us: how late a request may be let through instead of refused; 0 means
+            that there is no queue.
+        interval_ns: time that one request of cost 1 occupies, rounded up to a whole
+            nanosecond, so that rounding never lets more through than the rate.
+        tolerance_ns: `burst` intervals; how far the theoretical arrival time may run ahead.
+    """
+
+    count: int
+    period_us: int
+    burst: int
+    algorithm: str = "token_bucket"
+    max_wait_us: int = 0
+    interval_ns: int = 0
+    tolerance_ns: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.period_us < 1 or self.burst < 1 or self.max_wait_us < 0:
+            raise ValueError("count, period and burst of a limit are at least 1")
+        interval_ns = -(-self.period_us * NS_PER_US // self.count)
+        object.__setattr__(self, "interval_ns", interval_ns)
+        object.__setattr__(self, "tolerance_ns", interval_ns * self.burst)
+
+    def share(self, parts: int) -> Limit:
+        """The part of this limit that one of `parts` gateways may spend on its own.
+
+        The sum over all of them never exceeds the limit's rate; the burst is at least 1.
+        """
+        if parts <= 1:
+            return self
+        if self.algorithm == "token_bucket":
+            return replace(
+                self, period_us=self.period_us * parts, burst=max(1, self.burst // parts)
+            )
+        count = max(1, self.count // parts)
+        return replace(self, count=count, burst=count)

@@ -1,0 +1,71 @@
+"""What every store is to the limiter.
+
+A store keeps the state of keys and decides on requests atomically. Its contract:
+
+- `decide` answers a batch, one verdict per ask, in order. The limits of one ask are all
+  spent or none is; asks of one batch are decided one after the other, as listed.
+- The time of a decision is the store's own, the same for everybody who shares it.
+- A key's state is never kept longer than it can matter.
+- Only `StoreError` is raised. After an error the asks may or may not have been counted.
+- `give_back` undoes an allowed ask as far as that cannot let too much through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from gateway.limits.decision import Verdict
+from gateway.limits.rate import Limit
+
+
+class Ask(NamedTuple):
+    """A question to a store: may this request pass all of these limits?
+
+    Attributes:
+        limits: the limits, in the policy's order.
+        keys: the store key of each limit: policy, scope and identity, already joined.
+        cost: what the request costs; 0 looks without taking.
+        max_wait_us: how long the request would wait for its turn.
+    """
+
+    limits: tuple[Limit, ...]
+    keys: tuple[str, ...]
+    cost: int
+    max_wait_us: int
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Keeps counts; see the module's docstring for the contract."""
+
+    async def start(self) -> None:
+        """Connect in the background; never fails because the store is not there yet."""
+
+    async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+        """Decide on a batch. Raises `StoreError` only."""
+
+    async def give_back(self, ask: Ask, verdict: Verdict) -> None:
+        """Undo `verdict`, which `ask` got; errors are ignored."""
+
+    async def aclose(self) -> None:
+        """Let go of connections; nothing may be asked afterwards."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether an ask would probably be answered now."""
+
+    @property
+    def gateways(self) -> int:
+        """How many gateways share this store, this one included, as last seen; at least 1."""
+
+
+@runtime_checkable
+class ImmediateStore(Store, Protocol):
+    """A store in this process: it decides without waiting for anything."""
+
+    def decide_now(self, ask: Ask) -> Verdict:
+        """Decide on one ask at once."""
+
+    def give_back_now(self, ask: Ask, verdict: Verdict) -> None:
+        """Undo at once."""
