@@ -38,6 +38,7 @@ class ManualClock:
         self.now_us = now_us
 
     def __call__(self) -> int:
+        """The present, as it was last set."""
         return self.now_us
 
     def advance(self, *, us: int = 0, seconds: float = 0) -> None:

@@ -52,7 +52,8 @@ class Verdict(NamedTuple):
 def combine(decisions: Sequence[Decision]) -> Verdict:
     """Join the answers of several limits on one request.
 
-    The caller keeps the new states only if the verdict is `allowed`: all or none.
+    The caller keeps the new states of admissions only if the verdict is `allowed`: all or
+    none. The state of a refusal has nothing spent and is kept always (`token_bucket.decide`).
     """
     allowed = True
     wait_us = 0

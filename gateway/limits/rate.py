@@ -23,6 +23,9 @@ class Limit:
         algorithm: a name in `gateway.limits.ALGORITHMS`.
         max_wait_us: how late a request may be let through instead of refused; 0 means
             that there is no queue.
+        scope: which limit of which policy this is, such as `pay/header:x-api-key`. It is
+            the same before and after a change of the numbers; stores keep the keys of one
+            scope together.
         interval_ns: time that one request of cost 1 occupies, rounded up to a whole
             nanosecond, so that rounding never lets more through than the rate.
         tolerance_ns: `burst` intervals; how far the theoretical arrival time may run ahead.
@@ -33,6 +36,7 @@ class Limit:
     burst: int
     algorithm: str = "token_bucket"
     max_wait_us: int = 0
+    scope: str = ""
     interval_ns: int = 0
     tolerance_ns: int = 0
 

@@ -27,8 +27,11 @@ def decide(
         max_wait_us: how long this request would wait, at most `limit.max_wait_us`.
 
     Returns:
-        The new state, and the decision. The state is to be kept only if every limit of the
-        request allows it.
+        The new state, and the decision. The state that comes with an admission is to be kept
+        only if every limit of the request allows it. The one that comes with a refusal is the
+        old state put right, with nothing spent: if the key was known it is to be kept always,
+        or `retry_after_us` would not hold after the clock went back or the limit was lowered.
+        A look (cost 0) need not keep anything.
     """
     now = now_us * NS_PER_US
     interval = limit.interval_ns
@@ -45,14 +48,14 @@ def decide(
     if cost > burst:
         remaining = (now + tolerance - tat) // interval
         return tat, Decision(
-            False, 0, NEVER, burst, max(remaining, 0), -((now - tat) // NS_PER_US), tat
+            False, 0, NEVER, burst, max(remaining, 0), -((now - tat) // NS_PER_US), 0
         )
     after = tat + cost * interval
     wait_ns = after - tolerance - now
     if wait_ns <= 0:
         # Negative floor division rounds the reset up to a whole microsecond.
         return after, Decision(
-            True, 0, 0, burst, -wait_ns // interval, -((now - after) // NS_PER_US), after
+            True, 0, 0, burst, -wait_ns // interval, -((now - after) // NS_PER_US), now
         )
     wait_us = -(-wait_ns // NS_PER_US)
     if wait_us <= max_wait_us or cost == 0:
@@ -63,7 +66,7 @@ def decide(
             burst,
             0,
             -((now - after) // NS_PER_US),
-            after,
+            now + wait_ns,
         )
     remaining = (now + tolerance - tat) // interval
     return tat, Decision(
@@ -73,7 +76,7 @@ def decide(
         burst,
         max(remaining, 0),
         -((now - tat) // NS_PER_US),
-        tat,
+        0,
     )
 
 
@@ -82,25 +85,31 @@ def give_back(
 ) -> State | None:
     """Undo a decision that was allowed, as far as that cannot let too much through.
 
-    A reservation is given back if nothing was reserved behind it. Tokens taken without
-    waiting are given back as long as they are not yet refilled and nobody waits: taking a
-    conforming request out of the sequence then leaves a conforming sequence.
+    A request that still waits for its turn gives it back if nothing was reserved behind it:
+    those behind it keep the turns they were promised, so a gap among them cannot be sold
+    again. Once it could go, what it took is refilled with time like everything else; only
+    the part that cannot have been refilled since is given back, and only if nobody waits. A
+    part that was refilled may already have been spent by somebody else. This holds for every
+    order of decisions and undoings: the state is never less than if the undone requests had
+    never been asked for.
 
     Args:
         state: the present state of the key.
         now_us: the present.
         cost: what the request took.
         limit: the limit.
-        receipt: the `Decision.receipt` of the request.
+        receipt: the `Decision.receipt` of the request: the moment of its turn, in
+            nanoseconds.
     """
     if state is None:
         return None
     now = now_us * NS_PER_US
-    is_last = state == receipt
-    nobody_waits = state <= now + limit.tolerance_ns
-    if is_last or (nobody_waits and receipt > now):
-        return state - cost * limit.interval_ns
-    return state
+    taken = cost * limit.interval_ns
+    if receipt > now:
+        return state - taken if state == receipt + limit.tolerance_ns else state
+    if state > now + limit.tolerance_ns:
+        return state
+    return state - max(taken - (now - receipt), 0)
 
 
 def expires_us(state: State, limit: Limit) -> int:

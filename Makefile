@@ -1,0 +1,76 @@
+# Every command of the project; continuous integration calls `make test` and nothing else.
+# `make help` lists them. ARGS goes to the command, as in: make test ARGS="-k redis -x"
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+ARGS ?=
+BIN := .venv/bin
+TYPED := gateway tests bench
+UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-annotate --custom-compile-command "make lock" $(LOCK_FLAGS)
+# LOCK_FLAGS="--upgrade" or "--upgrade-package NAME" lets the locked versions move.
+LOCK_FLAGS ?=
+
+.PHONY: help
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
+
+.PHONY: runtime
+runtime:
+	@scripts/venv.sh runtime
+
+.PHONY: dev
+dev: ## make .venv with everything that development needs
+	@scripts/venv.sh dev
+
+.PHONY: run
+run: runtime ## start a demo upstream and the gateway in front of it
+	@exec $(BIN)/sluice demo $(ARGS)
+
+.PHONY: test-packages
+test-packages:
+	@scripts/debian-packages.sh redis-server:redis-server nginx:nginx wrk:wrk curl:curl
+
+.PHONY: test
+test: dev test-packages ## install what the tests need and run them
+	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: coverage
+coverage: dev test-packages ## run the tests and report the branches they miss
+	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+
+.PHONY: fuzz
+fuzz: dev test-packages ## run every property for many more examples than `make test` does
+	$(BIN)/python -m pytest --hypothesis-profile=fuzz --timeout=3600 -m hypothesis $(ARGS)
+
+.PHONY: lint
+lint: dev ## check style, format, types and the Dockerfile
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/hadolint Dockerfile
+
+.PHONY: format
+format: dev ## put the source into the agreed form
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+.PHONY: bench
+bench: dev ## measure the gateway beside its rivals, one core each
+	$(BIN)/python -m bench.install
+	$(BIN)/python -m bench $(ARGS)
+
+.PHONY: lock
+lock: dev ## write requirements/*.txt anew from pyproject.toml
+	$(UV_COMPILE) pyproject.toml -o requirements/runtime.txt
+	$(UV_COMPILE) --group build -c requirements/runtime.txt -o requirements/build.txt
+	$(UV_COMPILE) pyproject.toml --group dev -c requirements/runtime.txt \
+		-c requirements/build.txt -o requirements/dev.txt
+
+.PHONY: clean
+clean: ## remove everything that the commands above have made
+	rm -rf .venv .venv-bench build dist .coverage .coverage.* htmlcov
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

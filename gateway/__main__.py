@@ -1,0 +1,10 @@
+"""`python -m gateway`, for where the `sluice` command is not on the path."""
+
+from __future__ import annotations
+
+import sys
+
+from gateway.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
