@@ -1,0 +1,274 @@
+"""Where to listen and where to forward: `host:port` and `http://host:port`, and hosts.
+
+Text becomes values here; nothing is looked up or opened.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import Final, Literal
+from urllib.parse import SplitResult, urlsplit
+
+MAX_URL: Final = 2_048
+MAX_PORT: Final = 65_535
+DEFAULT_PORTS: Final[dict[str, int]] = {"http": 80, "https": 443}
+
+_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
+_PASSWORD_OPTION: Final = re.compile(r"(?<=password=)[^&\s]+")
+_CREDENTIALS: Final = re.compile(r"^([A-Za-z]+:(?://)?|//)?\S*@")
+
+
+class AddressError(ValueError):
+    """Text that is no address; `hint` says what would do."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A TCP address to listen on.
+
+    Attributes:
+        host: an address or a name; empty means every interface.
+        port: 0 lets the system choose a free one.
+    """
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Scheme, host and port of a URL that names nothing more."""
+
+    scheme: Literal["http", "https"]
+    host: str
+    port: int
+
+
+def parse_address(text: str) -> Address:
+    """Read `host:port`, `[::1]:8080` or `:8080` (every interface).
+
+    Raises:
+        AddressError: it is something else.
+    """
+    text = text.strip()
+    if "://" in text:
+        raise AddressError(f"{text!r} is a URL", "an address is host:port, without a scheme")
+    if text.startswith(("unix:", "/")):
+        raise AddressError(f"{text!r} is not a TCP address", "such as 127.0.0.1:8080")
+    if text.isdigit():
+        hint = f"such as 127.0.0.1:{text}, or :{text} for every interface"
+        raise AddressError(f"{text} is a port without a host", hint)
+    if text.count(":") > 1 and not text.startswith("["):
+        raise AddressError(
+            f"{text!r} has more than one colon", "an IPv6 host goes in brackets: [::1]:8080"
+        )
+    host, colon, port_text = text.rpartition(":")
+    if not colon or host.startswith("[") != host.endswith("]"):
+        raise AddressError(f"{text!r} has no port", f"such as {text or '127.0.0.1'}:8080")
+    port = _parse_port(port_text, text)
+    if host in {"", "*"}:
+        return Address("", port)
+    return Address(_parse_host(host, text), port)
+
+
+def parse_origin(text: str) -> Origin:
+    """Read `http://host[:port]` or `https://host[:port]`.
+
+    Raises:
+        AddressError: it is something else, or has a path, a query or credentials.
+    """
+    text = text.strip()
+    if len(text) > MAX_URL:
+        raise AddressError("the URL is too long", f"at most {MAX_URL} characters")
+    shown = redact(text)
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise AddressError(f"{shown!r} is not a URL", "such as http://127.0.0.1:9000") from None
+    if parts.scheme not in DEFAULT_PORTS or "://" not in text:
+        raise AddressError(*_explain_scheme(parts, text, shown))
+    if "@" in parts.netloc:
+        raise AddressError(
+            f"{shown!r} has credentials",
+            "requests keep their own Authorization header; leave user and password out",
+        )
+    if parts.path not in {"", "/"}:
+        raise AddressError(
+            f"{shown!r} has a path",
+            "requests keep the path they came with; write scheme, host and port only",
+        )
+    if parts.query or parts.fragment or "?" in text or "#" in text:
+        raise AddressError(
+            f"{shown!r} has a query or fragment",
+            "requests keep the query they came with; write scheme, host and port only",
+        )
+    if port == 0:
+        raise AddressError(f"{shown!r} has port 0", "a port from 1 to 65535")
+    host = _parse_host(_host_part(parts.netloc), shown)
+    scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
+    return Origin(scheme, host, port or DEFAULT_PORTS[scheme])
+
+
+def parse_network(text: str) -> IPv4Network | IPv6Network:
+    """Read `10.0.0.0/8`, `fd00::/8`, or one address.
+
+    Raises:
+        AddressError: it is something else, or has bits set outside its prefix.
+    """
+    text = text.strip()
+    try:
+        return ip_network(text)
+    except ValueError:
+        pass
+    try:
+        whole = ip_network(text, strict=False)
+    except ValueError:
+        hint = "such as 10.0.0.0/8, fd00::/8 or 192.0.2.1"
+        raise AddressError(f"{text!r} is not a network", hint) from None
+    raise AddressError(f"{text!r} has bits set outside its prefix", f"did you mean {whole}?")
+
+
+def parse_host_pattern(text: str) -> str:
+    """Read the host of a route: `api.example.com`, `*.example.com` or an address; lower case.
+
+    Raises:
+        AddressError: it is something else.
+    """
+    text = text.strip()
+    bare = text.removeprefix("*.")
+    if "://" in text or "/" in text:
+        raise AddressError(f"{text!r} is not a host", "a host only, such as api.example.com")
+    if text == "*":
+        raise AddressError("'*' is any host", "leave the host out")
+    if (re.search(r"[^:]:[0-9]*$", bare) and bare.count(":") == 1) or "]:" in bare:
+        hint = "the port of a request's Host plays no part; leave it out"
+        raise AddressError(f"{text!r} has a port", hint)
+    if "*" in bare:
+        hint = "a wildcard stands in front, for one or more labels: *.example.com"
+        raise AddressError(f"{text!r} has a wildcard in another place than the first", hint)
+    host = _parse_host(bare, text).lower().rstrip(".")
+    if text.startswith("*."):
+        if ":" in host or re.fullmatch(r"[0-9.]+", host):
+            raise AddressError(f"{text!r} has a wildcard before an address", "names only")
+        return f"*.{host}"
+    return f"[{host}]" if ":" in host else host
+
+
+def redact(text: str) -> str:
+    """The text with the credentials of a URL hidden, for messages."""
+    shown = _CREDENTIALS.sub(lambda match: f"{match[1] or ''}***@", text)
+    return _PASSWORD_OPTION.sub("***", shown)
+
+
+def listens_on(address: Address, host: str, port: int) -> bool:
+    """Whether connecting to `host:port` from this machine would reach a listener on `address`.
+
+    Names other than `localhost` are taken as they are written; nothing is looked up.
+    """
+    if port != address.port or port == 0:
+        return False
+    if host.lower() == address.host.lower():
+        return True
+    return any(
+        here == there
+        or (here.version == there.version and here.is_unspecified and there.is_loopback)
+        or (here.version == there.version and there.is_unspecified and here.is_loopback)
+        for here in _addresses_of(address.host)
+        for there in _addresses_of(host)
+    )
+
+
+def collide(first: Address, second: Address) -> bool:
+    """Whether the second listener cannot be opened beside the first."""
+    if first.port != second.port or first.port == 0:
+        return False
+    if first.host.lower() == second.host.lower():
+        return True
+    return any(
+        one.version == other.version
+        and (one == other or one.is_unspecified or other.is_unspecified)
+        for one in _addresses_of(first.host)
+        for other in _addresses_of(second.host)
+    )
+
+
+def _addresses_of(host: str) -> list[IPv4Address | IPv6Address]:
+    """The addresses that a host stands for, as far as that is known without looking it up."""
+    if not host:
+        return [IPv4Address(0), IPv6Address(0)]
+    if host.lower().rstrip(".") == "localhost":
+        return [IPv4Address("127.0.0.1"), IPv6Address("::1")]
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return []
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return [mapped or address]
+
+
+def _host_part(netloc: str) -> str:
+    if netloc.startswith("["):
+        return netloc.partition("]")[0] + "]"
+    return netloc.partition(":")[0]
+
+
+def _parse_host(host: str, text: str) -> str:
+    if host.startswith("[") or ":" in host:
+        try:
+            return str(IPv6Address(host.strip("[]")))
+        except ValueError:
+            message = f"{host!r} is not an IPv6 address"
+            raise AddressError(message, "such as [::1] or [fd00::1]") from None
+    if re.fullmatch(r"[0-9.]+", host):
+        try:
+            return str(IPv4Address(host))
+        except ValueError:
+            message = f"{host!r} is not an IPv4 address"
+            raise AddressError(message, "four numbers from 0 to 255, such as 10.0.0.1") from None
+    if not host:
+        raise AddressError(f"{text!r} has no host", "such as 127.0.0.1:9000")
+    if not _NAME.fullmatch(host) or len(host) > 253:
+        raise AddressError(
+            f"{host!r} is not a host name",
+            "letters, digits, dots and hyphens, such as api.internal",
+        )
+    return host
+
+
+def _parse_port(port_text: str, text: str) -> int:
+    if not port_text:
+        raise AddressError(f"{text!r} has no port", f"such as {text}8080")
+    if not (port_text.isascii() and port_text.isdigit()) or len(port_text) > 5:
+        raise AddressError(f"{port_text!r} is not a port", f"a number from 0 to {MAX_PORT}")
+    port = int(port_text)
+    if port > MAX_PORT:
+        raise AddressError(f"{port} is not a port", f"a number from 0 to {MAX_PORT}")
+    return port
+
+
+def _explain_scheme(parts: SplitResult, text: str, shown: str) -> tuple[str, str]:
+    if "://" not in text:
+        return f"{shown!r} is not a URL", f"such as http://{shown or '127.0.0.1:9000'}"
+    if parts.scheme in {"ws", "wss"}:
+        scheme = "https" if parts.scheme == "wss" else "http"
+        return f"{parts.scheme!r} is not needed", f"write {scheme}://; upgrades pass through it"
+    return f"{parts.scheme!r} is not a scheme of an upstream", "http:// or https://"

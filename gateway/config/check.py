@@ -1,0 +1,183 @@
+"""Nodes to a configuration, or to everything that is wrong with it at once.
+
+Pure: files, environment and secrets are handed in; `load` fetches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gateway.config import cross
+from gateway.config.merge import merge
+from gateway.config.messages import words_for
+from gateway.config.models import GatewayConfig, RouteConfig
+from gateway.config.nodes import Node, find, plain, show_path
+from gateway.config.shorthand import KEY, Expanded, Finding, Path, expand
+from gateway.config.source import read
+from gateway.config.substitute import ReadSecret
+from gateway.config.values import FROM_FILE
+from gateway.errors import ConfigError, Problem
+
+MAX_MESSAGE: Final = 400
+"""What is found is quoted, and may be of any length."""
+
+
+class Source(NamedTuple):
+    """A file: its name for messages, and its bytes."""
+
+    file: str
+    content: bytes
+
+
+class Checked(NamedTuple):
+    """A configuration that can be run, and what is odd about it."""
+
+    config: GatewayConfig
+    warnings: tuple[Problem, ...]
+
+
+def check(
+    sources: Iterable[Source], environ: Mapping[str, str], read_secret: ReadSecret
+) -> Checked:
+    """Read and check a configuration of one or several files.
+
+    Args:
+        sources: the files, in the order in which they are to be joined.
+        environ: the variables that `${VAR}` refers to.
+        read_secret: gives the text of the file that `${file:...}` refers to.
+
+    Raises:
+        ConfigError: with every problem that was found, in order of place.
+    """
+    problems: list[Problem] = []
+    roots: list[Node] = []
+    order: dict[str, int] = {}
+    for file, content in sources:
+        order[file] = len(order)
+        root, found = read(file, content, environ, read_secret)
+        problems += found
+        if root is not None:
+            roots.append(root)
+    # What is missing may be in a file that could not be read.
+    is_whole = len(roots) == len(order)
+    config, warnings = None, list[Problem]()
+    if roots:
+        joined, found = merge(roots)
+        problems += found
+        config, wrong, warnings = _Checker(joined, is_whole=is_whole).run()
+        problems += wrong
+    if problems or config is None:
+        raise ConfigError(_in_order(problems, order))
+    return Checked(config, tuple(_in_order(warnings, order)))
+
+
+def check_text(
+    text: str, *, file: str = "sluice.yaml", environ: Mapping[str, str] | None = None
+) -> Checked:
+    """Check a configuration that is at hand as text; it cannot refer to secret files.
+
+    Raises:
+        ConfigError: with every problem that was found.
+    """
+
+    def no_files(path: str) -> str:
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+    return check([Source(file, text.encode())], environ or {}, no_files)
+
+
+def _in_order(problems: Iterable[Problem], order: Mapping[str, int]) -> list[Problem]:
+    """Sorted by place; a thing that is wrong in one place is said once."""
+    problems = [
+        replace(one, message=_shorten(one.message), hint=_shorten(one.hint)) for one in problems
+    ]
+    unique = {(one.file, one.line, one.column, one.message): one for one in reversed(problems)}
+    return sorted(
+        unique.values(), key=lambda one: (order.get(one.file, 0), one.line, one.column, one.message)
+    )
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}..."
+
+
+class _Checker:
+    """One run over one joined tree."""
+
+    def __init__(self, root: Node, *, is_whole: bool) -> None:
+        self.root = root
+        self.is_whole = is_whole
+        self.expanded: Expanded = expand(plain(root))
+
+    def run(self) -> tuple[GatewayConfig | None, list[Problem], list[Problem]]:
+        """The configuration if it is valid, what is wrong, and what is odd."""
+        findings: list[Finding] = list(self.expanded.findings)
+        config: GatewayConfig | None = None
+        try:
+            config = GatewayConfig.model_validate(self.expanded.data, context=FROM_FILE)
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+            findings += [words_for(one) for one in details if self._is_news(one)]
+        if self.is_whole:
+            findings += cross.references(self.expanded.data)
+        findings += cross.unreachable(self._valid_routes(config))
+        if config is not None:
+            findings += cross.loops(config)
+        wrong = [one for one in map(self._place, findings) if one]
+        if config is None or wrong:
+            return config, wrong, []
+        return config, wrong, [one for one in map(self._place, cross.advice(config)) if one]
+
+    def _is_news(self, error: ErrorDetails) -> bool:
+        """Whether an error says more than is known from what could not be read at all."""
+        path = error["loc"]
+        if error["type"] in {"missing", "too_short"} and not self.is_whole:
+            return False
+        if error["type"] == "too_short" and error["input"]:
+            return False  # Not empty: what was in it is wrong.
+        # A name made from a pattern is wrong only if the pattern is.
+        return (*path,) not in self.expanded.origins or path[-1:] != ("name",)
+
+    def _valid_routes(self, config: GatewayConfig | None) -> list[tuple[int, RouteConfig]]:
+        if config is not None:
+            routes = list(enumerate(config.routes))
+        else:
+            data: Any = self.expanded.data
+            written = data.get("routes") if isinstance(data, Mapping) else None
+            routes = []
+            for index, route in enumerate(written if isinstance(written, list) else []):
+                try:
+                    routes.append((index, RouteConfig.model_validate(route, context=FROM_FILE)))
+                except ValidationError:
+                    continue
+        broken = {finding.path[:2] for finding in self.expanded.findings}
+        return [(i, route) for i, route in routes if self._origin(("routes", i))[:2] not in broken]
+
+    def _origin(self, path: Path) -> Path:
+        """The path under which a part of the long form was written."""
+        for end in range(len(path), 0, -1):
+            origin = self.expanded.origins.get(path[:end])
+            if origin is not None:
+                return (*origin, *path[end:])
+        return path
+
+    def _place(self, finding: Finding) -> Problem | None:
+        """The problem in its place; None if it follows from one that is known already."""
+        path = self._origin(finding.path)
+        found = find(self.root, path)
+        if found.is_broken:
+            return None
+        place = found.key if path[-1:] == (KEY,) and found.place != self.root.place else found.place
+        document, line, column = place
+        if finding.column and getattr(found.node, "is_verbatim", False):
+            column += finding.column - 1
+        message, hint = finding.message, finding.hint
+        if getattr(found.node, "is_secret", False) and path[-1:] != (KEY,):
+            message, hint = "what the secret file holds will not do here", ""
+        shown = show_path(found.path)
+        return Problem(document.file, line, column, shown, message, hint, document.line(line))

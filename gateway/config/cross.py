@@ -1,0 +1,168 @@
+"""What no single field can know: names that lead nowhere, routes that never match, loops.
+
+Findings stop a configuration; advice does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Final
+
+from gateway.config.address import Address, collide, listens_on
+from gateway.config.messages import did_you_mean
+from gateway.config.models import AdminConfig, GatewayConfig, LimitLine, PolicyConfig, RouteConfig
+from gateway.config.shorthand import KEY, Finding, Path
+from gateway.config.units import format_duration
+from gateway.limits.rate import NS_PER_US
+from gateway.routing.pattern import Pattern
+from gateway.routing.table import shadowed
+
+LARGE_LOG: Final = 10_000
+
+
+def references(data: object) -> Iterator[Finding]:
+    """Names of policies and upstreams that do not exist, in plain expanded data."""
+    if not isinstance(data, Mapping) or not isinstance(data.get("routes"), list):
+        return
+    upstreams, policies = data.get("upstreams"), data.get("policies")
+    for index, route in enumerate(data["routes"]):
+        if not isinstance(route, Mapping):
+            continue
+        path: Path = ("routes", index)
+        name = route.get("upstream")
+        if isinstance(upstreams, Mapping) and isinstance(name, str) and name not in upstreams:
+            yield Finding(
+                (*path, "upstream"), f"there is no upstream {name!r}", _hint(name, upstreams)
+            )
+        if not isinstance(policies, Mapping):
+            continue
+        names = route.get("policies", [])
+        names = [names] if isinstance(names, str) else names
+        for number, one in enumerate(names if isinstance(names, list) else []):
+            place = (*path, "policies", number)
+            if not isinstance(one, str):
+                continue
+            if one not in policies:
+                yield Finding(place, f"there is no policy {one!r}", _policy_hint(one, policies))
+            elif one in names[:number]:
+                yield Finding(place, f"the policy {one!r} is named twice", "each once")
+
+
+def _hint(name: str, named: Mapping[str, Any]) -> str:
+    known = [known for known in named if "://" not in known]
+    names = ", ".join(known[:8]) or "none"
+    return did_you_mean(
+        name, known, f"upstreams are {names}; or write its URL, such as http://127.0.0.1:9000"
+    )
+
+
+def _policy_hint(name: str, named: Mapping[str, Any]) -> str:
+    if "/" in name:
+        return f"a limit on the route itself is written limit: {name}"
+    names = ", ".join(list(named)[:8]) or "none"
+    return did_you_mean(name, list(named), f"policies are {names}")
+
+
+def unreachable(routes: Sequence[tuple[int, RouteConfig]]) -> Iterator[Finding]:
+    """Routes that an earlier or more specific one leaves nothing to match."""
+    entries: list[tuple[Pattern, None]] = []
+    places: list[int] = []
+    for place, (index, route) in enumerate(routes):
+        try:
+            pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
+        except ValueError as error:
+            yield Finding(("routes", index, KEY), f"no request is matched by it: {error}")
+        else:
+            entries.append((pattern, None))
+            places.append(place)
+    for hidden, taker in shadowed(entries):
+        index, name = routes[places[hidden]][0], routes[places[taker]][1].name
+        message = f"this route can never match: {name!r} takes all its requests"
+        hint = "take one out, or tell them apart by method, header or host"
+        yield Finding(("routes", index, KEY), message, hint)
+
+
+def loops(config: GatewayConfig) -> Iterator[Finding]:
+    """Listeners that collide, and upstreams that are the gateway itself."""
+    listeners: list[tuple[Path, Address]] = [
+        (("listen", index), address) for index, address in enumerate(config.listen)
+    ]
+    for (_, first), (path, second) in combinations(listeners, 2):
+        if collide(first, second):
+            yield Finding(path, f"{second} is taken by {first} already", "another port")
+    if config.admin is not None:
+        yield from _admin_collisions(config.admin, listeners, config.model_fields_set)
+    for name, upstream in config.upstreams.items():
+        for index, target in enumerate(upstream.targets):
+            path = ("upstreams", name, "targets", index)
+            if any(listens_on(address, target.host, target.port) for address in config.listen):
+                message = f"{target.url} is this gateway itself: a request would never arrive"
+                yield Finding(path, message, "the address of the application behind it")
+            elif config.admin and listens_on(config.admin.listen, target.host, target.port):
+                message = f"{target.url} is this gateway's admin listener"
+                yield Finding(path, message, "it is not for clients; name an application")
+
+
+def _admin_collisions(
+    admin: AdminConfig, listeners: Sequence[tuple[Path, Address]], said: Container[str]
+) -> Iterator[Finding]:
+    for path, address in listeners:
+        if not collide(address, admin.listen):
+            continue
+        if "admin" in said:
+            message = f"{admin.listen} is where the gateway listens for requests"
+            yield Finding(("admin", "listen"), message, "another port")
+        else:
+            message = f"{address} is where the admin listener is unless it is set"
+            yield Finding(path, message, "another port, or move it: admin: 127.0.0.1:9902")
+
+
+def advice(config: GatewayConfig) -> Iterator[Finding]:
+    """What is allowed but hardly meant."""
+    used = {route.upstream for route in config.routes}
+    for name in config.upstreams:
+        if name not in used:
+            yield Finding(("upstreams", name, KEY), f"no route uses the upstream {name!r}")
+    used = {name for route in config.routes for name in route.policies}
+    for name, policy in config.policies.items():
+        if name not in used:
+            yield Finding(("policies", name, KEY), f"no route uses the policy {name!r}")
+        for finding in _policy_advice(policy):
+            yield finding._replace(path=("policies", name, *finding.path))
+    for index, network in enumerate(config.trusted_proxies):
+        if network.prefixlen == 0:
+            message = "everybody is trusted: clients can choose the address they are counted by"
+            yield Finding(("trusted_proxies", index), message, "the networks of your own proxies")
+
+
+def _policy_advice(policy: PolicyConfig) -> Iterator[Finding]:
+    for index, line in enumerate(policy.limits):
+        limit, path = line.limit, ("limits", index)
+        if limit.algorithm == "sliding_window_log" and limit.count > LARGE_LOG:
+            message = f"sliding_window_log keeps up to {limit.count} times for each key"
+            yield Finding(path, message, "token_bucket keeps one number")
+        interval_us = -(-limit.interval_ns // NS_PER_US)
+        is_bucket = limit.algorithm == "token_bucket"
+        if is_bucket and policy.queue and policy.queue.max_wait < interval_us:
+            message = (
+                f"nobody can have a turn within {format_duration(policy.queue.max_wait)}: "
+                f"{line.text} has one every {format_duration(interval_us)}"
+            )
+            yield Finding(("queue", "max_wait"), message, "wait longer, or leave the queue out")
+        tighter = _tighter(line, policy.limits) if is_bucket else None
+        if tighter is not None:
+            message = f"this limit changes nothing: {tighter.text} is tighter in every way"
+            yield Finding(path, message, "leave it out, or lower it")
+
+
+def _tighter(line: LimitLine, lines: Sequence[LimitLine]) -> LimitLine | None:
+    """Another limit of the same key with a slower rate and a smaller burst, if there is one."""
+    mine = line.limit
+    for other in lines:
+        its = other.limit
+        if other is line or other.per != line.per:
+            continue
+        if its.count * mine.period_us <= mine.count * its.period_us and its.burst <= mine.burst:
+            return other
+    return None

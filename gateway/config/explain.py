@@ -1,0 +1,307 @@
+"""What a configuration will do, in sentences that need no knowledge of it.
+
+`explain` gives lines for `sluice check --explain`; `explain_limit` and `explain_policy` are
+used wherever one of them is shown by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gateway.config.models import (
+    GatewayConfig,
+    LimitLine,
+    PolicyConfig,
+    RouteConfig,
+    StoreConfig,
+    UpstreamConfig,
+)
+from gateway.config.store_url import parse_store_url
+from gateway.config.units import format_duration, format_size
+from gateway.limits.notation import UNITS
+from gateway.limits.rate import NS_PER_US
+
+_UNIT_NAMES: Final = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
+
+
+def explain(config: GatewayConfig) -> list[str]:
+    """Sentences for the whole configuration; lines that belong to one before are indented."""
+    is_shared = parse_store_url(config.store.url).kind != "memory"
+    return [
+        *_explain_server(config),
+        *_explain_store(config.store, config),
+        "",
+        *(line for route in config.routes for line in explain_route(route, config)),
+        *(
+            line
+            for name, policy in config.policies.items()
+            for line in ("", *explain_policy(name, policy, is_shared=is_shared))
+        ),
+    ]
+
+
+def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
+    """Which requests the route takes, and where they go."""
+    upstream = config.upstreams[route.upstream]
+    lines = [f"Route {route.name}: {_requests(route)} go to {_upstream(route.upstream, upstream)}."]
+    if route.policies:
+        names = _join(route.policies)
+        word = "policy" if len(route.policies) == 1 else "policies"
+        lines.append(f"  They are limited by {word} {names}.")
+    else:
+        lines.append("  They are not limited.")
+    lines.append(f"  {_timeouts(upstream)}")
+    return lines
+
+
+def explain_policy(name: str, policy: PolicyConfig, *, is_shared: bool) -> list[str]:
+    """What the policy lets through, and what happens to the rest.
+
+    Args:
+        name: the policy's name.
+        policy: the policy.
+        is_shared: whether counts are kept outside the gateway, in a store that may fail.
+    """
+    lines = [f"Policy {name}:"]
+    lines += [f"  {line.text}: {explain_limit(line)}." for line in policy.limits]
+    if len(policy.limits) > 1:
+        lines.append(
+            "  A request passes if all of these have room; otherwise none of them is spent."
+        )
+    lines.append(f"  {_excess(policy)}")
+    missing = _missing(policy)
+    if missing:
+        lines.append(f"  {missing}")
+    if is_shared:
+        lines.append(f"  {_STORE_ERROR[policy.on_store_error]}")
+    lines.append(f"  {_HEADERS[policy.headers]}")
+    return lines
+
+
+def explain_limit(line: LimitLine) -> str:
+    """The numbers of one limit: `20 at once, then one every 100 ms, counted for ...`."""
+    limit = line.limit
+    if limit.algorithm == "sliding_window_log":
+        counted = f"at most {_number(limit.count)} in any {_period(limit.period_us)}"
+    else:
+        pace = _pace(limit.count, limit.period_us)
+        is_single = limit.burst == 1
+        counted = (
+            f"{pace}, never two at once"
+            if is_single
+            else f"{_number(limit.burst)} at once, then {pace}"
+        )
+    return f"{counted}, counted {_whom(line.per)}"
+
+
+# The gateway as a whole.
+
+
+def _explain_server(config: GatewayConfig) -> Iterator[str]:
+    addresses = _join([_listener(str(address)) for address in config.listen])
+    yield f"The gateway listens on {addresses}."
+    if config.admin is None:
+        yield "There is no admin listener: no health checks and no metrics."
+    else:
+        yield f"Health and metrics are on {_listener(str(config.admin.listen))}."
+    if config.trusted_proxies:
+        networks = _join([str(network) for network in config.trusted_proxies])
+        yield f"The client address in X-Forwarded-For is believed if it comes from {networks}."
+    else:
+        yield (
+            "Clients are told apart by the address they connect from; X-Forwarded-For is not "
+            "believed."
+        )
+    if config.ipv6_prefix < 128:
+        yield f"IPv6 clients that share their first {config.ipv6_prefix} bits count as one."
+    server = config.server
+    body = (
+        f"bodies up to {format_size(server.max_body)}" if server.max_body else "bodies of any size"
+    )
+    yield (
+        f"A request may have {server.max_headers} header fields of "
+        f"{format_size(server.max_header_size)} each, sent within "
+        f"{format_duration(server.header_timeout)}, and {body}."
+    )
+    yield (
+        f"A client that sends nothing for {format_duration(server.body_timeout)} inside a body, or "
+        f"for {format_duration(server.keepalive_timeout)} between requests, is disconnected."
+    )
+    yield f"On stopping, requests under way have {format_duration(server.shutdown_timeout)} to end."
+    if any(policy.queue for policy in config.policies.values()):
+        yield f"At most {_number(server.max_waiting)} requests wait for their turn at a time."
+    access = (
+        "Every request is logged" if config.log.access else "Requests are not logged; events are"
+    )
+    yield (
+        f"{access} as {'JSON' if config.log.format == 'json' else 'text'} to {config.log.output}, "
+        f"events from level {config.log.level}."
+    )
+
+
+def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
+    url = parse_store_url(store.url)
+    if url.kind == "memory":
+        keys = url.options.get("max_keys")
+        bound = f", {_number(int(keys))} keys at most" if keys else ""
+        yield f"Counts are kept in this gateway's memory{bound}; other gateways have their own."
+        return
+    yield (
+        f"Counts are kept in Redis at {url.place}, database {url.database}, shared by all gateways "
+        f"of domain {config.domain}."
+    )
+    share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)
+    yield (
+        f"If it takes longer than {format_duration(store.deadline)}, the request goes on without "
+        f"it, as its policy says; alone, a gateway divides limits by {share}."
+    )
+
+
+# Routes.
+
+
+def _requests(route: RouteConfig) -> str:
+    what = f"{_join(route.methods, 'or')} requests" if route.methods else "requests"
+    text = f"{what} for {_path(route.path)}"
+    if route.host:
+        below = route.host.removeprefix("*.")
+        text += f" on {'any host below ' + below if below != route.host else route.host}"
+    if route.headers:
+        conditions = [
+            f"any {name}" if value == "*" else f"{name}: {value}"
+            for name, value in route.headers.items()
+        ]
+        text += f" with {_join(conditions)}"
+    return text
+
+
+def _path(path: str) -> str:
+    if path == "/**":
+        return "any path"
+    if path.endswith("/**"):
+        return f"{path[:-3]} and everything below"
+    return path
+
+
+def _upstream(name: str, upstream: UpstreamConfig) -> str:
+    heavy = any(target.weight != 1 for target in upstream.targets)
+    targets = [
+        f"{target.url} (weight {target.weight})" if heavy else target.url
+        for target in upstream.targets
+    ]
+    return name if targets == [name] else f"{name} ({_join(targets)})"
+
+
+def _timeouts(upstream: UpstreamConfig) -> str:
+    times = upstream.timeouts
+    total = f", {format_duration(times.total)} in all" if times.total else ""
+    return (
+        f"The upstream has {format_duration(times.connect)} to connect, "
+        f"{format_duration(times.first_byte)} to begin its answer, {format_duration(times.idle)} "
+        f"between two pieces of it{total}."
+    )
+
+
+# Policies.
+
+
+def _excess(policy: PolicyConfig) -> str:
+    body = {
+        "problem": "a JSON problem document",
+        "text": "one line of text",
+        "none": "no body",
+    }.get(policy.on_limit.body, "a text of your own")
+    refused = f"refused with {policy.on_limit.status} and {body}"
+    if policy.queue is None:
+        return f"What is over is {refused}."
+    return (
+        f"Up to {format_duration(policy.queue.max_wait)} late is held back until its turn "
+        f"({_number(policy.queue.max)} at most wait for each key); later is {refused}."
+    )
+
+
+def _missing(policy: PolicyConfig) -> str:
+    words = [word for line in policy.limits for word in line.per if ":" in word]
+    if not words:
+        return ""
+    lacking = _join([_word(word) for word in dict.fromkeys(words)], "or")
+    return f"A request without {lacking} is {_IF_MISSING[policy.if_missing]}."
+
+
+_IF_MISSING: Final = {
+    "ip": "counted by its client address instead",
+    "reject": "answered with 400",
+    "skip": "not counted",
+    "shared": "counted together with all others that lack it",
+}
+
+_STORE_ERROR: Final = {
+    "local": "If the store does not answer, the gateway decides alone with its share of the limit.",
+    "open": "If the store does not answer, everything is let through.",
+    "closed": "If the store does not answer, requests are answered with 503.",
+}
+
+_HEADERS: Final = {
+    "draft": "Answers say what is left in RateLimit and RateLimit-Policy.",
+    "legacy": "Answers say what is left in X-RateLimit-Limit, -Remaining and -Reset.",
+    "both": "Answers say what is left in RateLimit, RateLimit-Policy and X-RateLimit-*.",
+    "none": "Answers do not say what is left.",
+}
+
+
+def _pace(count: int, period_us: int) -> str:
+    """`one every 100 ms`, or how many in a period where that says more."""
+    interval_us = -(-period_us * NS_PER_US // count) / NS_PER_US
+    if count == 1:
+        return f"one every {_period(period_us)}"
+    if interval_us < 1_000:
+        return f"{_number(count)} every {_period(period_us)}"
+    about = "" if period_us % count == 0 else "about "
+    return f"{about}one every {format_duration(round(interval_us))}"
+
+
+def _period(period_us: int) -> str:
+    for unit in ("d", "h", "m", "s", "ms"):
+        number, rest = divmod(period_us, UNITS[unit])
+        if number and not rest:
+            name = _UNIT_NAMES[unit]
+            return name if number == 1 else f"{number} {name}s"
+    return format_duration(period_us)
+
+
+def _whom(per: Sequence[str]) -> str:
+    if tuple(per) == ("all",):
+        return "for everybody together"
+    words = [_word(word) for word in per]
+    if len(words) > 1:
+        return f"for each combination of {_join(words)}"
+    return f"for each {'value of ' if ':' in per[0] else ''}{words[0]}"
+
+
+def _word(word: str) -> str:
+    kind, _, name = word.partition(":")
+    if name:
+        return f"{'query parameter' if kind == 'query' else kind} {name}"
+    return "client address" if word == "ip" else word
+
+
+# Words.
+
+
+def _listener(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    where = "every interface" if host in {"", "0.0.0.0", "[::]"} else host  # noqa: S104 - shown
+    if port == "0":
+        return f"{where}, at a port that the system chooses"
+    return f"port {port} of {where}"
+
+
+def _number(number: int) -> str:
+    return f"{number:,}"
+
+
+def _join(words: Sequence[str], conjunction: str = "and") -> str:
+    if len(words) == 1:
+        return words[0]
+    return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"

@@ -1,0 +1,174 @@
+"""What pydantic found, in our own words: what was there, and what would do.
+
+`words_for` also says at which path to point, since a missing key, for one, has no place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from types import UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from gateway.config.models import GatewayConfig, PolicyConfig, RouteConfig, Target
+from gateway.config.shorthand import KEY, POLICY_FIELDS, Finding, Path
+from gateway.config.values import describe
+
+_QUOTED: Final = re.compile(r"'([^']*)'")
+_WRONG_TYPE: Final = {
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "dict_type": "a mapping",
+    "tuple_type": "a list",
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+}
+
+
+def words_for(error: ErrorDetails) -> Finding:
+    """Turn one of pydantic's errors into a finding."""
+    kind = error["type"]
+    path: Path = error["loc"]
+    context: dict[str, Any] = error.get("ctx", {})
+    found = error["input"]
+    if kind == "sluice":
+        under: Path = tuple(context["under"])
+        return Finding((*path, *under), context["message"], context["hint"], context["column"])
+    if kind == "missing":
+        return Finding((*path[:-1], KEY), f"{path[-1]} is missing", _missing_hint(path))
+    if kind == "extra_forbidden":
+        return Finding((*path, KEY), f"unknown key {str(path[-1])!r}", _key_hint(path))
+    if kind == "literal_error":
+        words = _QUOTED.findall(context["expected"]) or re.findall(r"\d+", context["expected"])
+        return Finding(path, f"found {describe(found)}", nearest(found, words))
+    if kind in _WRONG_TYPE:
+        if path == ("routes",):
+            kind = "dict_type"
+        return Finding(
+            path,
+            f"found {describe(found)}, {_WRONG_TYPE[kind]} was expected",
+            _type_hint(kind, path, found),
+        )
+    return _out_of_range(kind, path, found, context)
+
+
+def nearest(found: object, words: Sequence[str]) -> str:
+    """`did you mean` the word that is near, or else all of them."""
+    names = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+    near = get_close_matches(found.lower(), words, 1, 0.6) if isinstance(found, str) else []
+    return f"did you mean {near[0]}? Known: {', '.join(words)}" if near else names
+
+
+def did_you_mean(found: str, words: Sequence[str], otherwise: str = "") -> str:
+    """`did you mean` the word that is near; `otherwise` if none is."""
+    lower = {word.lower(): word for word in words}
+    near = get_close_matches(found.lower(), lower, 1, 0.6)
+    return f"did you mean {lower[near[0]]}?" if near else otherwise
+
+
+def _out_of_range(kind: str, path: Path, found: object, context: dict[str, Any]) -> Finding:
+    if kind == "greater_than_equal":
+        return Finding(path, f"{found} is too small", f"at least {context['ge']}")
+    if kind == "less_than_equal":
+        return Finding(path, f"{found} is too large", f"at most {context['le']}")
+    if kind == "too_short":
+        return Finding(path, "the list is empty", "at least one")
+    if kind == "too_long":
+        hint = f"at most {context['max_length']}"
+        return Finding(path, f"{context['actual_length']} are too many", hint)
+    if kind == "string_too_short":
+        return Finding(path, "the text is empty")
+    return Finding(path, f"{describe(found)} will not do")
+
+
+def _type_hint(kind: str, path: Path, found: object) -> str:
+    if path[:1] == ("routes",) and len(path) == 2:
+        url = found if isinstance(found, str) and "://" in found else "http://127.0.0.1:9000"
+        return f"such as {{upstream: {url}}}"
+    if not path or path == ("routes",):
+        return _EXAMPLES["routes"]
+    if kind == "string_type" and isinstance(found, bool | int | float):
+        shown = str(found).lower() if isinstance(found, bool) else found
+        return f'quote it: "{shown}"'
+    if found is None and kind != "string_type":
+        return "leave the key out to take what is usual"
+    if isinstance(found, bool) and not found:
+        return "to switch something off, write off"
+    return ""
+
+
+_EXAMPLES: Final = {
+    "routes": "such as routes: {/**: {upstream: http://127.0.0.1:9000}}",
+    "upstream": "such as upstream: http://127.0.0.1:9000",
+    "targets": "such as targets: [http://127.0.0.1:9000]",
+    "limits": "such as limits: [10/s burst 20]",
+    "max_wait": "such as max_wait: 2s",
+    "path": "such as path: /v1/**",
+}
+
+
+def _missing_hint(path: Path) -> str:
+    return _EXAMPLES.get(str(path[-1]), "")
+
+
+def _key_hint(path: Path) -> str:
+    word = str(path[-1])
+    model = _model_at(path[:-1])
+    if model is None:
+        return ""
+    names = list(_keys_of(model))
+    close = did_you_mean(word, names)
+    if close:
+        return close
+    home = next((name for name, inner in _SECTIONS.items() if word in inner.model_fields), "")
+    if home and model is GatewayConfig:
+        return f"it belongs under {home}"
+    return f"known here: {', '.join(names)}"
+
+
+def _keys_of(model: type[BaseModel]) -> Sequence[str]:
+    """The keys that may be written for a model, short forms included."""
+    if model is RouteConfig:
+        return (*model.model_fields, *POLICY_FIELDS)
+    if model is PolicyConfig:
+        return (*model.model_fields, "limit")
+    if model is Target:
+        return ("url", "weight")
+    return tuple(model.model_fields)
+
+
+def _model_at(path: Path) -> type[BaseModel] | None:
+    """The model that describes a path of the configuration."""
+    here: Any = GatewayConfig
+    for part in path:
+        if isinstance(here, type) and issubclass(here, BaseModel):
+            info = here.model_fields.get(str(part))
+            here = _bare(info.annotation) if info else None
+        elif get_origin(here) in {dict, tuple}:
+            arguments = get_args(here)
+            here = _bare(arguments[1] if get_origin(here) is dict else arguments[0])
+    return here if isinstance(here, type) and issubclass(here, BaseModel) else None
+
+
+def _bare(annotation: Any) -> Any:
+    """An annotation without metadata and without None."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _bare(get_args(annotation)[0])
+    if origin in {Union, UnionType}:
+        inner = [one for one in get_args(annotation) if one is not type(None)]
+        return _bare(inner[0])
+    return annotation
+
+
+_SECTIONS: Final[dict[str, type[BaseModel]]] = {
+    name: section
+    for name in ("store", "server", "log", "admin", "defaults")
+    if (section := _model_at((name,))) is not None
+}

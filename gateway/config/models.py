@@ -1,0 +1,217 @@
+"""Everything that may be configured: names, types, units, defaults.
+
+Durations are whole microseconds and sizes whole bytes, whatever unit they were written in.
+Short forms become long ones in `shorthand`; what is read here is complete: routes carry the
+names of policies and upstreams, policies carry what `defaults` says where they leave it out.
+The descriptions are shown by editors (`gateway.config.schema`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    Strict,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from gateway.config.address import Address
+from gateway.config.base import NAME, NAME_HINT, Model, overlay, untouched
+from gateway.config.policies import (
+    HeaderStyle,
+    OnLimit,
+    OnStoreError,
+    PolicyConfig,
+    Queue,
+    QueueConfig,
+    bind,
+)
+from gateway.config.service import AdminConfig, LogConfig, ServerConfig, StoreConfig
+from gateway.config.shorthand import KEY, expand
+from gateway.config.upstreams import Target, Timeouts, UpstreamConfig
+from gateway.config.values import (
+    HostPattern,
+    LimitLine,
+    ListenAddress,
+    ListOf,
+    Method,
+    Network,
+    Off,
+    PathPattern,
+    describe,
+    is_from_file,
+    problem,
+)
+
+__all__ = [
+    "Address",
+    "AdminConfig",
+    "Defaults",
+    "GatewayConfig",
+    "LimitLine",
+    "LogConfig",
+    "OnLimit",
+    "PolicyConfig",
+    "QueueConfig",
+    "RouteConfig",
+    "ServerConfig",
+    "StoreConfig",
+    "Target",
+    "Timeouts",
+    "UpstreamConfig",
+]
+
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_DOMAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class RouteConfig(Model):
+    """Which requests go to which upstream, under which policies."""
+
+    name: Annotated[str, Field(description="In metrics, logs and keys; its pattern if left out.")]
+    path: PathPattern = Field(
+        description="/v1/pay exactly, /v1/** and everything below, {name} for any one segment."
+    )
+    host: HostPattern | None = Field(
+        None, description="A host, *.example.com for all below it; any host if left out."
+    )
+    methods: Annotated[tuple[Method, ...], ListOf] = Field((), description="Any if left out.")
+    headers: dict[str, str] = Field(
+        {}, description="Fields that a request must have, with this value; '*' for any value."
+    )
+    upstream: str = Field(description="The name of an upstream, or the URL of one.")
+    policies: Annotated[tuple[str, ...], ListOf] = Field(
+        (), description="Names of policies; all must let a request through."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _check_route_name(cls, name: str) -> str:
+        if not NAME.fullmatch(name):
+            raise problem(f"{name!r} cannot be a name", NAME_HINT)
+        return name
+
+    @field_validator("headers")
+    @classmethod
+    def _check_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        lower: dict[str, str] = {}
+        for name, value in headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise problem(f"{name!r} is not the name of a header", under=(name, KEY))
+            if name.lower() in lower:
+                raise problem(f"{name!r} is named twice", "once, in any case", under=(name, KEY))
+            if name.lower() == "host":
+                raise problem("the host has a key of its own", "write host: ...", under=(name, KEY))
+            lower[name.lower()] = value.strip()
+        return lower
+
+
+class Defaults(Model):
+    """What policies and upstreams take where they leave it out."""
+
+    on_limit: OnLimit = Field(untouched(OnLimit), description="As in a policy.")
+    on_store_error: OnStoreError = Field("local", description="As in a policy.")
+    headers: HeaderStyle = Field("both", description="As in a policy.")
+    queue: Queue = Field(None, description="As in a policy.")
+    timeouts: Timeouts = Field(untouched(Timeouts), description="As in an upstream.")
+
+
+def _read_domain(value: object) -> str:
+    if isinstance(value, str) and _DOMAIN.fullmatch(value):
+        return value
+    hint = "1 to 64 letters, digits and _ . -, such as shop-eu"
+    raise problem(f"{describe(value)} cannot be a domain", hint)
+
+
+class GatewayConfig(Model):
+    """A whole gateway."""
+
+    listen: Annotated[tuple[ListenAddress, ...], Field(min_length=1), ListOf] = Field(
+        (Address("127.0.0.1", 8080),),
+        description="host:port, :port for every interface, or a list of these.",
+    )
+    store: StoreConfig = Field(
+        untouched(StoreConfig), description="Where counts are kept: a URL, or more."
+    )
+    domain: Annotated[str, BeforeValidator(_read_domain)] = Field(
+        "sluice",
+        description="The namespace of counts; gateways that share a store and a domain share "
+        "their limits.",
+    )
+    trusted_proxies: Annotated[tuple[Network, ...], ListOf] = Field(
+        (), description="Networks whose X-Forwarded-For and Forwarded are believed."
+    )
+    ipv6_prefix: Annotated[int, Strict(), Field(ge=1, le=128)] = Field(
+        64, description="IPv6 clients are counted together by this many leading bits."
+    )
+    defaults: Defaults = Field(
+        untouched(Defaults), description="What policies and upstreams take where they leave it out."
+    )
+    upstreams: dict[str, UpstreamConfig] = Field({}, description="Upstreams by name.")
+    policies: dict[str, PolicyConfig] = Field({}, description="Policies by name.")
+    routes: tuple[RouteConfig, ...] = Field(
+        min_length=1, description="Routes by pattern: [METHOD[,METHOD] ][host]/path."
+    )
+    server: ServerConfig = Field(untouched(ServerConfig), description="What clients may do.")
+    admin: Annotated[AdminConfig | None, Off] = Field(
+        untouched(AdminConfig),
+        description="The listener for health, readiness and metrics; off for none.",
+    )
+    log: LogConfig = Field(untouched(LogConfig), description="The log of requests and events.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand(cls, data: object, info: ValidationInfo) -> object:
+        if is_from_file(info):
+            return data  # `check` has done it, and keeps the places.
+        expanded = expand(data)
+        for finding in expanded.findings:
+            raise problem(finding.message, finding.hint, under=finding.path)
+        return expanded.data
+
+    @field_validator("upstreams")
+    @classmethod
+    def _fill_upstreams(
+        cls, upstreams: dict[str, UpstreamConfig], info: ValidationInfo
+    ) -> dict[str, UpstreamConfig]:
+        defaults: Defaults | None = info.data.get("defaults")
+        if defaults is None:
+            return upstreams
+        return {
+            name: upstream.model_copy(
+                update={"timeouts": overlay(upstream.timeouts, defaults.timeouts)}
+            )
+            for name, upstream in upstreams.items()
+        }
+
+    @field_validator("policies")
+    @classmethod
+    def _fill_policies(
+        cls, policies: dict[str, PolicyConfig], info: ValidationInfo
+    ) -> dict[str, PolicyConfig]:
+        for name in policies:
+            if not NAME.fullmatch(name):
+                raise problem(f"{name!r} cannot be a name", NAME_HINT, under=(name, KEY))
+        defaults: Defaults | None = info.data.get("defaults")
+        if defaults is None:
+            return policies
+        return {name: _fill_policy(policy, defaults) for name, policy in policies.items()}
+
+
+def _fill_policy(policy: PolicyConfig, defaults: Defaults) -> PolicyConfig:
+    said = policy.model_fields_set
+    queue = policy.queue if "queue" in said else defaults.queue
+    update: dict[str, Any] = {
+        "queue": queue,
+        "on_limit": overlay(policy.on_limit, defaults.on_limit),
+        "limits": bind(policy.limits, policy.algorithm, queue),
+    }
+    for name in ("on_store_error", "headers"):
+        if name not in said:
+            update[name] = getattr(defaults, name)
+    return policy.model_copy(update=update)

@@ -1,0 +1,254 @@
+"""The JSON Schema of a configuration file, for completion and checks in editors.
+
+Made from the models, with the short forms that `shorthand` and the models' own readers
+accept. It says what may stand where; what leads nowhere (a policy that does not exist, a
+route that never matches) only `check` can see.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from gateway.config.models import (
+    Address,
+    AdminConfig,
+    Defaults,
+    GatewayConfig,
+    LogConfig,
+    OnLimit,
+    PolicyConfig,
+    QueueConfig,
+    ServerConfig,
+    StoreConfig,
+    Timeouts,
+    UpstreamConfig,
+)
+from gateway.config.shorthand import LIMIT_FIELDS, POLICY_FIELDS
+from gateway.config.units import DURATION_PATTERN, SIZE_PATTERN, write_duration, write_size
+
+Schema = dict[str, Any]
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+_REFERENCE: Final[Schema] = {"$ref": "#/$defs/Reference"}
+_URL: Final[Schema] = {
+    "type": "string",
+    "pattern": r"^\s*[hH][tT][tT][pP][sS]?://[^/?#@\s]+/?\s*$",
+    "examples": ["http://127.0.0.1:9000"],
+}
+
+_NAME: Final = r"^[!#-\[\]-~]([ !#-\[\]-~]*[!#-\[\]-~])?$"
+_METHODS: Final = r"[A-Z]+(\s*,\s*[A-Z]+)*\s+"
+_HOST: Final = r"[^\s/]+"
+_PATTERNS: Final = {
+    r"^\s*/": (),
+    rf"^\s*{_HOST}/": ("host",),
+    rf"^\s*{_METHODS}/": ("methods",),
+    rf"^\s*{_METHODS}{_HOST}/": ("host", "methods"),
+}
+"""Patterns of routes, and what a route may not say again because its pattern does."""
+
+
+class _Generator(GenerateJsonSchema):
+    """Leaves defaults out: they are values, and a file holds text."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+
+def json_schema() -> Schema:
+    """The schema, as plain data to be written as JSON."""
+    root = GatewayConfig.model_json_schema(schema_generator=_Generator)
+    definitions: dict[str, Schema] = root.pop("$defs")
+    named = {model.__name__: model for model in _MODELS}
+    for name, definition in (*definitions.items(), ("GatewayConfig", root)):
+        if name in named:
+            _add_defaults(definition, named[name])
+    root["properties"]["policies"]["propertyNames"] = {"pattern": _NAME}
+    _complete_target(definitions["Target"])
+    _complete_policy(definitions["PolicyConfig"])
+    _complete_routes(root, definitions)
+    _add_short_forms(definitions)
+    _drop_titles(root)
+    for definition in definitions.values():
+        _drop_titles(definition)
+    root = _with_references(root)
+    root["$defs"] = {
+        **{name: _with_references(definition) for name, definition in definitions.items()},
+        "Reference": {
+            "type": "string",
+            "pattern": r"\$\{",
+            "description": "Text with ${VARIABLE}, ${VARIABLE:-default} or ${file:/path}.",
+        },
+    }
+    return {"$schema": DIALECT, "title": "Sluice gateway", **root}
+
+
+_MODELS: Final[tuple[type[BaseModel], ...]] = (
+    AdminConfig,
+    Defaults,
+    GatewayConfig,
+    LogConfig,
+    OnLimit,
+    PolicyConfig,
+    QueueConfig,
+    ServerConfig,
+    StoreConfig,
+    Timeouts,
+    UpstreamConfig,
+)
+
+
+def written_default(model: type[BaseModel], name: str) -> object:
+    """The default of a field as a file would say it; None if it has none to show."""
+    info = model.model_fields[name]
+    default = None if info.is_required() else info.default
+    properties = model.model_json_schema(schema_generator=_Generator)["properties"]
+    schema = repr(properties[name])
+    if default is None:
+        return "off" if "'off'" in schema else None
+    if repr(DURATION_PATTERN) in schema:
+        return write_duration(default)
+    if repr(SIZE_PATTERN) in schema:
+        return write_size(default)
+    if isinstance(default, str | int):
+        return default
+    addresses = default if isinstance(default, tuple) else (default,)
+    shown = [str(one) for one in addresses if isinstance(one, Address)]
+    return ", ".join(shown) or None
+
+
+def _add_defaults(definition: Schema, model: type[BaseModel]) -> None:
+    for name, schema in definition["properties"].items():
+        default = written_default(model, name)
+        if default is not None:
+            schema["default"] = default
+
+
+# Short forms.
+
+
+def _complete_target(target: Schema) -> None:
+    target["properties"] = {"url": _URL, "weight": target["properties"]["weight"]}
+    target["required"] = ["url"]
+
+
+def _complete_policy(policy: Schema) -> None:
+    policy["properties"]["limit"] = policy["properties"]["limits"]
+    policy.pop("required")
+    policy["oneOf"] = [{"required": [name]} for name in LIMIT_FIELDS]
+    policy["allOf"] = [_no_burst_in_logs()]
+
+
+def _no_burst_in_logs() -> Schema:
+    without: Schema = {"not": {"pattern": r"\sburst\s"}}
+    limits = {"if": {"type": "array"}, "then": {"items": without}, "else": without}
+    return {
+        "if": {
+            "properties": {"algorithm": {"const": "sliding_window_log"}},
+            "required": ["algorithm"],
+        },
+        "then": {"properties": dict.fromkeys(LIMIT_FIELDS, limits)},
+    }
+
+
+def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
+    route = definitions.pop("RouteConfig")
+    name_of_one: Schema = {"type": "string", "not": {"pattern": "://"}}
+    route["properties"]["upstream"] = {
+        "description": route["properties"]["upstream"]["description"],
+        "anyOf": [name_of_one, _URL],
+    }
+    policy = definitions["PolicyConfig"]["properties"]
+    route["properties"] |= {name: policy[name] for name in POLICY_FIELDS}
+    has_limit = {"anyOf": [{"required": [name]} for name in LIMIT_FIELDS]}
+    others = [name for name in POLICY_FIELDS if name not in LIMIT_FIELDS]
+    route["dependentSchemas"] = dict.fromkeys(others, has_limit)
+    route["not"] = {"required": list(LIMIT_FIELDS)}
+    route["allOf"] = [_no_burst_in_logs()]
+    listed = definitions["ListedRoute"] = deepcopy(route)
+    listed["required"] = ["path", "upstream"]
+    patterns = {}
+    for pattern, said in _PATTERNS.items():
+        name = "Route" + "".join(word.capitalize() for word in said)
+        one = definitions[name] = deepcopy(route)
+        one["required"] = ["upstream"]
+        for field in ("path", *said):
+            del one["properties"][field]
+        reference = {"$ref": f"#/$defs/{name}"}
+        patterns[pattern] = {"anyOf": [reference, {"type": "array", "items": reference}]}
+    root["properties"]["routes"] = {
+        "description": root["properties"]["routes"]["description"],
+        "anyOf": [
+            {
+                "type": "object",
+                "patternProperties": patterns,
+                "additionalProperties": False,
+                "minProperties": 1,
+            },
+            {"type": "array", "items": {"$ref": "#/$defs/ListedRoute"}, "minItems": 1},
+        ],
+    }
+
+
+def _add_short_forms(definitions: dict[str, Schema]) -> None:
+    upstream = definitions["UpstreamConfig"]["properties"]["targets"]
+    limits = definitions["PolicyConfig"]["properties"]["limits"]
+    short = {
+        "AdminConfig": definitions["AdminConfig"]["properties"]["listen"],
+        "PolicyConfig": limits,
+        "StoreConfig": definitions["StoreConfig"]["properties"]["url"],
+        "Target": _URL,
+        "UpstreamConfig": {"anyOf": [_URL, upstream["anyOf"][1]]},
+    }
+    for name, schema in short.items():
+        long = definitions[name]
+        text = {key: value for key, value in schema.items() if key != "default"}
+        definitions[name] = {"description": long["description"], "anyOf": [long, text]}
+
+
+# Over the whole schema.
+
+
+def _drop_titles(schema: Any) -> None:
+    """Field names with capitals are no help to anybody."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("title"), str):
+            del schema["title"]
+        for part in schema.values():
+            _drop_titles(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _drop_titles(part)
+
+
+_SCALARS: Final = {"string", "integer", "number", "boolean"}
+_RESTRICTIONS: Final = {"enum", "const", "pattern", "minLength"}
+
+
+def _with_references(schema: Any) -> Any:
+    """The schema, with `${...}` allowed wherever a single value stands."""
+    if isinstance(schema, list):
+        return [_with_references(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if _is_single_value(schema):
+        about = {k: v for k, v in schema.items() if k in {"description", "default", "examples"}}
+        value = {key: part for key, part in schema.items() if key not in about}
+        return {**about, "anyOf": [value, _REFERENCE]}
+    kept = {"not", "if", "patternProperties", "propertyNames"}
+    result = {k: part if k in kept else _with_references(part) for k, part in schema.items()}
+    if "patternProperties" in schema:
+        inner = schema["patternProperties"].items()
+        result["patternProperties"] = {name: _with_references(part) for name, part in inner}
+    return result
+
+
+def _is_single_value(schema: Schema) -> bool:
+    is_scalar = schema.get("type") in _SCALARS
+    return (is_scalar and schema != {"type": "string"}) or bool(_RESTRICTIONS & schema.keys())

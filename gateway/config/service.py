@@ -1,0 +1,121 @@
+"""The gateway's surroundings: its store, clients, admin listener and log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import (
+    Field,
+    Strict,
+    field_validator,
+    model_validator,
+)
+
+from gateway.config.address import Address, redact
+from gateway.config.base import Model
+from gateway.config.store_url import STORE_URL_PATTERN, StoreUrlError, parse_store_url
+from gateway.config.values import (
+    Duration,
+    ListenAddress,
+    Off,
+    Positive,
+    Share,
+    Size,
+    Switch,
+    problem,
+)
+
+
+class StoreConfig(Model):
+    """Where counts are kept."""
+
+    url: str = Field(
+        "memory://",
+        description="memory:// for one gateway alone; redis://host:port/db or rediss:// to share "
+        "limits between gateways. Options follow a question mark: memory://?max_keys=100000.",
+        repr=False,
+        json_schema_extra={"pattern": STORE_URL_PATTERN},
+    )
+    deadline: Duration = Field(
+        20_000, description="How long a decision may take before on_store_error rules."
+    )
+    share: Share = Field(
+        "auto",
+        description="How many gateways a limit is divided by while each decides alone; auto "
+        "counts those that were last seen in the store.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_url(cls, data: object) -> object:
+        return {"url": data} if isinstance(data, str) else data
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        try:
+            parse_store_url(url)
+        except StoreUrlError as error:
+            raise problem(error.message, error.hint) from None
+        return url.strip()
+
+    @property
+    def redacted_url(self) -> str:
+        """The URL for logs and messages, without credentials."""
+        return redact(self.url)
+
+
+class ServerConfig(Model):
+    """What clients may do."""
+
+    header_timeout: Duration = Field(10_000_000, description="To send the head of a request.")
+    body_timeout: Duration = Field(60_000_000, description="Between two pieces of a body.")
+    keepalive_timeout: Duration = Field(
+        75_000_000, description="Between an answer and the next request."
+    )
+    shutdown_timeout: Duration = Field(
+        30_000_000, description="For requests under way to end when the gateway stops."
+    )
+    max_header_size: Size = Field(
+        16 << 10, description="Of one header field, or of the request line."
+    )
+    max_headers: Annotated[int, Strict(), Field(ge=1, le=10_000)] = Field(
+        100, description="Header fields of one request."
+    )
+    max_body: Annotated[Size | None, Off] = Field(None, description="Of a request; off for any.")
+    max_waiting: Positive = Field(
+        10_000, description="Requests that may wait for a turn, over all policies and keys."
+    )
+
+
+class AdminConfig(Model):
+    """The listener for health, readiness and metrics."""
+
+    listen: ListenAddress = Field(Address("127.0.0.1", 9901), description="host:port.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_address(cls, data: object) -> object:
+        return {"listen": data} if isinstance(data, str | Address) else data
+
+
+class LogConfig(Model):
+    """The log of requests and events."""
+
+    format: Literal["json", "text"] = Field(
+        "json", description="json for machines, text for people."
+    )
+    output: str = Field("stdout", description="stdout, stderr or the path of a file.", min_length=1)
+    access: Switch = Field(True, description="Whether each request is logged.")
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least severe events that are logged."
+    )
+
+    @field_validator("output")
+    @classmethod
+    def _check_output(cls, output: str) -> str:
+        if output in {"stdout", "stderr"} or "/" in output:
+            return output
+        raise problem(
+            f"{output!r} is neither stdout, stderr nor a path", f"a path has a slash: ./{output}"
+        )

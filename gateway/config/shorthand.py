@@ -1,0 +1,210 @@
+"""Short forms that join several parts of a configuration, written out in full.
+
+- `routes:` by pattern, or several routes under one pattern, becomes a list of routes;
+- the URL of an upstream on a route becomes an upstream of that name;
+- a limit on a route becomes a policy named after the route.
+
+Works on plain data, whatever is wrong with it: what cannot be read is left for the models to
+complain about. Where each part was written is kept, so that complaints find their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from gateway.config.paths import PathError, split_pattern
+
+Path = tuple[str | int, ...]
+
+KEY: Final = -1
+"""As the last part of a path: the key itself, not the value under it."""
+
+LIMIT_FIELDS: Final = ("limit", "limits")
+POLICY_FIELDS: Final = (
+    *LIMIT_FIELDS,
+    "algorithm",
+    "queue",
+    "on_limit",
+    "on_store_error",
+    "if_missing",
+)
+"""What may be said of a policy on the route itself."""
+
+
+class Finding(NamedTuple):
+    """Something wrong that has a path but not yet a place in a file."""
+
+    path: Path
+    message: str
+    hint: str = ""
+    column: int = 0
+
+
+class Expanded(NamedTuple):
+    """Plain data in long form.
+
+    Attributes:
+        data: what the models read.
+        origins: paths in `data` whose text stands under another path, and that path.
+        findings: what was wrong with the short forms.
+    """
+
+    data: object
+    origins: dict[Path, Path]
+    findings: list[Finding]
+
+
+def expand(data: object) -> Expanded:
+    """Write the short forms out; the data given is not changed."""
+    if not isinstance(data, Mapping):
+        return Expanded(data, {}, [])
+    expansion = _Expansion(dict(data))
+    expansion.run()
+    return Expanded(expansion.root, expansion.origins, expansion.findings)
+
+
+class _Written(NamedTuple):
+    """A route as it was written: where, under which pattern, and what it says."""
+
+    origin: Path
+    pattern: str | None
+    is_alone: bool
+    body: object
+
+
+@dataclass(slots=True)
+class _Expansion:
+    root: dict[str, Any]
+    origins: dict[Path, Path] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    names: dict[str, Path] = field(default_factory=dict)
+
+    def run(self) -> None:
+        routes = self.root.get("routes")
+        if not isinstance(routes, Mapping | list | tuple):
+            return
+        for section in ("upstreams", "policies"):
+            named = self.root.get(section)
+            if named is None and section not in self.root:
+                self.root[section] = {}
+            elif isinstance(named, Mapping):
+                self.root[section] = dict(named)
+        written = list(_routes(routes))
+        self._collect_names(written)
+        self.root["routes"] = [self._route(index, route) for index, route in enumerate(written)]
+
+    def _collect_names(self, written: list[_Written]) -> None:
+        """Names that were given come first: those made from patterns step aside for them."""
+        for route in written:
+            name = route.body.get("name") if isinstance(route.body, Mapping) else None
+            if not isinstance(name, str):
+                continue
+            if name in self.names:
+                message = f"two routes are named {name!r}"
+                path = (*route.origin, "name")
+                self.findings.append(Finding(path, message, "each has a name of its own"))
+            self.names[name] = route.origin
+
+    def _route(self, index: int, written: _Written) -> object:
+        origin, body = written.origin, written.body
+        self.origins["routes", index] = origin
+        if not isinstance(body, Mapping):
+            return body
+        route: dict[str, Any] = {**body, **self._pattern(index, written)}
+        if "name" not in route:
+            self.origins["routes", index, "name"] = (*origin, KEY)
+            route["name"] = self._default_name(written, route)
+        self._lift_upstream(route, origin)
+        self._lift_policy(route, origin)
+        return route
+
+    def _pattern(self, index: int, written: _Written) -> dict[str, Any]:
+        """What the pattern says: path, host, methods."""
+        if written.pattern is None or not isinstance(written.body, Mapping):
+            return {}
+        key = (*written.origin, KEY) if written.is_alone else (*written.origin[:-1], KEY)
+        try:
+            parts = split_pattern(written.pattern)
+        except PathError as error:
+            self.findings.append(Finding(key, error.message, error.hint))
+            return {"path": "/**"}
+        said: dict[str, Any] = {"path": parts.path}
+        if parts.host is not None:
+            said["host"] = parts.host
+        if parts.methods:
+            said["methods"] = list(parts.methods)
+        for name in said:
+            if name in written.body:
+                hint = f"leave one of the two out; here it is {written.pattern!r}"
+                message = f"{name} is said by the route's pattern already"
+                self.findings.append(Finding((*written.origin, name, KEY), message, hint))
+            self.origins["routes", index, name] = key
+        return said
+
+    def _default_name(self, written: _Written, route: dict[str, Any]) -> str:
+        name = " ".join(written.pattern.split()) if written.pattern is not None else ""
+        if not written.is_alone or not name:
+            name = f"{route.get('host') or ''}{route.get('path') or ''}"
+            methods = route.get("methods")
+            if isinstance(methods, str):
+                name = f"{methods} {name}"
+            elif isinstance(methods, list | tuple) and methods:
+                name = f"{','.join(map(str, methods))} {name}"
+        unique, number = name, 1
+        while unique in self.names:
+            number += 1
+            unique = f"{name} #{number}"
+        self.names[unique] = written.origin
+        return unique
+
+    def _lift_upstream(self, route: dict[str, Any], origin: Path) -> None:
+        url = route.get("upstream")
+        upstreams = self.root["upstreams"]
+        if not isinstance(url, str) or "://" not in url or not isinstance(upstreams, dict):
+            return
+        name = route["upstream"] = url.strip()
+        if name not in upstreams:
+            upstreams[name] = {"targets": [name]}
+            self.origins["upstreams", name] = (*origin, "upstream")
+
+    def _lift_policy(self, route: dict[str, Any], origin: Path) -> None:
+        inline = {name: route.pop(name) for name in POLICY_FIELDS if name in route}
+        if not inline:
+            return
+        if not any(name in inline for name in LIMIT_FIELDS):
+            for name in inline:
+                message = f"{name} goes with a limit, and this route has none of its own"
+                hint = f"add a limit here, or write {name} in the policy"
+                self.findings.append(Finding((*origin, name, KEY), message, hint))
+            return
+        name = route["name"]
+        policies = self.root["policies"]
+        if isinstance(policies, dict) and isinstance(name, str):
+            if name in policies:
+                message = f"this limit makes a policy named {name!r}, and there is one already"
+                said = next(word for word in LIMIT_FIELDS if word in inline)
+                hint = "give the route a name of its own, or take the policy by name"
+                self.findings.append(Finding((*origin, said, KEY), message, hint))
+                return
+            policies[name] = inline
+            self.origins["policies", name] = origin
+        named = route.get("policies", [])
+        if isinstance(named, str):
+            named = [named]
+        if isinstance(named, list | tuple):
+            route["policies"] = [*named, name]
+
+
+def _routes(routes: Mapping[str, object] | list[object] | tuple[object, ...]) -> Iterator[_Written]:
+    if not isinstance(routes, Mapping):
+        for index, body in enumerate(routes):
+            yield _Written(("routes", index), None, is_alone=False, body=body)
+        return
+    for pattern, body in routes.items():
+        if isinstance(body, list | tuple):
+            for index, one in enumerate(body):
+                yield _Written(("routes", pattern, index), str(pattern), is_alone=False, body=one)
+        else:
+            yield _Written(("routes", pattern), str(pattern), is_alone=True, body=body)

@@ -1,0 +1,117 @@
+"""What is probably meant where a file is not YAML, in words of people instead of parsers'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+MAX_LINE: Final = 500
+"""How much of a line is looked at: the patterns here are not for text of any length."""
+
+_TAB_INDENT: Final = re.compile(r"^ *\t")
+_UNQUOTED_STAR: Final = re.compile(r"(?:^|[\s,\[{:-])(\*[^\s\"',]*)")
+_FLOW_VARIABLE: Final = re.compile(r"[{\[].*(?<![\"'\w])(\$\{[^}]*\})")
+_BRACKET_HOST: Final = re.compile(r":\s+(\[[0-9a-fA-F:.]+\]:\d+)")
+_RESERVED_START: Final = re.compile(r"(?:^|:\s+|-\s+)([@`%][^\s]*)")
+
+
+class Syntax(NamedTuple):
+    """Where the trouble is, counted from 0, what it is, and what would do."""
+
+    line: int
+    column: int
+    message: str
+    hint: str
+
+
+def explain_syntax(
+    lines: Sequence[str],
+    at: tuple[int, int],
+    problem: str,
+    context: str,
+    begin: tuple[int, int],
+) -> Syntax:
+    """Turn the complaint of a YAML parser into a useful one.
+
+    Args:
+        lines: the lines of the file.
+        at: line and column, from 0, that the parser stumbled over.
+        problem: the parser's words.
+        context: what it was doing.
+        begin: where it began to do so.
+    """
+    line, column = min(at[0], len(lines) - 1), at[1]
+    # A parser notices some mistakes at the beginning of the next line only.
+    for number in (line, line - 1):
+        known = None
+        if number >= 0:
+            text = lines[number][:MAX_LINE]
+            known = _known_mistake(text, number, column if number == line else -1)
+        if known is not None:
+            return known
+    begun = _begun(context)
+    if begun is not None:
+        return Syntax(*begin, *begun)
+    if "mapping values" in problem:
+        hint = "quote the value, or begin a new line after the first"
+        return Syntax(line, column, "a second colon in one line", hint)
+    if "block" in context:
+        hint = "keys of one mapping begin in one column; a value with : or # is quoted"
+        return Syntax(line, column, "this line does not fit into what is around it", hint)
+    return Syntax(line, column, f"this is not YAML: {problem}", "")
+
+
+def _begun(context: str) -> tuple[str, str] | None:
+    """What was begun and never ended, by the parser's words for it."""
+    if "quoted scalar" in context:
+        return "a quote is opened here and never closed", "close it"
+    if "flow" in context:
+        return "what this bracket opens is broken off", "close it, and put commas between its parts"
+    if "simple key" in context:
+        return "a key lacks its colon", "write 'key: value'"
+    return None
+
+
+def _known_mistake(text: str, line: int, column: int) -> Syntax | None:
+    """The mistake in a line, if it is a well-known one; column -1 for the line before."""
+    found = _tab(text, column) or _unquoted(text)
+    if found is None and column >= 0:
+        found = _odd_start(text, column)
+    return Syntax(line, *found) if found else None
+
+
+def _tab(text: str, column: int) -> tuple[int, str, str] | None:
+    message = "a tab where YAML wants spaces"
+    tab = _TAB_INDENT.match(text)
+    if tab:
+        return tab.end() - 1, message, "indent by two spaces"
+    if column >= 0 and text[column : column + 1] == "\t":
+        return column, message, "write spaces instead"
+    return None
+
+
+def _unquoted(text: str) -> tuple[int, str, str] | None:
+    """What would be fine outside brackets, or with quotes."""
+    variable = _FLOW_VARIABLE.search(text)
+    if variable:
+        hint = f'inside braces or brackets it is quoted: "{variable[1]}"'
+        return variable.start(1), f"{variable[1]} is not quoted", hint
+    bracket = _BRACKET_HOST.search(text)
+    if bracket:
+        hint = f'write "{bracket[1]}"'
+        return bracket.start(1), "an address in brackets is not quoted", hint
+    return None
+
+
+def _odd_start(text: str, column: int) -> tuple[int, str, str] | None:
+    """Text that begins with what has a meaning of its own in YAML."""
+    star = _UNQUOTED_STAR.search(text)
+    if star and star.start(1) <= column <= star.end(1):
+        hint = f'quote it: "{star[1].rstrip(":")}"'
+        return star.start(1), "text that begins with * is quoted", hint
+    reserved = _RESERVED_START.search(text)
+    if reserved and reserved.start(1) == column:
+        message = f"text that begins with {reserved[1][0]} is quoted"
+        return column, message, f'write "{reserved[1]}"'
+    return None

@@ -1,0 +1,178 @@
+"""Durations and sizes as people write them: `50ms`, `1.5h`, `16KiB`, and back to text.
+
+A duration is whole microseconds, a size whole bytes. Knows nothing of YAML or models.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Final
+
+DURATIONS: Final[dict[str, int]] = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+
+SIZES: Final[dict[str, int]] = {
+    "B": 1,
+    "kB": 1_000,
+    "KB": 1_000,
+    "MB": 1_000_000,
+    "GB": 1_000_000_000,
+    "TB": 1_000_000_000_000,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+}
+
+DURATION_PATTERN: Final = r"^\s*(?=[0-9.]*[1-9])[0-9]{1,16}(\.[0-9]{1,6})?\s*(us|ms|s|m|h|d)\s*$"
+SIZE_PATTERN: Final = r"^\s*[0-9]{1,16}(\.[0-9]{1,6})?\s*(B|[kK]B|MB|GB|TB|KiB|MiB|GiB|TiB)?\s*$"
+
+MAX_DURATION_US: Final = 3_660 * DURATIONS["d"]
+MAX_SIZE: Final = 1 << 50
+
+_QUANTITY: Final = re.compile(r"\s*([0-9]{1,16}(?:\.[0-9]{1,6})?)\s*([^\s0-9]*)\s*")
+_DURATION: Final = re.compile(DURATION_PATTERN.replace("(?=[0-9.]*[1-9])", ""))
+_SIZE: Final = re.compile(SIZE_PATTERN)
+
+_DURATION_WORDS: Final[dict[str, str]] = {
+    **dict.fromkeys(("µs", "μs", "microsecond", "microseconds"), "us"),
+    **dict.fromkeys(("msec", "millisecond", "milliseconds"), "ms"),
+    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), "m"),
+    **dict.fromkeys(("hr", "hour", "hours"), "h"),
+    **dict.fromkeys(("day", "days"), "d"),
+}
+
+
+class UnitError(ValueError):
+    """Text that is no duration or size; `hint` says what would do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds of `50ms`, `2s`, `1m`, `1.5h`, `1d`; never negative.
+
+    Raises:
+        UnitError: a unit is missing or unknown, or it is no number.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None or not _DURATION.match(text):
+        raise _explain_duration(text, match)
+    value_us = int(Decimal(match[1]) * DURATIONS[match[2]])
+    if value_us > MAX_DURATION_US:
+        raise UnitError(f"{text.strip()} is too long", "at most 3660d")
+    return value_us
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `512`, `16KiB`, `1MiB`, `10MB`.
+
+    Raises:
+        UnitError: the unit is unknown, or it is no number.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None or not _SIZE.match(text):
+        raise _explain_size(text, match)
+    size = Decimal(match[1]) * SIZES[match[2] or "B"]
+    if size != int(size):
+        raise UnitError(f"{text.strip()} is not a whole number of bytes", "such as 512 or 16KiB")
+    if size > MAX_SIZE:
+        raise UnitError(f"{text.strip()} is too large", "at most 1024TiB")
+    return int(size)
+
+
+def write_duration(value_us: int) -> str:
+    """Microseconds as a configuration would say it, exactly: `75s`, `1m`, `20ms`."""
+    unit = next(unit for unit in reversed(DURATIONS) if value_us % DURATIONS[unit] == 0)
+    return f"{value_us // DURATIONS[unit]}{unit}"
+
+
+def write_size(size: int) -> str:
+    """Bytes as a configuration would say it, exactly: `16KiB`, `512B`."""
+    names = ("TiB", "GiB", "MiB", "KiB", "B")
+    name = next(name for name in names if size % SIZES[name] == 0)
+    return f"{size // SIZES[name]}{name}"
+
+
+def format_duration(value_us: int) -> str:
+    """Microseconds for people, rounded to about three digits: `100 ms`, `1 min 30 s`, `2 h`."""
+    if value_us < 1_000:
+        return f"{value_us} µs"
+    if value_us < 1_000_000:
+        return f"{_three_digits(value_us / 1_000)} ms"
+    if value_us < 60_000_000:
+        return f"{_three_digits(value_us / 1_000_000)} s"
+    seconds = round(value_us / 1_000_000)
+    parts = []
+    for size, name in ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s")):
+        number, seconds = divmod(seconds, size)
+        if number:
+            parts.append(f"{number} {'day' if name == 'days' and number == 1 else name}")
+    return " ".join(parts[:2])
+
+
+def format_size(size: int) -> str:
+    """Bytes for people: `16 KiB`, or `10 MB` where that is the rounder number."""
+    is_decimal = size % 1_000 == 0 and size % 1_024 != 0
+    names = ("TB", "GB", "MB", "kB") if is_decimal else ("TiB", "GiB", "MiB", "KiB")
+    for name in names:
+        if size >= SIZES[name]:
+            return f"{_three_digits(size / SIZES[name])} {name}"
+    return f"{size} B"
+
+
+def _three_digits(value: float) -> str:
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _explain_duration(text: str, match: re.Match[str] | None) -> UnitError:
+    shown = text.strip()
+    if match is None:
+        if shown.startswith("-"):
+            return UnitError(f"{shown} is negative", "such as 500ms, 2s or 1m")
+        if re.fullmatch(r"([0-9.]+\s*[a-z]+\s*){2,}", shown):
+            return UnitError(f"{shown!r} has two units", "one number and one unit, such as 90s")
+        return UnitError(f"{shown!r} is not a duration", "such as 500ms, 2s or 1m")
+    number, unit = match[1], match[2]
+    if not unit:
+        return UnitError(f"{number} of what? A duration has a unit", f"such as {number}s")
+    return UnitError(f"{unit!r} is not a unit of time", _unit_hint(number, unit))
+
+
+def _unit_hint(number: str, unit: str) -> str:
+    units = "units are us, ms, s, m, h and d"
+    lower = unit.lower()
+    words = {**_DURATION_WORDS, **{short: short for short in DURATIONS}}
+    if lower in words:
+        return f"write {number}{words[lower]}; {units}"
+    near = get_close_matches(lower, words, 1)
+    return f"did you mean {number}{words[near[0]]}? Known {units}" if near else units
+
+
+def _explain_size(text: str, match: re.Match[str] | None) -> UnitError:
+    units = "units are B, KiB, MiB, GiB (1024) and kB, MB, GB (1000)"
+    shown = text.strip()
+    if match is None:
+        message = f"{shown} is negative" if shown.startswith("-") else f"{shown!r} is not a size"
+        return UnitError(message, "such as 512, 16KiB or 1MiB")
+    number, unit = match[1], match[2]
+    first = unit[:1].upper()
+    if first in {"K", "M", "G", "T"}:
+        return UnitError(
+            f"{unit!r} is not a unit of size", f"did you mean {number}{first}iB? Known {units}"
+        )
+    return UnitError(f"{unit!r} is not a unit of size", units)

@@ -1,0 +1,368 @@
+"""Types of single values: how each is read from text, and what an editor may expect of it.
+
+Every reader says in plain words what was found and what would do. Models put these together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Network, IPv6Network
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import (
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    Strict,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError, core_schema
+
+from gateway.config.address import (
+    Address,
+    AddressError,
+    parse_address,
+    parse_host_pattern,
+    parse_network,
+)
+from gateway.config.paths import PathError, parse_path
+from gateway.config.units import (
+    DURATION_PATTERN,
+    SIZE_PATTERN,
+    UnitError,
+    parse_duration,
+    parse_size,
+)
+from gateway.errors import LimitSyntaxError
+from gateway.limits.notation import parse_limit
+from gateway.limits.rate import Limit
+
+FROM_FILE: Final = {"from_file": True}
+"""Validation context of values that a person wrote: a bare number is then no duration."""
+
+MAX_SHARE: Final = 10_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LimitLine:
+    """One limit of a policy.
+
+    Attributes:
+        text: the line as it was written.
+        limit: what it means, with the algorithm and the longest wait of its policy.
+        per: canonical key words, in order; never empty.
+    """
+
+    text: str
+    limit: Limit
+    per: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> LimitLine:
+        """Read a line. Raises `LimitSyntaxError`."""
+        limit, per = parse_limit(text)
+        return cls(text.strip(), limit, per)
+
+    def bind(self, algorithm: str, max_wait_us: int) -> LimitLine:
+        """The same line under a policy's algorithm and queue."""
+        return replace(
+            self, limit=replace(self.limit, algorithm=algorithm, max_wait_us=max_wait_us)
+        )
+
+
+def problem(
+    message: str, hint: str = "", *, column: int = 0, under: tuple[str | int, ...] = ()
+) -> PydanticCustomError:
+    """An error of our own words.
+
+    Args:
+        message: what was found and why it will not do.
+        hint: what would do.
+        column: where in the text of the value, counted from 1; 0 for its beginning.
+        under: the path from the value being read to the one to blame.
+    """
+    context = {"message": message, "hint": hint, "column": column, "under": under}
+    return PydanticCustomError("sluice", "{message}", context)
+
+
+def is_from_file(info: ValidationInfo) -> bool:
+    """Whether the value was written by a person, not built in Python."""
+    context: Any = info.context
+    return isinstance(context, Mapping) and bool(context.get("from_file"))
+
+
+def describe(value: object) -> str:
+    """What was found, in words: `the number 5`, `a list`, `nothing`."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, str):
+        shown = value if len(value) <= 60 else value[:57] + "..."
+        return repr(shown)
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list"
+
+
+def _text(value: object, expected: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise problem(f"found {describe(value)}, {expected} was expected")
+
+
+def _read_duration(value: object, info: ValidationInfo) -> int:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(value, int) and is_number and not is_from_file(info):
+        duration = value
+    elif is_number:
+        raise problem(f"{value} of what? A duration has a unit", f"such as {value}s or {value}ms")
+    else:
+        try:
+            duration = parse_duration(_text(value, "a duration such as 500ms or 2s"))
+        except UnitError as error:
+            raise problem(error.message, error.hint) from None
+    if duration <= 0:
+        raise problem("a duration of zero", "more than 0, such as 500ms")
+    return duration
+
+
+def _read_size(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    else:
+        try:
+            size = parse_size(_text(value, "a size such as 512 or 16KiB"))
+        except UnitError as error:
+            raise problem(error.message, error.hint) from None
+    if size <= 0:
+        raise problem("a size of zero or less", "at least 1 byte, such as 16KiB")
+    return size
+
+
+def _read_switch(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in {"on", "off"}:
+        return value == "on"
+    raise problem(f"found {describe(value)}", "true or false")
+
+
+def _reader(
+    parse: Callable[[str], T], result: type | tuple[type, ...], expected: str
+) -> Callable[[object], T]:
+    """A validator that reads text by `parse` and lets values of type `result` through."""
+
+    def read(value: object) -> T:
+        if isinstance(value, result):
+            return value  # type: ignore[return-value]  # T is one of the types in `result`
+        try:
+            return parse(_text(value, expected))
+        except (AddressError, PathError) as error:
+            raise problem(error.message, error.hint) from None
+
+    return read
+
+
+def _read_text_by(parse: Callable[[str], str], expected: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        try:
+            return parse(_text(value, expected))
+        except (AddressError, PathError) as error:
+            raise problem(error.message, error.hint) from None
+
+    return read
+
+
+def _read_listen(value: object) -> Address:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    return _read_address(value)
+
+
+_read_address = _reader(parse_address, Address, "an address such as 127.0.0.1:8080")
+
+
+def _read_share(value: object) -> Literal["auto"] | int:
+    if value == "auto":
+        return "auto"
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SHARE:
+        return value
+    raise problem(f"found {describe(value)}", f"auto, or a whole number from 1 to {MAX_SHARE}")
+
+
+def _read_limit_line(value: object) -> LimitLine:
+    if isinstance(value, LimitLine):
+        return value
+    try:
+        if isinstance(value, int) and not isinstance(value, bool):
+            raise problem(f"{value} in what time?", f"such as {value}/s, {value}/m or {value}/d")
+        return LimitLine.parse(_text(value, "a limit such as 10/s burst 20"))
+    except LimitSyntaxError as error:
+        raise problem(error.reason, error.hint, column=error.column) from None
+
+
+LIMIT_PATTERN: Final = (
+    r"^\s*0*[1-9][0-9]{0,9}\s*/\s*(0*[1-9][0-9]{0,10}\s*)?"
+    r"(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)"
+    r"(\s+burst\s+0*[1-9][0-9]{0,9})?"
+    r"(\s+per\s+(all|{key}(\s*\+\s*{key})*))?\s*$"
+).replace("{key}", r"(ip|route|host|method|(header|cookie|query):[^\s/+]+)")
+
+_ADDRESS_SCHEMA: Final = {
+    "type": "string",
+    "pattern": r"^\s*(\*|[^\s:/\[\]]*|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}\s*$",
+    "examples": ["127.0.0.1:8080", "[::1]:8080", ":8080"],
+}
+
+Duration = Annotated[
+    int,
+    PlainValidator(_read_duration),
+    WithJsonSchema(
+        {"type": "string", "pattern": DURATION_PATTERN, "examples": ["500ms", "2s", "1m"]}
+    ),
+]
+"""Whole microseconds, more than 0; written `50ms`, `2s`, `1m`, `1.5h`, `1d`."""
+
+Size = Annotated[
+    int,
+    PlainValidator(_read_size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": SIZE_PATTERN},
+            ],
+            "examples": ["16KiB", "1MiB", "10MB"],
+        }
+    ),
+]
+"""Whole bytes, more than 0; written `512`, `16KiB`, `1MiB`, `10MB`."""
+
+Switch = Annotated[
+    bool,
+    PlainValidator(_read_switch),
+    WithJsonSchema({"enum": [True, False, "on", "off"]}),
+]
+"""true or false; `on` and `off` will do."""
+
+Share = Annotated[
+    Literal["auto"] | int,
+    PlainValidator(_read_share),
+    WithJsonSchema(
+        {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_SHARE}]}
+    ),
+]
+
+Positive = Annotated[int, Strict(), Field(ge=1, le=1_000_000_000)]
+
+ListenAddress = Annotated[Address, PlainValidator(_read_listen), WithJsonSchema(_ADDRESS_SCHEMA)]
+
+Network = Annotated[
+    IPv4Network | IPv6Network,
+    PlainValidator(
+        _reader(parse_network, (IPv4Network, IPv6Network), "a network such as 10.0.0.0/8")
+    ),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^\s*[0-9A-Fa-f:.]+(/[0-9]{1,3})?\s*$",
+            "examples": ["10.0.0.0/8", "fd00::/8"],
+        }
+    ),
+]
+
+Line = Annotated[
+    LimitLine,
+    PlainValidator(_read_limit_line),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": LIMIT_PATTERN,
+            "examples": ["10/s", "10/s burst 20 per header:X-API-Key", "1000/day per ip+route"],
+        }
+    ),
+]
+
+HostPattern = Annotated[
+    str,
+    PlainValidator(_read_text_by(parse_host_pattern, "a host such as api.example.com")),
+    WithJsonSchema({"type": "string", "pattern": r"^\s*(\*\.)?[^\s*/]+\s*$"}),
+]
+
+PathPattern = Annotated[
+    str,
+    PlainValidator(_read_text_by(parse_path, "a path such as /v1/pay")),
+    WithJsonSchema(
+        {"type": "string", "pattern": r"^\s*/", "examples": ["/v1/pay", "/v1/**", "/users/{id}"]}
+    ),
+]
+
+
+def _read_method(value: object) -> str:
+    text = _text(value, "a method such as GET").strip()
+    if text.isascii() and text.isalpha() and text.isupper():
+        return text
+    if text.isascii() and text.isalpha():
+        raise problem(f"methods are written in capitals, not {text!r}", f"write {text.upper()}")
+    if text == "*":
+        raise problem("'*' is any method", "leave the methods out")
+    raise problem(f"{text!r} is not a method", "such as GET or POST; several as a list")
+
+
+Method = Annotated[
+    str,
+    PlainValidator(_read_method),
+    WithJsonSchema({"type": "string", "pattern": r"^\s*[A-Z]+\s*$", "examples": ["GET", "POST"]}),
+]
+
+
+def _as_list(value: object) -> object:
+    """One value as a list of one; lists as they are."""
+    return [value] if isinstance(value, str | int | float | Mapping) else value
+
+
+def _off_as_none(value: object) -> object:
+    """The word `off` as None."""
+    return None if value == "off" and isinstance(value, str) else value
+
+
+class ListOf:
+    """Marks a list that may be written as the one value in it."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(_as_list, handler(source))
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        listed = handler(schema)
+        return {"anyOf": [listed["items"], listed]}
+
+
+class Off:
+    """Marks an optional value that is switched off by the word `off`."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(_off_as_none, handler(source))
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        choices = handler(schema)["anyOf"]
+        return {"anyOf": [{"const": "off"}, *choices]}

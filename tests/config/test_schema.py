@@ -1,0 +1,88 @@
+"""The JSON Schema agrees with the loader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from gateway.config.nodes import plain
+from gateway.config.schema import json_schema
+from gateway.config.source import read
+
+ROOT: Final = Path(__file__).parents[2]
+GOLDEN: Final = Path(__file__).parent / "golden"
+SCHEMA: Final = json_schema()
+VALIDATOR: Final = Draft202012Validator(SCHEMA)
+
+ONLY_THE_CHECK_SEES: Final = frozenset(
+    {
+        "admin-default-is-a-listener",
+        "admin-is-a-listener",
+        "limit-key-twice",
+        "limit-long-period",
+        "limit-log-too-long",
+        "limit-too-fast",
+        "listeners-collide",
+        "policy-unknown",
+        "route-headers-2",
+        "route-name-of-a-policy",
+        "route-names",
+        "route-never-matches",
+        "secret-unreadable",
+        "secret-without-file",
+        "store-shorthand-and-secret-in-messages",
+        "upstream-is-the-gateway",
+        "upstream-is-the-gateway-by-ipv6",
+        "upstream-unknown",
+        "variable-malformed",
+        "variable-not-set",
+        "variable-of-wrong-type",
+    }
+)
+"""What a schema cannot say: names that lead nowhere, values that collide, arithmetic."""
+
+
+def _data(path: Path) -> Any:
+    """What an editor sees in a file: variables are text, and are not replaced."""
+    text = path.read_text().rpartition("\n-----\n")[0] or path.read_text()
+    root, problems = read(path.name, text.replace("${", "$${").encode(), {}, lambda _: "")
+    return None if root is None or problems else plain(root)
+
+
+def _cases(*, good: bool) -> list[Path]:
+    prefixes = ("ok-", "warn-")
+    return [
+        path
+        for path in sorted(GOLDEN.glob("*.yaml"))
+        if path.stem.startswith(prefixes) == good and not path.stem.startswith("yaml-")
+    ]
+
+
+def test_the_schema_is_one() -> None:
+    """It is valid itself, and plain JSON."""
+    Draft202012Validator.check_schema(SCHEMA)
+    assert json.loads(json.dumps(SCHEMA)) == SCHEMA
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*sorted((ROOT / "config").glob("*.yaml")), *_cases(good=True)],
+    ids=lambda path: path.stem,
+)
+def test_what_the_loader_takes_the_schema_takes(path: Path) -> None:
+    """Ready-made configurations and every good case, short forms and variables included."""
+    assert [error.message for error in VALIDATOR.iter_errors(_data(path))] == []
+
+
+@pytest.mark.parametrize("path", _cases(good=False), ids=lambda path: path.stem)
+def test_what_the_loader_refuses_the_schema_refuses(path: Path) -> None:
+    """Every bad case, but for what no schema can see."""
+    data = _data(path)
+    if data is None:
+        pytest.fail("only files that are YAML belong here: name it yaml-...")
+
+    assert VALIDATOR.is_valid(data) == (path.stem in ONLY_THE_CHECK_SEES)
