@@ -1,0 +1,1 @@
+"""Times of single functions of the hot path."""

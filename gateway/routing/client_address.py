@@ -1,0 +1,199 @@
+"""Who is asking: the client's address behind trusted proxies, and the text it is counted by.
+
+The address of the connection cannot be forged; what headers say can. So the chain of
+addresses is walked from its end, where the nearest proxy wrote, and only as far as proxies
+are trusted: the first address that is not trusted is the client's.
+
+Sources: RFC 7239 (`Forwarded`), RFC 4291 section 2.5.5.2 (IPv4-mapped addresses), RFC 6052
+section 2.1 (`64:ff9b::/96`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_Hop = tuple[str, bool] | None
+"""What a member of a list says: an address and whether it is trusted; None for no address."""
+
+UNKNOWN: Final = "unknown"
+"""The bucket of peers without an address, such as those of a Unix socket."""
+
+_CACHE: Final = 4096
+"""Addresses remembered by each cache."""
+
+_MAX_HOPS: Final = 32
+"""Members of a list that are looked at, from its end: trusted proxies, in practice one to three."""
+
+_MAX_MEMBER: Final = 512
+"""Characters in one member of a list; longer ones are no address."""
+
+_IPV6_BITS: Final = 128
+
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+
+_node: Final = re.compile(
+    r"\[([0-9A-Fa-f:.]+)\](?::\w+)?|([0-9.]+)(?::\w+)?|([0-9A-Fa-f:.]+)"
+).fullmatch
+_pair: Final = re.compile(
+    r"\s*([A-Za-z0-9!#$%&'*+.^_`|~-]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*+)\"|([^\s\";]*+))\s*(?:;|\Z)"
+).match
+
+
+class ClientAddress:
+    """Finds the client of a request. Immutable, apart from bounded caches.
+
+    Args:
+        trusted: the networks whose addresses may say for whom they ask.
+        ipv6_prefix: bits of an IPv6 address that are counted together, 1 to 128: a
+            subscriber has a whole network, and could take a new address for each request.
+
+    Raises:
+        ValueError: `ipv6_prefix` is out of range.
+    """
+
+    __slots__ = ("_bucket", "_element", "_hop", "_ipv6_prefix", "_peer", "_trusted")
+
+    def __init__(self, trusted: Sequence[Network], ipv6_prefix: int = 64) -> None:
+        if not 1 <= ipv6_prefix <= _IPV6_BITS:
+            raise ValueError("an IPv6 prefix has 1 to 128 bits")
+        self._trusted = tuple(trusted)
+        self._ipv6_prefix = ipv6_prefix
+        self._peer: Callable[[str], tuple[str, bool]] = lru_cache(_CACHE)(self._look_at)
+        self._hop: Callable[[str], _Hop] = lru_cache(_CACHE)(self._look_at_hop)
+        self._element: Callable[[str], _Hop] = lru_cache(_CACHE)(self._look_at_element)
+        self._bucket: Callable[[str], str] = lru_cache(_CACHE)(self._find_bucket)
+
+    def is_trusted(self, peer: str) -> bool:
+        """Whether `peer`, an address, may say for whom it asks."""
+        return self._peer(peer)[1]
+
+    def resolve(
+        self, peer: str, forwarded_for: Sequence[str], forwarded: Sequence[str] = ()
+    ) -> str:
+        """Return the address of the client, in its shortest form.
+
+        A member that is no address (`unknown`, `_hidden`, nonsense) ends the walk: the
+        client is then the last good address, the proxy that wrote that member.
+
+        `X-Forwarded-For` is what nearly every proxy writes; where it is there, `Forwarded` is
+        not looked at. A trusted proxy that writes `Forwarded` only must remove the other
+        field from what it passes on, or clients can choose their address.
+
+        Args:
+            peer: the address of the connection; text that is no address is returned as is.
+            forwarded_for: the values of `X-Forwarded-For`, in the order of the lines.
+            forwarded: the values of `Forwarded`, likewise.
+        """
+        address, is_trusted = self._peer(peer)
+        if not is_trusted:
+            return address
+        if forwarded_for:
+            return _walk(address, _last_members(forwarded_for), self._hop)
+        return _walk(address, _last_members(forwarded, quoted=True), self._element)
+
+    def bucket(self, address: str) -> str:
+        """Return the text that an address is counted by.
+
+        IPv4 as it is, also when wrapped in IPv6 (`::ffff:0:0/96`, `64:ff9b::/96`); other
+        IPv6 as its network; `unknown` for what is no address.
+        """
+        return self._bucket(address)
+
+    def _look_at(self, text: str) -> tuple[str, bool]:
+        address = _parse(text)
+        if address is None:
+            return text, False
+        return str(address), any(address in network for network in self._trusted)
+
+    def _look_at_hop(self, member: str) -> _Hop:
+        node = _node(member) if len(member) <= _MAX_MEMBER else None
+        found = _parse(node[1] or node[2] or node[3]) if node else None
+        return None if found is None else self._look_at(str(found))
+
+    def _look_at_element(self, element: str) -> _Hop:
+        return self._look_at_hop(_for_parameter(element))
+
+    def _find_bucket(self, text: str) -> str:
+        address = _parse(text)
+        if address is None:
+            return UNKNOWN
+        if isinstance(address, IPv4Address):
+            return str(address)
+        if address in _NAT64:
+            return str(IPv4Address(address.packed[-4:]))
+        number = IPv6Address(address.packed)  # without a zone
+        if self._ipv6_prefix == _IPV6_BITS:
+            return str(number)
+        return str(IPv6Network((number, self._ipv6_prefix), strict=False))
+
+
+def _parse(text: str | None) -> Address | None:
+    """Read an address; an IPv4-mapped one is the IPv4 address that it stands for."""
+    try:
+        address = ip_address(text or "")
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def _walk(address: str, members: Iterator[str], look_at: Callable[[str], _Hop]) -> str:
+    """Go from `address`, a trusted proxy, to the first address that is not trusted."""
+    for _, member in zip(range(_MAX_HOPS), members, strict=False):
+        if not member:
+            continue
+        hop = look_at(member)
+        if hop is None:
+            return address
+        address, is_trusted = hop
+        if not is_trusted:
+            return address
+    return address
+
+
+def _last_members(lines: Sequence[str], *, quoted: bool = False) -> Iterator[str]:
+    """Yield the members of comma-separated lists from the last to the first, stripped.
+
+    Reading from the end keeps whatever a client wrote, such as a quote that never ends,
+    from reaching into what a proxy wrote behind it.
+    """
+    for line in reversed(lines):
+        end = len(line)
+        while end >= 0:
+            comma = line.rfind(",", 0, end)
+            while quoted and comma >= 0 and _is_in_quotes(line[comma + 1 : end]):
+                if end - comma > _MAX_MEMBER:
+                    break
+                comma = line.rfind(",", 0, comma)
+            # One character too many is as good as all of them: it is no address.
+            yield line[comma + 1 : min(end, comma + 2 + _MAX_MEMBER)].strip(" \t")
+            end = comma
+
+
+def _is_in_quotes(text: str) -> bool:
+    """Whether a quoted string that began before `text` ends in it."""
+    return text.replace("\\\\", "").replace('\\"', "").count('"') % 2 == 1
+
+
+def _for_parameter(element: str) -> str:
+    """Return the node of a `Forwarded` element; nonsense for one that names no address."""
+    if len(element) > _MAX_MEMBER:
+        return UNKNOWN
+    nodes: list[str] = []
+    position = 0
+    while position < len(element):
+        pair = _pair(element, position)
+        if pair is None:
+            return UNKNOWN
+        if pair[1].lower() == "for":
+            nodes.append(pair[2] or pair[3] or UNKNOWN)
+        position = pair.end()
+    return nodes[0] if len(nodes) == 1 else UNKNOWN

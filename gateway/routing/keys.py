@@ -1,0 +1,265 @@
+"""From a request to the identity that a limit is counted for.
+
+`compile_key` turns key words such as `header:x-api-key` and `route` into one function. Its
+result is text in a normal form:
+
+    203.0.113.7                            per ip
+    all                                    per all
+    header:x-api-key=s3cret                per header:X-API-Key
+    header:x-api-key=s3cret|route=/v1/pay  per header:X-API-Key+route
+
+Different identities never give the same text: values are escaped (`|`, `=`, `%`, braces and
+whatever is not printable ASCII), and what is longer than 128 bytes ends in a hash of the
+whole. Values that an origin would take for the same are counted together, so that nobody
+gains a fresh limit by spelling a credential in another way.
+
+The text goes into the store as it is, credentials included; only long ones are hashed, and
+even then the beginning stays readable. Who may read the store may read them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from hashlib import blake2b
+from operator import attrgetter
+from typing import Final, Protocol
+from urllib.parse import unquote_plus
+
+MAX_BYTES: Final = 128
+"""The longest identity; longer ones are cut and end in a hash."""
+
+_HASH_BYTES: Final = 16
+_READABLE: Final = 48
+"""Characters of a long identity that stay readable before its hash."""
+
+_HASH_MARK: Final = "%~"
+"""Begins the hash. No escaped value holds it: there, `%` is followed by two hex digits."""
+
+_SAFE: Final = r" -$&-<>-z~"
+"""Printable ASCII without `%`, `=`, `{`, `|` and `}`, as ranges of a character class."""
+
+_is_safe: Final = re.compile(f"[{_SAFE}]*+").fullmatch
+_unsafe: Final = re.compile(f"[^{_SAFE}]")
+
+
+class Absence(Enum):
+    """What a key function says of a request without an identity."""
+
+    SKIP = "skip"
+    """The limit does not count this request."""
+    REJECT = "reject"
+    """The request must not pass."""
+
+
+SKIP: Final = Absence.SKIP
+REJECT: Final = Absence.REJECT
+
+
+class RequestView(Protocol):
+    """What keys are made from."""
+
+    @property
+    def client_key(self) -> str:
+        """The client's address as `ClientAddress.bucket` returns it."""
+
+    @property
+    def host(self) -> str:
+        """The host as `normal_host` returns it."""
+
+    @property
+    def method(self) -> str:
+        """The method as it was sent."""
+
+    @property
+    def query(self) -> str:
+        """The query as it was sent, without the question mark."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Header fields, looked up by names in lower case."""
+
+
+KeyFunction = Callable[[RequestView], str | Absence]
+
+_Read = Callable[[RequestView], str | None]
+"""Reads one value; None or empty text if the request does not have it."""
+
+
+def compile_key(per: Sequence[str], *, if_missing: str, route: str) -> KeyFunction:
+    """Compile the words after `per`.
+
+    Args:
+        per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name` or
+            `query:name`, in the order in which they appear in the identity.
+        if_missing: what stands for a header, cookie or query parameter that is absent,
+            empty, or given twice with different values: `ip` the client's address, `shared`
+            one identity for all such requests; or else `skip` or `reject` the request.
+        route: the name of the route, for the word `route`.
+
+    Raises:
+        ValueError: a word is not known, or there is none.
+    """
+    if not per:
+        raise ValueError("a key needs at least one word")
+    absent = _compile_absent(if_missing)
+    if list(per) == ["ip"]:
+        # Addresses hold nothing that would have to be escaped, and no "=" to mix them up.
+        return attrgetter("client_key")
+    if list(per) == ["all"]:
+        return lambda _: "all"
+    if list(per) == ["route"]:
+        constant = _bound(f"route={_escape(route)}")
+        return lambda _: constant
+    return _join([_compile_part(word, absent, route) for word in per])
+
+
+def _compile_absent(if_missing: str) -> Callable[[str, RequestView], str | Absence]:
+    """Compile what stands for the value of a word that the request lacks."""
+    match if_missing:
+        case "ip":
+            return lambda _, request: f"ip={_escape(request.client_key)}"
+        case "shared":
+            return lambda word, _: f"{word}="
+        case "skip":
+            return lambda *_: SKIP
+        case "reject":
+            return lambda *_: REJECT
+    raise ValueError(f"{if_missing!r} is not one of ip, shared, skip, reject")
+
+
+def _compile_part(
+    word: str, absent: Callable[[str, RequestView], str | Absence], route: str
+) -> KeyFunction:
+    match word:
+        case "all":
+            return lambda _: "all"
+        case "route":
+            constant = f"route={_escape(route)}"
+            return lambda _: constant
+        case "ip":
+            return lambda request: f"ip={_escape(request.client_key)}"
+        case "host":
+            return lambda request: f"host={_escape(request.host)}"
+        case "method":
+            return lambda request: f"method={_escape(request.method)}"
+    kind, _, name = word.partition(":")
+    if not name or kind not in _READERS:
+        raise ValueError(f"{word!r} is no key word")
+    label = f"{kind}:{_escape(name.lower() if kind == 'header' else name)}"
+    read = _READERS[kind](name)
+
+    def part(request: RequestView) -> str | Absence:
+        value = read(request)
+        return f"{label}={_escape(value)}" if value else absent(label, request)
+
+    return part
+
+
+def _join(parts: Sequence[KeyFunction]) -> KeyFunction:
+    if len(parts) == 1:
+        (only,) = parts
+
+        def single(request: RequestView) -> str | Absence:
+            text = only(request)
+            return text if isinstance(text, Absence) else _bound(text)
+
+        return single
+
+    def joined(request: RequestView) -> str | Absence:
+        texts: list[str] = []
+        for part in parts:
+            text = part(request)
+            if isinstance(text, Absence):
+                return text
+            texts.append(text)
+        return _bound("|".join(texts))
+
+    return joined
+
+
+def _bound(text: str) -> str:
+    if len(text) <= MAX_BYTES:
+        return text
+    digest = blake2b(text.encode("ascii"), digest_size=_HASH_BYTES).hexdigest()
+    return f"{text[:_READABLE]}{_HASH_MARK}{digest}"
+
+
+def _escape(value: str) -> str:
+    """Make a value that is printable ASCII and holds no separator; one-to-one."""
+    return value if _is_safe(value) else _unsafe.sub(_escape_character, value)
+
+
+def _escape_character(match: re.Match[str]) -> str:
+    # Bytes that were not UTF-8 arrive as lone surrogates; any of them must do.
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
+
+
+def _header(name: str) -> _Read:
+    name = name.lower()
+    if name == "authorization":
+        return _authorization
+
+    def read(request: RequestView) -> str | None:
+        return request.headers.get(name)
+
+    return read
+
+
+def _authorization(request: RequestView) -> str | None:
+    """Read the credentials; their scheme is the same in upper and lower case (RFC 9110, 11.1)."""
+    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+    return f"{scheme.lower()} {credentials.strip()}".strip()
+
+
+def _cookie(name: str) -> _Read:
+    def read(request: RequestView) -> str | None:
+        line = request.headers.get("cookie")
+        if line is None:
+            return None
+        pairs = (pair.partition("=") for pair in line.split(";"))
+        return _only([_cookie_value(value) for key, _, value in pairs if key.strip() == name])
+
+    return read
+
+
+def _cookie_value(text: str) -> str:
+    text = text.strip()
+    if text.startswith('"') and text.endswith('"'):
+        text = text[1:-1]
+    # Some origins undo backslash escapes, so that one value would have many spellings.
+    return "" if "\\" in text else _decode(text)
+
+
+def _query(name: str) -> _Read:
+    def read(request: RequestView) -> str | None:
+        query = request.query
+        if not query:
+            return None
+        pairs = (pair.partition("=") for pair in query.split("&"))
+        return _only([_decode(value) for key, _, value in pairs if _decode(key) == name])
+
+    return read
+
+
+def _only(values: Sequence[str]) -> str | None:
+    """Return the value if there is one.
+
+    Of several, one origin takes the first and another the last: whoever sends a made-up one
+    beside the real one must not be counted by either.
+    """
+    return values[0] if values and values.count(values[0]) == len(values) else None
+
+
+def _decode(text: str) -> str:
+    if "%" not in text and "+" not in text:
+        return text
+    return unquote_plus(text, errors="surrogateescape")
+
+
+_READERS: Final[dict[str, Callable[[str], _Read]]] = {
+    "header": _header,
+    "cookie": _cookie,
+    "query": _query,
+}

@@ -1,0 +1,145 @@
+"""Which route a request takes: host, path, method and headers, the most specific first.
+
+The rule, in words an operator can rely on: an exact host comes before `*.example.com` (the
+longer one first), and that before no host; an exact path before one with parameters, that
+before the longest prefix; a route that names methods before one that does not; more header
+conditions before fewer; and what is then still equal goes by the order of writing. A route
+whose method or headers do not fit is passed over, and the next one is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from gateway.errors import BadRequestError
+from gateway.routing.host import normal_host
+from gateway.routing.path import canonical_path, readings
+from gateway.routing.path_index import PathIndex
+from gateway.routing.pattern import ANY_VALUE, Pattern, shadowed
+
+__all__ = ["Pattern", "RouteTable", "normal_host", "shadowed"]
+
+T = TypeVar("T")
+
+
+class _Rule(Generic[T]):
+    """What a route asks beside host and path; without methods, any will do."""
+
+    __slots__ = ("headers", "methods", "target")
+
+    def __init__(self, pattern: Pattern, target: T) -> None:
+        self.methods = frozenset(pattern.methods)
+        self.headers = tuple((name.lower(), value) for name, value in pattern.headers)
+        self.target = target
+
+
+class RouteTable(Generic[T]):
+    """All routes, compiled. Immutable.
+
+    Args:
+        entries: patterns and what they lead to, in the order in which they were written.
+
+    Attributes:
+        looks_at_headers: whether any route has header conditions; if not, host, method and
+            path alone decide.
+    """
+
+    __slots__ = ("_anywhere", "_hosts", "_wildcards", "looks_at_headers")
+
+    def __init__(self, entries: Sequence[tuple[Pattern, T]]) -> None:
+        self.looks_at_headers = any(pattern.headers for pattern, _ in entries)
+        sites: dict[str, list[tuple[Pattern, T]]] = {}
+        for entry in sorted(entries, key=lambda entry: entry[0].specificity):
+            sites.setdefault(entry[0].site, []).append(entry)
+        indexes = {
+            site: PathIndex([(pattern.shape, _Rule(pattern, to)) for pattern, to in group])
+            for site, group in sites.items()
+        }
+        # Each host knows all that it falls back to: itself, wildcards, routes for any host.
+        chains = {
+            site: tuple(indexes[name] for name in _widening(site) if name in indexes)
+            for site in indexes
+        }
+        self._anywhere = chains.pop("", ())
+        self._wildcards = {site: to for site, to in chains.items() if site.startswith(".")}
+        self._hosts = {site: to for site, to in chains.items() if not site.startswith(".")}
+
+    def find(self, host: str, raw_path: str, method: str, headers: Mapping[str, str]) -> T | None:
+        """Return the route of a request from its path as it was sent.
+
+        Raises:
+            BadRequestError: the path must not be forwarded, or origins could read it in
+                ways that belong to different routes; see `gateway.routing.path`.
+        """
+        seen = readings(raw_path)
+        target = self.match(host, seen[0], method, headers)
+        if len(seen) > 1 and target is not None:
+            for path in seen:
+                if self.match(host, path, method, headers) is not target:
+                    raise BadRequestError("The path can be read as that of different routes")
+        return target
+
+    def match(self, host: str, path: str, method: str, headers: Mapping[str, str]) -> T | None:
+        """Return what the most specific fitting pattern leads to, or None.
+
+        Args:
+            host: as `normal_host` returns it; empty if the request names none.
+            path: as `canonical_path` returns it.
+            method: as it was sent.
+            headers: looked up by names in lower case.
+        """
+        for index in self._chain(host):
+            for rule in index.candidates(path):
+                if (not rule.methods or method in rule.methods) and (
+                    not rule.headers or _fit(rule.headers, headers)
+                ):
+                    return rule.target
+        return None
+
+    def methods(self, host: str, path: str, headers: Mapping[str, str]) -> frozenset[str]:
+        """Return the methods with which `match` would have found a route, for `Allow`.
+
+        Empty if no method would do; meaningful only where `match` or `find` returned None.
+        Arguments as in `match`; the path may also be as it was sent.
+        """
+        path = canonical_path(path)
+        return frozenset().union(
+            *(
+                rule.methods
+                for index in self._chain(host)
+                for rule in index.candidates(path)
+                if _fit(rule.headers, headers)
+            )
+        )
+
+    def _chain(self, host: str) -> tuple[PathIndex[_Rule[T]], ...]:
+        """Return the indexes to look into, in order."""
+        chain = self._hosts.get(host)
+        if chain is not None:
+            return chain
+        if self._wildcards:
+            for site in _widening(host):
+                chain = self._wildcards.get(site)
+                if chain is not None:
+                    return chain
+        return self._anywhere
+
+
+def _widening(site: str) -> Iterator[str]:
+    """List what holds `a.b.c`, the narrowest first: itself, `.b.c`, `.c` and any host."""
+    yield site
+    dot = site.find(".", 1)
+    while dot >= 0:
+        yield site[dot:]
+        dot = site.find(".", dot + 1)
+    if site:
+        yield ""
+
+
+def _fit(conditions: tuple[tuple[str, str], ...], headers: Mapping[str, str]) -> bool:
+    for name, value in conditions:
+        found = headers.get(name)
+        if found is None or (value not in (ANY_VALUE, found)):
+            return False
+    return True

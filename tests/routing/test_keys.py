@@ -1,0 +1,210 @@
+"""From requests to identities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.routing.keys import MAX_BYTES, REJECT, SKIP, Absence, compile_key
+
+
+@dataclass(frozen=True)
+class Request:
+    """The parts of a request that keys are made from."""
+
+    client_key: str = "203.0.113.7"
+    host: str = "a.test"
+    method: str = "GET"
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def _key(
+    *per: str, request: Request | None = None, if_missing: str = "ip", route: str = "/v1/pay"
+) -> str | Absence:
+    return compile_key(per, if_missing=if_missing, route=route)(request or Request())
+
+
+@pytest.mark.parametrize(
+    ("per", "identity"),
+    [
+        ("ip", "203.0.113.7"),
+        ("all", "all"),
+        ("route", "route=/v1/pay"),
+        ("host", "host=a.test"),
+        ("method", "method=GET"),
+        ("header:X-API-Key", "header:x-api-key=k"),
+        ("cookie:sid", "cookie:sid=s"),
+        ("query:q", "query:q=v"),
+        ("header:x-api-key+route", "header:x-api-key=k|route=/v1/pay"),
+        ("route+ip", "route=/v1/pay|ip=203.0.113.7"),
+        ("all+method", "all|method=GET"),
+    ],
+)
+def test_normal_forms(per: str, identity: str) -> None:
+    """Each word says what it counts by; composites keep the order in which they are written."""
+    request = Request(query="a=1&q=v", headers={"x-api-key": "k", "cookie": "a=b; sid=s"})
+    assert _key(*per.split("+"), request=request) == identity
+
+
+@pytest.mark.parametrize(
+    ("if_missing", "single", "composite"),
+    [
+        ("ip", "ip=203.0.113.7", "ip=203.0.113.7|route=/v1/pay"),
+        ("shared", "header:x-id=", "header:x-id=|route=/v1/pay"),
+        ("skip", SKIP, SKIP),
+        ("reject", REJECT, REJECT),
+    ],
+)
+@pytest.mark.parametrize("headers", [{}, {"x-id": ""}])
+def test_requests_without_an_identity(
+    if_missing: str, single: str | Absence, composite: str | Absence, headers: dict[str, str]
+) -> None:
+    """An absent or empty value is replaced, shared, skipped or rejected, as the policy says."""
+    request = Request(headers=headers)
+    assert _key("header:X-Id", request=request, if_missing=if_missing) == single
+    assert _key("header:X-Id", "route", request=request, if_missing=if_missing) == composite
+
+
+@pytest.mark.parametrize(
+    "per", [[], ["ips"], ["header:"], ["header"], ["ip:"], ["ip:x"], ["jwt:sub"], [""]]
+)
+def test_unknown_words_are_refused(per: list[str]) -> None:
+    """A word that is not known is an error when it is written."""
+    with pytest.raises(ValueError, match="word"):
+        compile_key(per, if_missing="ip", route="r")
+
+
+@pytest.mark.parametrize("per", ["ip", "header:x"])
+def test_unknown_ways_to_treat_absence_are_refused(per: str) -> None:
+    """So is what should stand for an absent value."""
+    with pytest.raises(ValueError, match="is not one of"):
+        compile_key([per], if_missing="ignore", route="r")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "key=secret",
+        "a=1&key=secret&b=2",
+        "k%65y=secret",
+        "key=%73ecret",
+        "key=secret&key=s%65cret",
+        "&&key=secret&",
+    ],
+)
+def test_spellings_of_a_query_parameter_are_one(query: str) -> None:
+    """Percent-encoding a name or value makes no new identity."""
+    assert _key("query:key", request=Request(query=query)) == "query:key=secret"
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "key", "key=", "key=made-up&key=secret", "key=secret&key=", "KEY=secret", "xkey=1"],
+)
+def test_ambiguous_query_parameters_are_absent(query: str) -> None:
+    """Two different values are none: no origin's choice of one can be outwitted."""
+    assert _key("query:key", request=Request(query=query), if_missing="reject") is REJECT
+
+
+@pytest.mark.parametrize(
+    "line", ["sid=abc", "a=b; sid=abc", "sid=abc;a", 'sid="abc"', "sid=%61bc", " sid = abc "]
+)
+def test_spellings_of_a_cookie_are_one(line: str) -> None:
+    """Quotes, escapes and spaces around a cookie's value make no new identity."""
+    assert _key("cookie:sid", request=Request(headers={"cookie": line})) == "cookie:sid=abc"
+
+
+@pytest.mark.parametrize(
+    "line", ["", "sid", "sid=", "sid=x; sid=abc", 'sid="\\141bc"', "SID=abc", "xsid=abc"]
+)
+def test_ambiguous_cookies_are_absent(line: str) -> None:
+    """Two different values, or one with backslash escapes, are no identity."""
+    request = Request(headers={"cookie": line})
+    assert _key("cookie:sid", request=request, if_missing="reject") is REJECT
+
+
+def test_the_scheme_of_credentials_has_no_case() -> None:
+    """`bearer` and `BEARER` are the same scheme; credentials do have case."""
+    keys = {
+        _key("header:Authorization", request=Request(headers={"authorization": value}))
+        for value in ("Bearer Abc", "bearer Abc", "BEARER   Abc")
+    }
+    assert keys == {"header:authorization=bearer Abc"}
+    other = Request(headers={"authorization": "Bearer abc"})
+    assert _key("header:Authorization", request=other) not in keys
+
+
+@pytest.mark.parametrize(
+    ("value", "escaped"),
+    [
+        ("abc-123_~ !", "abc-123_~ !"),
+        ("a=b|c%d", "a%3Db%7Cc%25d"),
+        ("{tag}", "%7Btag%7D"),
+        ("a\x00\n\x7f", "a%00%0A%7F"),
+        ("\xe9", "%C3%A9"),
+        ("\udcff", "%ED%B3%BF"),
+    ],
+)
+def test_values_are_escaped(value: str, escaped: str) -> None:
+    """Separators, braces and whatever is not printable ASCII are percent-encoded."""
+    assert _key("header:x", request=Request(headers={"x": value})) == f"header:x={escaped}"
+
+
+def test_long_identities_end_in_a_hash() -> None:
+    """What is too long is bounded, stays readable at its beginning, and stays distinct."""
+    first, second = (
+        _key("header:x-id", "route", request=Request(headers={"x-id": "v" * 65_536 + end}))
+        for end in "ab"
+    )
+    assert isinstance(first, str)
+    assert isinstance(second, str)
+    assert first != second
+    assert first.startswith("header:x-id=vvv")
+    assert len(first) <= MAX_BYTES
+    assert _key("header:x-id", request=Request(headers={"x-id": first})) != first
+
+
+def test_values_at_the_bound_stay_whole() -> None:
+    """Exactly 128 bytes are kept; one more is not."""
+    room = MAX_BYTES - len("header:x-id=")
+    fits = _key("header:x-id", request=Request(headers={"x-id": "v" * room}))
+    longer = _key("header:x-id", request=Request(headers={"x-id": "v" * (room + 1)}))
+    assert fits == "header:x-id=" + "v" * room
+    assert isinstance(longer, str)
+    assert "%~" in longer
+
+
+VALUES = st.one_of(
+    st.text(max_size=12),
+    st.text("a:|=%{}+,\\\"' \x00\n\udcff\xe9", max_size=8),
+    st.text("ab", min_size=110, max_size=140),
+    st.sampled_from(["x|route=y", "ip=1", "%7C", "header:a=1|header:b=2", "a:b", "b:c"]),
+)
+PAIRS = st.tuples(VALUES, VALUES)
+
+
+@given(PAIRS, PAIRS, st.sampled_from(["ip", "shared"]))
+def test_different_values_never_share_an_identity(
+    first: tuple[str, str], second: tuple[str, str], if_missing: str
+) -> None:
+    """`a:b` + `c` is never `a` + `b:c`, whatever the values hold."""
+    key = compile_key(["header:a", "header:b"], if_missing=if_missing, route="r")
+    texts = [key(Request(headers={"a": a, "b": b})) for a, b in (first, second)]
+    assert (texts[0] == texts[1]) == (first == second)
+
+
+@given(VALUES, VALUES, VALUES)
+def test_identities_are_bounded_printable_ascii(a: str, b: str, route: str) -> None:
+    """No value can break out into a log, a protocol or the hash tag of a store key."""
+    request = Request(query=f"q={quote(a, errors='surrogatepass')}", headers={"b": b}, host=a)
+    for per in (["query:q"], ["header:b"], ["host", "route", "query:q", "header:b"]):
+        text = compile_key(per, if_missing="shared", route=route)(request)
+        assert isinstance(text, str)
+        assert re.fullmatch(r"[ -z|~]{1,128}", text)

@@ -1,0 +1,244 @@
+"""Which route a request takes, compared with a matcher that tries every route."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import BadRequestError
+from gateway.routing.pattern import shadowed
+from gateway.routing.table import Pattern, RouteTable
+
+PATTERNS = st.builds(
+    Pattern,
+    st.sampled_from([None, "a.test", "*.a.test", "*.test"]),
+    st.tuples(
+        st.lists(st.sampled_from(["a", "b", "{x}"]), max_size=3),
+        st.sampled_from(["", "", "/", "/**", "/**"]),
+    ).map(lambda parts: "".join(f"/{segment}" for segment in parts[0]) + parts[1] or "/"),
+    st.sampled_from([(), (), ("GET",), ("GET", "POST")]),
+    st.sampled_from([(), (), (("X-V", "1"),), (("x-v", "*"),), (("x-v", "1"), ("X-W", "*"))]),
+)
+ROUTES = st.lists(PATTERNS, max_size=8)
+
+HOSTS = ["", "a.test", "z.a.test", "y.z.a.test", "z.test", "z.z"]
+PATHS = [
+    "".join(f"/{segment}" for segment in segments) + tail
+    for depth in range(4)
+    for segments in product("abz", repeat=depth)
+    for tail in ("", "/")
+    if segments or tail
+] + ["/a/b/z/z/z", "//a", "/a//b"]
+METHODS = ["GET", "POST", "PUT"]
+HEADERS: list[dict[str, str]] = [
+    {**v, **w} for v in ({}, {"x-v": "1"}, {"x-v": "2"}) for w in ({}, {"x-w": "0"})
+]
+Request = tuple[str, str, str, dict[str, str]]
+REQUESTS = st.tuples(
+    st.sampled_from(HOSTS),
+    st.sampled_from(PATHS),
+    st.sampled_from(METHODS),
+    st.sampled_from(HEADERS),
+)
+
+
+def _fits_place(pattern: Pattern, host: str, path: str) -> bool:
+    wanted = pattern.host
+    if wanted is not None and not (
+        host.endswith(wanted[1:]) if wanted.startswith("*") else host == wanted
+    ):
+        return False
+    if pattern.path.endswith("/**"):
+        regex = re.sub(r"\{x\}", "[^/]+", pattern.path[:-3]) + "(/.*)?"
+    else:
+        regex = re.sub(r"\{x\}", "[^/]+", pattern.path)
+    return re.fullmatch(regex, path) is not None
+
+
+def _fits_headers(pattern: Pattern, headers: dict[str, str]) -> bool:
+    return all(
+        name.lower() in headers and value in ("*", headers[name.lower()])
+        for name, value in pattern.headers
+    )
+
+
+def _fits(pattern: Pattern, request: Request) -> bool:
+    host, path, method, headers = request
+    return (
+        _fits_place(pattern, host, path)
+        and (not pattern.methods or method in pattern.methods)
+        and _fits_headers(pattern, headers)
+    )
+
+
+def _rank(pattern: Pattern) -> tuple[object, ...]:
+    """The documented order, spelled out once more; smaller comes first."""
+    if pattern.host is None:
+        host = (2, 0)
+    elif pattern.host.startswith("*"):
+        host = (1, -len(pattern.host))
+    else:
+        host = (0, 0)
+    segments = [segment == "{x}" for segment in pattern.path.split("/")]
+    if pattern.path.endswith("/**"):
+        path = (2, -len(segments), segments)
+    elif any(segments):
+        path = (1, 0, segments)
+    else:
+        path = (0, 0, segments)
+    return (host, path, not pattern.methods, -len(pattern.headers))
+
+
+def _reference(patterns: list[Pattern], request: Request) -> int | None:
+    fitting = [index for index, pattern in enumerate(patterns) if _fits(pattern, request)]
+    return min(fitting, key=lambda index: (_rank(patterns[index]), index), default=None)
+
+
+def _table(patterns: list[Pattern]) -> RouteTable[int]:
+    return RouteTable([(pattern, index) for index, pattern in enumerate(patterns)])
+
+
+@given(ROUTES, st.lists(REQUESTS, min_size=20, max_size=20))
+def test_agrees_with_trying_every_route(patterns: list[Pattern], requests: list[Request]) -> None:
+    """The table finds what the documented rule says, for any routes and requests."""
+    table = _table(patterns)
+    for request in requests:
+        assert table.match(*request) == _reference(patterns, request), request
+
+
+@given(ROUTES, st.lists(REQUESTS, min_size=10, max_size=10))
+def test_methods_are_those_that_would_have_matched(
+    patterns: list[Pattern], requests: list[Request]
+) -> None:
+    """Where no route fits, `Allow` names exactly the methods with which one would have."""
+    table = _table(patterns)
+    for host, path, method, headers in requests:
+        if table.match(host, path, method, headers) is None:
+            assert table.methods(host, path, headers) == {
+                other for other in METHODS if table.match(host, path, other, headers) is not None
+            }
+
+
+@given(st.lists(PATTERNS, max_size=4))
+def test_shadowed_routes_are_those_that_one_other_hides(patterns: list[Pattern]) -> None:
+    """A route is reported if and only if each of its requests goes to one same other route."""
+    table = _table(patterns)
+    reported = dict(shadowed([(pattern, None) for pattern in patterns]))
+    winners: dict[int, set[int | None]] = {index: set() for index in range(len(patterns))}
+    common: dict[int, set[int]] = {index: set(range(len(patterns))) for index in winners}
+    for request in product(HOSTS, PATHS, METHODS, HEADERS):
+        fitting = [index for index, pattern in enumerate(patterns) if _fits(pattern, request)]
+        for index in fitting:
+            winners[index].add(table.match(*request))
+            common[index] &= set(fitting)
+    for index, pattern in enumerate(patterns):
+        takers = {
+            other
+            for other in common[index] - {index}
+            if (_rank(patterns[other]), other) < (_rank(pattern), index)
+        }
+        if takers:
+            assert index not in winners[index]
+            assert reported[index] in takers
+        else:
+            assert index not in reported
+
+
+def test_prefixes_end_at_segments() -> None:
+    """`/v1/**` holds `/v1`, `/v1/` and all below, and nothing that merely begins so."""
+    table = _table([Pattern(None, "/v1/**")])
+    assert table.match("", "/v1", "GET", {}) == 0
+    assert table.match("", "/v1/", "GET", {}) == 0
+    assert table.match("", "/v1/x/y", "GET", {}) == 0
+    assert table.match("", "/v1x", "GET", {}) is None
+    assert table.match("", "/V1", "GET", {}) is None
+
+
+def test_less_specific_routes_are_tried_next() -> None:
+    """A method that the exact path does not take falls back to the prefix, then to any host."""
+    table = _table(
+        [
+            Pattern("a.test", "/pay", ("POST",)),
+            Pattern("a.test", "/**", ("PUT",)),
+            Pattern(None, "/**"),
+        ]
+    )
+    assert [table.match("a.test", "/pay", method, {}) for method in ("POST", "PUT", "GET")] == [
+        0,
+        1,
+        2,
+    ]
+
+
+def test_literals_come_before_parameters() -> None:
+    """Among patterns of one kind and length, segments are compared from the left."""
+    table = _table(
+        [
+            Pattern(None, "/{x}/b"),
+            Pattern(None, "/a/{x}"),
+            Pattern(None, "/{x}/**"),
+            Pattern(None, "/a/**"),
+        ]
+    )
+    assert table.match("", "/a/b", "GET", {}) == 1
+    assert table.match("", "/z/b", "GET", {}) == 0
+    assert table.match("", "/a/b/c", "GET", {}) == 3
+    assert table.match("", "/z/b/c", "GET", {}) == 2
+
+
+def test_deep_paths_cost_no_more_than_the_deepest_pattern() -> None:
+    """What lies below the deepest pattern is not taken apart, and still found."""
+    table = _table([Pattern(None, "/a/{x}/**"), Pattern(None, "/a/{x}")])
+    assert table.match("", "/a/b" + "/c" * 4000, "GET", {}) == 0
+    assert table.match("", "/a/b", "GET", {}) == 1
+
+
+@pytest.mark.parametrize(
+    "raw", ["/pub/../adm", "/pub/%2e%2e/adm", "//adm", "/adm;x", "/pub%2Fx", "//pub/adm"]
+)
+def test_paths_that_straddle_routes_are_refused(raw: str) -> None:
+    """A path that origins could read as that of another route is a 400."""
+    table = _table([Pattern(None, "/adm"), Pattern(None, "/pub/**"), Pattern(None, "/**")])
+    with pytest.raises(BadRequestError):
+        table.find("", raw, "GET", {})
+
+
+@pytest.mark.parametrize(
+    "raw", ["/pub/a/../b", "/pub//a", "/pub/a%2Fb", "/pub/a;v=1/b", "/p%75b/x", "/pub/./a"]
+)
+def test_odd_paths_within_one_route_pass(raw: str) -> None:
+    """An unusual spelling is no offence where every reading belongs to the same route."""
+    table = _table([Pattern(None, "/adm"), Pattern(None, "/pub/**"), Pattern(None, "/**")])
+    assert table.find("", raw, "GET", {}) == 1
+
+
+def test_unexposed_readings_are_refused() -> None:
+    """A path that an origin could read as one without any route is refused, too."""
+    table = _table([Pattern(None, "/files/{name}")])
+    with pytest.raises(BadRequestError):
+        table.find("", "/files/a%2Fsecret", "GET", {})
+    assert table.find("", "/other%2Fsecret", "GET", {}) is None
+
+
+def test_methods_of_a_path_as_it_was_sent() -> None:
+    """`Allow` is the same for every spelling of a path."""
+    table = _table([Pattern(None, "/pay", ("POST",))])
+    assert table.find("", "/p%61y", "GET", {}) is None
+    assert table.methods("", "/p%61y", {}) == {"POST"}
+
+
+def test_a_table_says_whether_headers_matter() -> None:
+    """Only with a header condition somewhere can equal hosts, paths and methods part ways."""
+    assert not _table([Pattern(None, "/a", ("GET",))]).looks_at_headers
+    assert _table([Pattern(None, "/a"), Pattern(None, "/b", (), (("x", "*"),))]).looks_at_headers
+
+
+def test_an_empty_table_matches_nothing() -> None:
+    """Without routes there is no route, and no method would do."""
+    table = _table([])
+    assert table.match("a.test", "/", "GET", {}) is None
+    assert table.methods("a.test", "/", {}) == frozenset()
