@@ -24,9 +24,12 @@ class Ask(NamedTuple):
 
     Attributes:
         limits: the limits, in the policy's order.
-        keys: the store key of each limit: policy, scope and identity, already joined.
+        keys: for each limit the identity that is counted, such as an address. What a store
+            keeps it under is the limit's `scope` and the identity together.
         cost: what the request costs; 0 looks without taking.
-        max_wait_us: how long the request would wait for its turn.
+        max_wait_us: how long the request would wait for its turn, at most. Each limit also
+            has a `max_wait_us` of its own: the smaller of the two is what its algorithm is
+            given (a limit without a queue refuses at once whatever the others allow).
     """
 
     limits: tuple[Limit, ...]

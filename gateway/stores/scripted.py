@@ -1,0 +1,143 @@
+"""A store that does as it is told: for tests, ours and anyone's.
+
+Written to the interface like any other store, so that what calls it cannot tell. Each call
+of `decide` takes the next step of the script, each call of `give_back` the next of its own;
+when there are no more, every ask is answered by a `MemoryStore` on the same clock.
+
+>>> store = ScriptedStore()
+>>> store.then(Fail(StoreUnavailable("refused")))      # the first call fails
+>>> store.then(Delay(0.5))                             # the second is answered late
+>>> store.asked                                        # what has been asked, batch by batch
+[]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gateway.clock import Clock, monotonic_us
+from gateway.limits.decision import Verdict
+from gateway.stores.base import Ask
+from gateway.stores.memory import MemoryStore
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer a batch with these verdicts, whether or not they fit the asks."""
+
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Raise this error."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Wait so long, then go on with the step behind; by default with a true decision."""
+
+    seconds: float
+    then: Answer | Fail | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Wait until the event is set, then decide truly."""
+
+    until: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Call this (to block the loop, say), then decide truly."""
+
+    function: Callable[[], None]
+
+
+Step = Answer | Fail | Delay | Hold | Call
+
+
+class ScriptedStore:
+    """A `Store` with a script.
+
+    Args:
+        clock: where the time of true decisions comes from.
+
+    Attributes:
+        asked: the batches that came, in order; those that failed too.
+        given_back: what was to be undone, in order; failed or not.
+        is_ready: what the store says of itself; True until set otherwise.
+        gateways: likewise; 1 until set otherwise.
+        is_started, is_closed: whether `start` and `aclose` have been called.
+        cancelled: how many calls of `decide` were given up by the caller.
+    """
+
+    def __init__(self, clock: Clock = monotonic_us) -> None:
+        self.asked: list[tuple[Ask, ...]] = []
+        self.given_back: list[tuple[Ask, Verdict]] = []
+        self.is_ready = True
+        self.gateways = 1
+        self.is_started = False
+        self.is_closed = False
+        self.cancelled = 0
+        self._counts = MemoryStore(clock=clock)
+        self._steps: deque[Step] = deque()
+        self._give_back_steps: deque[Step] = deque()
+
+    def __repr__(self) -> str:
+        return f"<ScriptedStore {len(self.asked)} batches asked, {len(self._steps)} steps left>"
+
+    def then(self, *steps: Step) -> None:
+        """What the next calls of `decide` are to do, one step each."""
+        self._steps.extend(steps)
+
+    def then_give_back(self, *steps: Step) -> None:
+        """What the next calls of `give_back` are to do, one step each."""
+        self._give_back_steps.extend(steps)
+
+    async def start(self) -> None:
+        """Nothing to connect to."""
+        self.is_started = True
+
+    async def aclose(self) -> None:
+        """Forget everything."""
+        self.is_closed = True
+        await self._counts.aclose()
+
+    async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+        """Do the next step of the script."""
+        self.asked.append(tuple(asks))
+        step = self._steps.popleft() if self._steps else None
+        try:
+            verdicts = await _perform(step)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return await self._counts.decide(asks) if verdicts is None else verdicts
+
+    async def give_back(self, ask: Ask, verdict: Verdict) -> None:
+        """Do the next step of its script."""
+        self.given_back.append((ask, verdict))
+        step = self._give_back_steps.popleft() if self._give_back_steps else None
+        await _perform(step)
+        await self._counts.give_back(ask, verdict)
+
+
+async def _perform(step: Step | None) -> Sequence[Verdict] | None:
+    """Do one step; the verdicts that it names, or None for true ones."""
+    if isinstance(step, Delay):
+        await asyncio.sleep(step.seconds)
+        step = step.then
+    if isinstance(step, Hold):
+        await step.until.wait()
+    if isinstance(step, Call):
+        step.function()
+    if isinstance(step, Fail):
+        raise step.error
+    return step.verdicts if isinstance(step, Answer) else None
