@@ -1,0 +1,22 @@
+"""The admin listener: looking at a running gateway.
+
+`readiness` says when the gateway should get traffic, `resources` what can be read, `mux`
+which requests are answered at all, and `api` is the listener itself.
+"""
+
+from __future__ import annotations
+
+from gateway.admin.api import AdminServer
+from gateway.admin.mux import Answer, Query, Resource
+from gateway.admin.readiness import Phase, Readiness, StoreState, judge
+
+__all__ = [
+    "AdminServer",
+    "Answer",
+    "Phase",
+    "Query",
+    "Readiness",
+    "Resource",
+    "StoreState",
+    "judge",
+]

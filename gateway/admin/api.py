@@ -1,0 +1,184 @@
+"""The admin listener: one request for each connection, and a deadline for all of it.
+
+The listener shares its event loop with the traffic, so its clients get little room: a
+connection that has not sent its request and taken its answer by the deadline is cut off, and
+past a number of connections the oldest makes way. Whoever holds connections open on purpose
+thus keeps neither memory nor the next health check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from aiohttp import web
+
+from gateway.admin.mux import SECURITY_HEADERS, Answer, Mux, Query, Resource, problem
+from gateway.admin.readiness import Readiness
+from gateway.admin.resources import healthz, metrics_text, readyz
+from gateway.metrics import GatewayMetrics
+
+DEADLINE_S: Final = 30.0
+"""Time for a whole connection: three times what Prometheus gives a scrape by default."""
+
+MAX_CONNECTIONS: Final = 100
+
+LINGER_S: Final = 1.0
+"""How long the body of a request, which nobody reads, may keep coming after the answer."""
+
+_log = logging.getLogger(__name__)
+
+
+class AdminServer:
+    """Listens on one address and answers what `resources` offer.
+
+    Args:
+        host: address or name to listen on.
+        port: port to listen on; 0 takes a free one.
+        metrics: what `/metrics` shows.
+        readiness: asked at each `/readyz`.
+        names: further hosts by which clients may call this listener, such as that of a
+            service in a cluster.
+        resources: what other features offer for reading.
+        deadline_s: time for a whole connection.
+        max_connections: how many may be open.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        metrics: GatewayMetrics,
+        readiness: Callable[[], Readiness],
+        *,
+        names: Iterable[str] = (),
+        resources: Iterable[Resource] = (),
+        deadline_s: float = DEADLINE_S,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._deadline_s = deadline_s
+        self._max_connections = max_connections
+        own = (healthz(), readyz(readiness), metrics_text(metrics))
+        self._mux = Mux(host, names, (*own, *resources))
+        self._listener: asyncio.Server | None = None
+        self._connections: _Connections | None = None
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address is in use or not this machine's.
+        """
+        self._connections = _Connections(self._answer, self._deadline_s, self._max_connections)
+        self._listener = await asyncio.get_running_loop().create_server(
+            self._connections, self._host, self._port
+        )
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        if self._listener is None:
+            return self._port
+        port: int = self._listener.sockets[0].getsockname()[1]
+        return port
+
+    async def close(self) -> None:
+        """Stop listening, and give answers on their way a second to arrive."""
+        if self._listener is None or self._connections is None:
+            return
+        self._listener.close()
+        self._connections.pre_shutdown()
+        await self._connections.shutdown(LINGER_S)
+        await self._listener.wait_closed()
+        self._listener = None
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        hosts = request.headers.getall("Host", [])
+        host = hosts[0] if len(hosts) == 1 else ""
+        found = self._mux.find(request.method, request.raw_path, host)
+        if isinstance(found, Resource):
+            found = await found.read(Query(request.headers.get("Accept", "")))
+        return _response(found)
+
+
+def _response(answer: Answer) -> web.Response:
+    response = web.Response(
+        status=answer.status,
+        body=answer.body,
+        headers={**SECURITY_HEADERS, "Content-Type": answer.content_type, "Server": "sluice"},
+    )
+    response.headers.update(answer.headers)
+    response.force_close()
+    return response
+
+
+class _Connections(web.Server):
+    """All connections of the listener, the oldest first, each with its deadline."""
+
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        deadline_s: float,
+        max_connections: int,
+    ) -> None:
+        super().__init__(handler)
+        self._deadline_s = deadline_s
+        self._max_connections = max_connections
+        self._open: dict[web.RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]] = {}
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(
+            self,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's own way to have none
+            auto_decompress=False,
+            keepalive_timeout=self._deadline_s,
+            lingering_time=LINGER_S,
+        )
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Start the connection's deadline; the oldest makes way where there are too many."""
+        super().connection_made(handler, transport)
+        if len(self._open) >= self._max_connections:
+            self._abort(next(iter(self._open)))
+        deadline = asyncio.get_running_loop().call_later(self._deadline_s, self._abort, handler)
+        self._open[handler] = (transport, deadline)
+
+    def connection_lost(
+        self, handler: web.RequestHandler, exc: BaseException | None = None
+    ) -> None:
+        """Forget the connection."""
+        super().connection_lost(handler, exc)
+        if handler in self._open:
+            self._open.pop(handler)[1].cancel()
+
+    def _abort(self, handler: web.RequestHandler) -> None:
+        transport, deadline = self._open.pop(handler)
+        deadline.cancel()
+        transport.abort()
+
+
+class _Connection(web.RequestHandler):
+    """aiohttp's connection, with errors told in the listener's own words."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer a request that cannot be read, or one that a resource failed at.
+
+        `message` holds what the client sent: it goes neither back to it nor into the log.
+        """
+        if status >= 500:
+            _log.error("the admin listener failed at a request", exc_info=exc)
+            return _response(problem(500, "The gateway failed at this request; its log says why."))
+        return _response(problem(400, "What was sent cannot be read as a request."))

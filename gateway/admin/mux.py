@@ -1,0 +1,160 @@
+"""Which admin requests are answered: pure, from the words of a request to an answer or a no.
+
+A page in a browser can send requests to loopback addresses, and can make its own name point
+to one (DNS rebinding). So the `Host` of every request has to be a name of this listener.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+
+READ: Final = ("GET", "HEAD")
+
+SECURITY_HEADERS: Final[Mapping[str, str]] = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""On every answer of the admin listener."""
+
+
+class Query(NamedTuple):
+    """What a resource may know of the request for it."""
+
+    accept: str
+
+
+class Answer(NamedTuple):
+    """What is sent back.
+
+    Attributes:
+        status: the status.
+        content_type: media type of the body.
+        body: the body; left out of the answer to HEAD, but not its length.
+        headers: further headers.
+    """
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = {}
+
+
+class Resource(NamedTuple):
+    """Something that can be read; others hand theirs to the listener.
+
+    Attributes:
+        path: the exact path.
+        summary: one line for the index.
+        read: makes the answer to GET and HEAD.
+    """
+
+    path: str
+    summary: str
+    read: Callable[[Query], Awaitable[Answer]]
+
+
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Answer:
+    """A problem document (RFC 9457); `detail` is text of our own, never the client's."""
+    document = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    return json_answer(status, document, "application/problem+json", headers)
+
+
+def json_answer(
+    status: int,
+    document: Mapping[str, object],
+    content_type: str = "application/json",
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    """A JSON document with a line end, which is kind to terminals."""
+    return Answer(status, content_type, json.dumps(document).encode() + b"\n", headers or {})
+
+
+def text_answer(text: str) -> Answer:
+    """Plain text, status 200."""
+    return Answer(HTTPStatus.OK, "text/plain; charset=utf-8", text.encode())
+
+
+class Mux:
+    """Finds the resource for a request, or says why there is none.
+
+    Args:
+        listen_host: the host of the address listened on.
+        names: further hosts by which the listener may be called.
+        resources: what can be read; the index is added.
+    """
+
+    def __init__(
+        self, listen_host: str, names: Iterable[str], resources: Iterable[Resource]
+    ) -> None:
+        self._names = {"localhost", listen_host.lower(), *(name.lower() for name in names)}
+        self._is_wildcard = _is_wildcard(listen_host)
+        self._resources = {resource.path: resource for resource in resources}
+        self._resources["/"] = Resource("/", "this list", self._index)
+
+    def find(self, method: str, target: str, host: str) -> Resource | Answer:
+        """The resource that was asked for, or the answer that says no.
+
+        Args:
+            method: as sent.
+            target: the request target as sent; paths are compared without decoding.
+            host: the `Host` header; empty if there was none.
+        """
+        if not host:
+            return problem(400, "A Host header is needed.")
+        if not self._is_ours(host):
+            return problem(421, "The Host header names another server.")
+        if not target.startswith("/"):
+            return problem(400, "The request target has to be a path.")
+        resource = self._resources.get(target.partition("?")[0])
+        if resource is None:
+            return problem(404, "There is nothing here; GET / lists what there is.")
+        if method not in READ:
+            return problem(405, "This can only be read.", {"Allow": ", ".join(READ)})
+        return resource
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether a `Host` is a name of this listener; its port may be that of a tunnel."""
+        name = _without_port(host).lower()
+        if name in self._names:
+            return True
+        try:
+            address = ip_address(name)
+        except ValueError:
+            return False
+        # No name can be rebound to an address that is written out as one; so where the
+        # listener is on every address of the machine, each of them will do.
+        return address.is_loopback or self._is_wildcard
+
+    async def _index(self, _query: Query) -> Answer:
+        width = max(map(len, self._resources))
+        lines = (
+            f"{path:<{width}}  {resource.summary}\n"
+            for path, resource in sorted(self._resources.items())
+        )
+        return text_answer("".join(lines))
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return host == ""
+
+
+def _without_port(host: str) -> str:
+    """The host of `host[:port]`; an IPv6 address without its brackets."""
+    name, colon, port = host.rpartition(":")
+    if not colon or host.endswith("]"):
+        name = host
+    elif not port.isdecimal():
+        return ""
+    if name.startswith("[") and name.endswith("]"):
+        return name[1:-1]
+    return "" if ":" in name else name

@@ -1,0 +1,58 @@
+"""Whether the gateway should get traffic, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Phase(StrEnum):
+    """What the gateway as a whole is doing."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+
+
+class StoreState(NamedTuple):
+    """How a store is, as far as it matters to traffic.
+
+    Attributes:
+        name: its name; never its URL, which may hold a password.
+        is_ready: whether it would answer now.
+        is_required: whether a policy turns requests away while it does not.
+    """
+
+    name: str
+    is_ready: bool
+    is_required: bool
+
+
+class Readiness(NamedTuple):
+    """The answer to "should this gateway get traffic?".
+
+    Attributes:
+        is_ready: yes or no.
+        phase: what the gateway is doing.
+        reasons: why not; or, where it is ready, what it does without. May be empty.
+    """
+
+    is_ready: bool
+    phase: Phase
+    reasons: tuple[str, ...]
+
+
+def judge(phase: Phase, stores: Iterable[StoreState]) -> Readiness:
+    """Ready is who serves, and whose every required store would answer."""
+    is_ready = phase is Phase.SERVING
+    reasons = [] if is_ready else [f"the gateway is {phase}"]
+    for store in stores:
+        if store.is_ready:
+            continue
+        if store.is_required:
+            is_ready = False
+            reasons.append(f"store {store.name} does not answer and a policy needs it")
+        else:
+            reasons.append(f"store {store.name} does not answer; policies do without it")
+    return Readiness(is_ready, phase, tuple(reasons))

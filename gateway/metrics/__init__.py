@@ -1,0 +1,33 @@
+"""What the gateway counts, and how Prometheus reads it.
+
+On a request's way only plain integers are touched (`counters`); they become samples when
+somebody asks (`exposition`). Names of routes, policies, upstreams and stores are the only
+labels that come from outside, and they come from the configuration: never a key, a path or
+an address, so the number of series is bounded by the configuration.
+"""
+
+from __future__ import annotations
+
+from gateway.metrics.counters import (
+    GatewayMetrics,
+    Histogram,
+    LogMetrics,
+    PolicyMetrics,
+    RouteMetrics,
+    StoreMetrics,
+    UpstreamMetrics,
+)
+from gateway.metrics.exposition import Exposition, expose, render
+
+__all__ = [
+    "Exposition",
+    "GatewayMetrics",
+    "Histogram",
+    "LogMetrics",
+    "PolicyMetrics",
+    "RouteMetrics",
+    "StoreMetrics",
+    "UpstreamMetrics",
+    "expose",
+    "render",
+]

@@ -1,0 +1,227 @@
+"""Counters for the hot path: plain attributes that callers add to.
+
+An object is looked up by name once, when the configuration is loaded, and then held by
+whoever counts: `policy.refused += 1`. Everything is counted from the event loop's thread,
+and nothing here takes a lock or knows Prometheus.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final
+
+from gateway.clock import Clock, wall_us
+
+REQUEST_BOUNDS_US: Final = (
+    *(500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000),
+    *(1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000),
+)
+"""Buckets of requests and upstream answers: half a millisecond to half a minute."""
+
+STORE_BOUNDS_US: Final = (
+    *(100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 1_000_000),
+)
+"""Buckets of store calls, with the default deadline of 20 ms as one of them."""
+
+
+class Histogram:
+    """How often a duration fell into which bucket.
+
+    Attributes:
+        bounds_us: inclusive upper bounds of the buckets, ascending, in microseconds.
+        counts: one count for each bucket, and a last one for everything above.
+        sum_us: all durations together, in microseconds.
+    """
+
+    __slots__ = ("bounds_us", "counts", "sum_us")
+
+    def __init__(self, bounds_us: tuple[int, ...]) -> None:
+        self.bounds_us = bounds_us
+        self.counts = [0] * (len(bounds_us) + 1)
+        self.sum_us = 0
+
+    def observe(self, duration_us: int) -> None:
+        """Count one duration, in microseconds."""
+        self.counts[bisect_left(self.bounds_us, duration_us)] += 1
+        self.sum_us += duration_us
+
+
+class RouteMetrics:
+    """Requests of one route.
+
+    Attributes:
+        statuses: how many requests were answered with which status.
+        duration: from the request's head to the last byte of the answer.
+    """
+
+    __slots__ = ("duration", "statuses")
+
+    def __init__(self) -> None:
+        self.statuses: defaultdict[int, int] = defaultdict(int)
+        self.duration = Histogram(REQUEST_BOUNDS_US)
+
+    def answered(self, status: int, duration_us: int) -> None:
+        """Count one answered request."""
+        self.statuses[status] += 1
+        self.duration.observe(duration_us)
+
+
+class PolicyMetrics:
+    """Decisions of one policy; every request counts in exactly one of the first six.
+
+    Attributes:
+        passed: went on at once.
+        delayed: went on after waiting for its turn.
+        refused: over the limit, or no place in the queue.
+        skipped: the policy had nothing to count for the request (its key is missing, say).
+        store_error_passed: the store could not be asked and the request went on.
+        store_error_refused: the store could not be asked and the request was turned away.
+        wait_us: all the waiting of delayed requests together, in microseconds.
+        waiting: how many requests wait for their turn at the moment.
+    """
+
+    __slots__ = (
+        "delayed",
+        "passed",
+        "refused",
+        "skipped",
+        "store_error_passed",
+        "store_error_refused",
+        "wait_us",
+        "waiting",
+    )
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.delayed = 0
+        self.refused = 0
+        self.skipped = 0
+        self.store_error_passed = 0
+        self.store_error_refused = 0
+        self.wait_us = 0
+        self.waiting = 0
+
+
+class UpstreamMetrics:
+    """Requests to one upstream.
+
+    Attributes:
+        requests: how many were sent.
+        errors: how many failed, by `UpstreamError.kind`.
+        connections: how many connections are open at the moment.
+        first_byte: from sending the request to the first byte of the answer.
+    """
+
+    __slots__ = ("connections", "errors", "first_byte", "requests")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.errors: defaultdict[str, int] = defaultdict(int)
+        self.connections = 0
+        self.first_byte = Histogram(REQUEST_BOUNDS_US)
+
+
+class StoreMetrics:
+    """Calls to one store.
+
+    Attributes:
+        decisions: how many requests were decided on.
+        batches: in how many calls.
+        errors: how many calls failed, by `StoreError.reason`.
+        breaker: the state of the circuit breaker: closed, open or half_open.
+        is_ready: whether a call would probably be answered now.
+        duration: how long the calls took that were answered.
+        refresh: called before `breaker` and `is_ready` are shown; sets them.
+    """
+
+    __slots__ = ("batches", "breaker", "decisions", "duration", "errors", "is_ready", "refresh")
+
+    def __init__(self) -> None:
+        self.decisions = 0
+        self.batches = 0
+        self.errors: defaultdict[str, int] = defaultdict(int)
+        self.breaker = "closed"
+        self.is_ready = True
+        self.duration = Histogram(STORE_BOUNDS_US)
+        self.refresh: Callable[[], None] = lambda: None
+
+    def answered(self, decisions: int, duration_us: int) -> None:
+        """Count one call that was answered, and the decisions it carried."""
+        self.batches += 1
+        self.decisions += decisions
+        self.duration.observe(duration_us)
+
+
+class LogMetrics:
+    """What became of log lines.
+
+    Attributes:
+        lines_dropped: lines that could not be written: a full disk, a reader that is gone
+            or too slow.
+    """
+
+    __slots__ = ("lines_dropped",)
+
+    def __init__(self) -> None:
+        self.lines_dropped = 0
+
+
+class GatewayMetrics:
+    """Everything that one gateway process counts.
+
+    Args:
+        version: the version of the gateway.
+        clock: wall clock in microseconds since 1970, for the times of start and reloads.
+
+    Attributes:
+        connections: how many client connections are open at the moment.
+        client_errors: requests that could not be read, by a short kind from our own code.
+        clients_left: clients that left before their answer was complete.
+        reloads: how many times a configuration was taken into use after the start.
+        reloads_failed: how many times one was offered and found unusable.
+        last_reload_succeeded: whether the last one offered is the one in use.
+        configured_us: when the configuration in use was taken into use.
+    """
+
+    def __init__(self, version: str = "", clock: Clock = wall_us) -> None:
+        self.version = version
+        self._clock = clock
+        self.started_us = self.configured_us = clock()
+        self.connections = 0
+        self.client_errors: defaultdict[str, int] = defaultdict(int)
+        self.clients_left = 0
+        self.reloads = 0
+        self.reloads_failed = 0
+        self.last_reload_succeeded = True
+        self.log = LogMetrics()
+        self.routes: dict[str, RouteMetrics] = {}
+        self.policies: dict[str, PolicyMetrics] = {}
+        self.upstreams: dict[str, UpstreamMetrics] = {}
+        self.stores: dict[str, StoreMetrics] = {}
+
+    def route(self, name: str) -> RouteMetrics:
+        """The counters of a route, made when first asked for."""
+        return self.routes.setdefault(name, RouteMetrics())
+
+    def policy(self, name: str) -> PolicyMetrics:
+        """The counters of a policy, made when first asked for."""
+        return self.policies.setdefault(name, PolicyMetrics())
+
+    def upstream(self, name: str) -> UpstreamMetrics:
+        """The counters of an upstream, made when first asked for."""
+        return self.upstreams.setdefault(name, UpstreamMetrics())
+
+    def store(self, name: str) -> StoreMetrics:
+        """The counters of a store; its name must not be its URL, which may hold a password."""
+        return self.stores.setdefault(name, StoreMetrics())
+
+    def reloaded(self, *, succeeded: bool) -> None:
+        """Note that a new configuration was offered, and whether it is in use now."""
+        self.last_reload_succeeded = succeeded
+        if succeeded:
+            self.reloads += 1
+            self.configured_us = self._clock()
+        else:
+            self.reloads_failed += 1

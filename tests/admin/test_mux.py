@@ -1,0 +1,133 @@
+"""Which requests the admin listener answers, decided without a socket."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.admin.mux import Answer, Mux, Query, Resource
+
+
+async def _read(_query: Query) -> Answer:
+    raise AssertionError
+
+
+THING = Resource("/thing", "a thing", _read)
+
+
+def status_for(
+    host: str,
+    listen: str = "127.0.0.1",
+    names: tuple[str, ...] = (),
+    *,
+    method: str = "GET",
+    target: str = "/thing",
+) -> int:
+    """The status that a request gets; 200 if the resource would be read."""
+    found = Mux(listen, names, [THING]).find(method, target, host)
+    if isinstance(found, Resource):
+        return 200
+    assert found.content_type == "application/problem+json"
+    assert json.loads(found.body)["status"] == found.status
+    return found.status
+
+
+@pytest.mark.parametrize(
+    ("host", "listen", "status"),
+    [
+        ("localhost", "127.0.0.1", 200),
+        ("LOCALHOST:9901", "127.0.0.1", 200),
+        ("127.0.0.1:9901", "127.0.0.1", 200),
+        ("127.0.0.1:1", "127.0.0.1", 200),  # an SSH tunnel has a port of its own
+        ("127.8.8.8", "127.0.0.1", 200),
+        ("[::1]:9901", "127.0.0.1", 200),
+        ("[::1]", "::1", 200),
+        ("10.0.0.5:9901", "10.0.0.5", 200),
+        ("gateway.internal:9901", "gateway.internal", 200),
+        ("10.0.0.6", "10.0.0.5", 421),
+        ("10.0.0.6", "0.0.0.0", 200),  # noqa: S104
+        ("[2001:db8::1]:9901", "::", 200),
+        ("evil.test", "0.0.0.0", 421),  # noqa: S104
+        ("evil.test", "::", 421),
+        ("evil.test", "127.0.0.1", 421),
+        ("127.0.0.1.evil.test", "127.0.0.1", 421),
+        ("localhost.evil.test", "127.0.0.1", 421),
+        ("evil.test:localhost", "127.0.0.1", 421),
+        ("localhost:evil", "127.0.0.1", 421),
+        ("localhost@evil.test", "127.0.0.1", 421),
+        ("localhost, evil.test", "127.0.0.1", 421),
+        ("::1", "127.0.0.1", 421),
+        ("[::1", "127.0.0.1", 421),
+        ("[localhost]", "127.0.0.1", 200),
+        ("2130706433", "127.0.0.1", 421),
+        ("127.1", "127.0.0.1", 421),
+        ("", "127.0.0.1", 400),
+        (":9901", "127.0.0.1", 421),
+    ],
+)
+def test_host_has_to_be_a_name_of_the_listener(host: str, listen: str, status: int) -> None:
+    """Loopback, the configured address, and any address where all are listened on."""
+    assert status_for(host, listen) == status
+
+
+def test_further_names_can_be_allowed() -> None:
+    """A scraper in a cluster calls the listener by the name of its service."""
+    assert status_for("sluice.default.svc:9901", "10.0.0.5") == 421
+    assert status_for("sluice.default.svc:9901", "10.0.0.5", ("Sluice.default.svc",)) == 200
+
+
+@given(host=st.text())
+def test_no_other_host_gets_in(host: str) -> None:
+    """Arbitrary text is never taken for a name of the listener, and never an error."""
+    assert status_for(host) in {400, 421} or host.lower().startswith(("localhost", "127.", "[::1]"))
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        ("GET", "/thing", 200),
+        ("HEAD", "/thing?x=1", 200),
+        ("GET", "/", 200),
+        ("GET", "/Thing", 404),
+        ("GET", "/thing/", 404),
+        ("GET", "//thing", 404),
+        ("GET", "/./thing", 404),
+        ("GET", "/%74hing", 404),
+        ("POST", "/nothing", 404),
+        ("POST", "/thing", 405),
+        ("DELETE", "/thing", 405),
+        ("OPTIONS", "/thing", 405),
+        ("get", "/thing", 405),
+        ("OPTIONS", "*", 400),
+        ("GET", "http://127.0.0.1/thing", 400),
+        ("GET", "", 400),
+    ],
+)
+def test_only_reading_and_only_exact_paths(method: str, target: str, status: int) -> None:
+    """No method changes anything, and no spelling of a path gets round a rule about it."""
+    assert status_for("localhost", method=method, target=target) == status
+
+
+def test_strangers_learn_nothing() -> None:
+    """The host is judged before the path: 421 for what exists and for what does not."""
+    assert status_for("evil.test", target="/thing") == 421
+    assert status_for("evil.test", target="/nothing") == 421
+    assert status_for("evil.test", method="POST") == 421
+
+
+def test_405_names_what_is_allowed() -> None:
+    """As RFC 9110, section 15.5.6 asks for."""
+    found = Mux("::1", (), [THING]).find("PUT", "/thing", "localhost")
+    assert isinstance(found, Answer)
+    assert found.headers == {"Allow": "GET, HEAD"}
+
+
+async def test_index_lists_everything() -> None:
+    """The start page names every resource, with what it is."""
+    index = Mux("::1", (), [THING]).find("GET", "/", "localhost")
+    assert isinstance(index, Resource)
+    answer = await index.read(Query(""))
+    assert answer.body == b"/       this list\n/thing  a thing\n"

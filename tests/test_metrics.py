@@ -1,0 +1,213 @@
+"""What is counted arrives in a scrape, in a form that Prometheus reads, and bounded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from gateway.clock import ManualClock
+from gateway.metrics import GatewayMetrics, Histogram, expose, render
+from gateway.metrics.exposition import CHILDREN_PER_PIECE
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "metrics.md"
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scrape(metrics: GatewayMetrics, accept: str = "") -> Samples:
+    """All samples by name and labels; a sample that is there twice is an error."""
+    parse = parse_openmetrics if accept else parse_text
+    samples: Samples = {}
+    for family in parse(render(metrics, accept).decode()):
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in samples
+            samples[key] = sample.value
+    return samples
+
+
+def key(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    """How `scrape` names a sample."""
+    return name, frozenset(labels.items())
+
+
+@pytest.mark.parametrize("accept", ["", OPENMETRICS])
+def test_everything_counted_is_scraped(accept: str) -> None:
+    """Each counter of each object has its sample, in both formats."""
+    metrics = GatewayMetrics("1.2.3", ManualClock(5_000_000))
+    route = metrics.route("/v1/pay")
+    route.answered(200, 1_500)
+    route.answered(200, 40_000_000)
+    route.answered(429, 100)
+    policy = metrics.policy("pay")
+    policy.passed, policy.delayed, policy.refused, policy.skipped = 1, 2, 3, 4
+    policy.store_error_passed, policy.store_error_refused = 5, 6
+    policy.wait_us, policy.waiting = 2_500_000, 7
+    upstream = metrics.upstream("web")
+    upstream.requests, upstream.connections = 8, 9
+    upstream.errors["timeout_connect"] += 10
+    upstream.first_byte.observe(700)
+    store = metrics.store("redis")
+    store.answered(20, 900)
+    store.errors["timeout"] += 2
+    store.breaker, store.is_ready = "open", False
+    metrics.connections, metrics.clients_left = 11, 12
+    metrics.client_errors["header_too_large"] += 13
+    metrics.log.lines_dropped = 14
+
+    samples = scrape(metrics, accept)
+
+    expected = {
+        key("sluice_requests_total", route="/v1/pay", status="200"): 2,
+        key("sluice_requests_total", route="/v1/pay", status="429"): 1,
+        key("sluice_request_duration_seconds_bucket", route="/v1/pay", le="0.0005"): 1,
+        key("sluice_request_duration_seconds_bucket", route="/v1/pay", le="0.0025"): 2,
+        key("sluice_request_duration_seconds_bucket", route="/v1/pay", le="30.0"): 2,
+        key("sluice_request_duration_seconds_bucket", route="/v1/pay", le="+Inf"): 3,
+        key("sluice_request_duration_seconds_count", route="/v1/pay"): 3,
+        key("sluice_request_duration_seconds_sum", route="/v1/pay"): 40.0016,
+        key("sluice_decisions_total", policy="pay", decision="pass"): 1,
+        key("sluice_decisions_total", policy="pay", decision="delay"): 2,
+        key("sluice_decisions_total", policy="pay", decision="refuse"): 3,
+        key("sluice_decisions_total", policy="pay", decision="skip"): 4,
+        key("sluice_decisions_total", policy="pay", decision="store_error_pass"): 5,
+        key("sluice_decisions_total", policy="pay", decision="store_error_refuse"): 6,
+        key("sluice_policy_wait_seconds_total", policy="pay"): 2.5,
+        key("sluice_policy_waiting", policy="pay"): 7,
+        key("sluice_upstream_requests_total", upstream="web"): 8,
+        key("sluice_upstream_connections", upstream="web"): 9,
+        key("sluice_upstream_errors_total", upstream="web", kind="timeout_connect"): 10,
+        key("sluice_upstream_first_byte_seconds_bucket", upstream="web", le="0.0005"): 0,
+        key("sluice_upstream_first_byte_seconds_bucket", upstream="web", le="0.001"): 1,
+        key("sluice_store_decisions_total", store="redis"): 20,
+        key("sluice_store_batches_total", store="redis"): 1,
+        key("sluice_store_errors_total", store="redis", reason="timeout"): 2,
+        key("sluice_store_ready", store="redis"): 0,
+        key("sluice_store_breaker", store="redis", state="open"): 1,
+        key("sluice_store_breaker", store="redis", state="closed"): 0,
+        key("sluice_store_breaker", store="redis", state="half_open"): 0,
+        key("sluice_store_call_duration_seconds_sum", store="redis"): 0.0009,
+        key("sluice_client_connections"): 11,
+        key("sluice_clients_left_total"): 12,
+        key("sluice_client_errors_total", kind="header_too_large"): 13,
+        key("sluice_log_lines_dropped_total"): 14,
+        key("sluice_start_time_seconds"): 5,
+    }
+    assert {name: samples.get(name) for name in expected} == expected
+    builds = [dict(labels) for name, labels in samples if name == "sluice_build_info"]
+    assert [build["version"] for build in builds] == ["1.2.3"]
+
+
+def test_counters_of_a_name_are_one_object() -> None:
+    """Who asks for a name again, after a reload for instance, goes on counting."""
+    metrics = GatewayMetrics()
+    assert metrics.route("a") is metrics.route("a")
+    assert metrics.policy("a") is metrics.policy("a")
+    assert metrics.upstream("a") is metrics.upstream("a")
+    assert metrics.store("a") is metrics.store("a")
+    assert metrics.route("a") is not metrics.route("b")
+
+
+def test_reloads_are_told_apart() -> None:
+    """A failed reload neither counts as one that worked nor moves the configuration's time."""
+    clock = ManualClock(1_000_000)
+    metrics = GatewayMetrics(clock=clock)
+    clock.advance(seconds=10)
+    metrics.reloaded(succeeded=True)
+    clock.advance(seconds=10)
+    metrics.reloaded(succeeded=False)
+    samples = scrape(metrics)
+    assert samples[key("sluice_config_reloads_total", result="success")] == 1
+    assert samples[key("sluice_config_reloads_total", result="failure")] == 1
+    assert samples[key("sluice_config_last_reload_successful")] == 0
+    assert samples[key("sluice_config_timestamp_seconds")] == 11
+
+
+def test_invented_statuses_share_a_series() -> None:
+    """An upstream that makes up statuses does not make up series."""
+    metrics = GatewayMetrics()
+    route = metrics.route("r")
+    for status in (99, 600, 999, 599):
+        route.answered(status, 1)
+    samples = scrape(metrics)
+    assert samples[key("sluice_requests_total", route="r", status="other")] == 3
+    assert samples[key("sluice_requests_total", route="r", status="599")] == 1
+
+
+@given(durations=st.lists(st.integers(0, 100_000_000)))
+def test_histogram_counts_at_or_below_its_bounds(durations: list[int]) -> None:
+    """Each bucket holds what is at most its bound and above the one before."""
+    histogram = Histogram((10, 1_000, 1_000_000))
+    for duration in durations:
+        histogram.observe(duration)
+    edges = (-1, *histogram.bounds_us, 10**12)
+    for index, count in enumerate(histogram.counts):
+        assert count == sum(edges[index] < d <= edges[index + 1] for d in durations)
+    assert histogram.sum_us == sum(durations)
+
+
+@given(
+    names=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r")),
+        min_size=1,
+        max_size=3,
+        unique=True,
+    )
+)
+def test_any_name_survives_as_a_label(names: list[str]) -> None:
+    """Quotes, backslashes, line breaks and letters of any script come back as they were."""
+    metrics = GatewayMetrics()
+    for name in names:
+        metrics.policy(name).passed += 1
+    samples = scrape(metrics)
+    for name in names:
+        assert samples[key("sluice_decisions_total", policy=name, decision="pass")] == 1
+
+
+@pytest.mark.parametrize("accept", ["", OPENMETRICS])
+def test_many_routes_come_in_pieces_that_read_as_one(accept: str) -> None:
+    """A thousand routes are no single long step, and each family has its head once."""
+    metrics = GatewayMetrics()
+    for number in range(1000):
+        metrics.route(f"/r{number}").answered(200, number)
+    exposition = expose(metrics, accept)
+    pieces = list(exposition.pieces)
+    assert len(pieces) > 2 * 1000 / CHILDREN_PER_PIECE
+    assert max(map(len, pieces)) < 30_000
+    text = b"".join(pieces)
+    assert text.count(b"# TYPE sluice_request_duration_seconds histogram") == 1
+    assert text.endswith(b"# EOF\n") == bool(accept)
+    assert len(
+        [name for name, _ in scrape(metrics, accept) if name == "sluice_requests_total"]
+    ) == (1000)
+
+
+def test_content_type_follows_accept() -> None:
+    """OpenMetrics only where it is asked for; whatever else is asked for is plain text."""
+    metrics = GatewayMetrics()
+    assert expose(metrics, "").content_type.startswith("text/plain; version=")
+    assert expose(metrics, "*/*").content_type.startswith("text/plain; version=")
+    assert expose(metrics, OPENMETRICS).content_type.startswith("application/openmetrics-text")
+
+
+def test_document_names_every_metric_and_no_other() -> None:
+    """The reference and the code cannot drift apart."""
+    metrics = GatewayMetrics()
+    metrics.route("r")
+    metrics.policy("p")
+    metrics.upstream("u")
+    metrics.store("s")
+    scraped = set(re.findall(r"# TYPE (sluice_\w+) (\w+)", render(metrics).decode()))
+    documented = re.findall(r"^\| `(sluice_\w+)`.*?\| (\w+) \|", DOCUMENT.read_text(), re.MULTILINE)
+    assert set(documented) == scraped
+    assert len(documented) == len(scraped)
