@@ -1,0 +1,6 @@
+"""The data path: a request comes in, is held to its limits, goes on, and its answer returns.
+
+Read `server` first: the way of a request on one page. `client` and `upstream` are the two
+connections, `pool` lends the second kind out, `forward` and `upload` bring bytes from one to
+the other. `head`, `answer` and `reader` decide without any I/O what those bytes are.
+"""

@@ -1,0 +1,78 @@
+"""What `sluice demo` shows: a small upstream and a configuration in front of it.
+
+The upstream answers every request with what arrived there, as JSON, so that a newcomer sees
+which requests came through and what the gateway did to them. The configuration lies beside
+this module as a file, to be read and copied. Putting the gateway together is not done here.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from aiohttp import web
+
+CONFIG: Final = Path(__file__).with_name("demo.yaml")
+"""The demo's configuration; `environment` has the variables that it asks for."""
+
+
+def environment(upstream: str, listen: str) -> dict[str, str]:
+    """The variables of `CONFIG`: the upstream's URL, and where the gateway listens."""
+    return {"SLUICE_DEMO_UPSTREAM": upstream, "SLUICE_DEMO_LISTEN": listen}
+
+
+def suggestions(base: str) -> list[str]:
+    """Commands to try against a gateway at the URL `base`, each with what it shows before it."""
+    status = "curl -s -o /dev/null -w '%{http_code} after %{time_total} s\\n'"
+    return [
+        "# what reaches the upstream, and the headers that tell of the limit",
+        f"curl -i {base}/hello",
+        "# eight at once: five pass, the others are refused with 429",
+        f"for i in 1 2 3 4 5 6 7 8; do {status} {base}/hello; done",
+        "# four at once: nobody is refused, each waits for its turn",
+        f"for i in 1 2 3 4; do {status} {base}/patient & done; wait",
+    ]
+
+
+class DemoUpstream:
+    """An HTTP server on a free loopback port that answers with what it was asked.
+
+    >>> async with DemoUpstream() as upstream:  # doctest: +SKIP
+    ...     upstream.url
+    'http://127.0.0.1:49152'
+    """
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._runner = web.ServerRunner(web.Server(self._answer, access_log=None))
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._runner.cleanup()
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        body = await request.read()
+        seen = {
+            "message": "Hello from the upstream.",
+            "requests_so_far": next(self._numbers),
+            "method": request.method,
+            "target": request.raw_path,
+            "headers": [f"{name}: {value}" for name, value in request.headers.items()],
+            "body_bytes": len(body),
+        }
+        return web.Response(text=json.dumps(seen, indent=2) + "\n", content_type="application/json")

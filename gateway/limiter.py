@@ -1,0 +1,332 @@
+"""Between the policies and a store: one batch per turn of the event loop, and every failure.
+
+`Limiter.decide` answers at once where the store is in this process. Otherwise all asks of one
+turn of the loop travel together, under a deadline; a circuit breaker keeps a dead store from
+costing every request that deadline. What happens to an ask that the store could not decide is
+its policies' word, so no failure of a store is ever an exception here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator, Sequence
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
+
+from gateway.breaker import Breaker
+from gateway.clock import Clock, monotonic_us
+from gateway.errors import StoreError, StoreReplyError, StoreTimeout
+from gateway.limits.decision import Verdict
+from gateway.limits.rate import Limit
+from gateway.metrics import StoreMetrics
+from gateway.policy import Policy, Rule
+from gateway.stores.base import Ask, ImmediateStore, Store
+from gateway.stores.memory import MemoryStore
+from gateway.tasks import Tasks
+from gateway.waiting import WaitingRoom
+
+log = logging.getLogger(__name__)
+
+US = 1_000_000
+CLOSED_RETRY_AFTER_US: Final = 1_000_000
+"""What a request is told that is refused because the store is away: nobody knows better."""
+
+
+class Outcome(NamedTuple):
+    """What was decided for one request.
+
+    Attributes:
+        verdict: the answer, of the store or of this gateway alone.
+        rules: the rules that the verdict's decisions belong to, in their order.
+        closed_by: the policy that refuses everything while the store is away, if one did.
+        alone: whether the store could not be asked.
+        ask: what was asked, for giving it back.
+    """
+
+    verdict: Verdict
+    rules: Sequence[Rule]
+    closed_by: Policy | None
+    alone: bool
+    ask: Ask
+
+
+_PASSED: Final = Verdict(True, 0, 0, ())
+_CLOSED: Final = Verdict(False, 0, CLOSED_RETRY_AFTER_US, ())
+
+
+class Pending:
+    """An ask that the store has yet to answer: to be awaited, or to be told by a call.
+
+    Attributes:
+        ask, rules: as given to `Limiter.decide`.
+        is_abandoned: nobody waits any more; what was taken will be given back.
+    """
+
+    __slots__ = ("_done", "_outcome", "ask", "is_abandoned", "rules")
+
+    def __init__(self, ask: Ask, rules: Sequence[Rule]) -> None:
+        self.ask = ask
+        self.rules = rules
+        self.is_abandoned = False
+        self._outcome: Outcome | None = None
+        self._done: Callable[[Outcome], None] | None = None
+
+    def then(self, done: Callable[[Outcome], None]) -> None:
+        """Call `done` once with the outcome."""
+        if self._outcome is not None:
+            done(self._outcome)
+        else:
+            self._done = done
+
+    def abandon(self) -> None:
+        """Wait no more."""
+        self.is_abandoned = True
+        self._done = None
+
+    def resolve(self, outcome: Outcome) -> None:
+        """The outcome is known."""
+        self._outcome = outcome
+        if self._done is not None:
+            self._done(outcome)
+
+    def __await__(self) -> Generator[Any, None, Outcome]:
+        if self._outcome is None:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._done = partial(_wake, future)
+            try:
+                yield from future
+            except asyncio.CancelledError:
+                self.abandon()
+                raise
+        assert self._outcome is not None
+        return self._outcome
+
+
+class Limiter:
+    """Asks a store, in batches, and never fails.
+
+    Args:
+        store: where counts live.
+        deadline_us: how long one call may take before its policies' `on_store_error` speaks.
+        share: how many gateways share the limits while this one is alone; None takes the
+            number that the store last saw.
+        max_waiting: how many requests may wait for their turn in all.
+        metrics: counters of the store's calls.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        deadline_us: int,
+        share: int | None,
+        max_waiting: int,
+        metrics: StoreMetrics,
+        clock: Clock = monotonic_us,
+    ) -> None:
+        self._store = store
+        self._immediate = store if isinstance(store, ImmediateStore) else None
+        self._deadline = deadline_us / US
+        self._share = share
+        self._metrics = metrics
+        self._clock = clock
+        self._breaker = Breaker(failures=3, open_us=US // 4)
+        self._fallback = MemoryStore(clock=clock)
+        self._pending: list[Pending] = []
+        self._tasks = Tasks()
+        self._loop = asyncio.get_running_loop()
+        self.waiting = WaitingRoom(max_waiting)
+        metrics.refresh = self._refresh_metrics
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the store would probably answer now."""
+        return self._store.is_ready
+
+    def _refresh_metrics(self) -> None:
+        self._metrics.is_ready = self._store.is_ready
+        self._metrics.breaker = self._breaker.state.value
+
+    async def start(self) -> None:
+        """Let the store connect in the background."""
+        await self._store.start()
+
+    async def aclose(self) -> None:
+        """Finish what is under way and let go of the store."""
+        await self._tasks.finish(1)
+        await self._store.aclose()
+
+    def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
+        """Decide on one request: at once if the store is in this process.
+
+        Args:
+            ask: the question.
+            rules: the rule behind each limit of the question.
+        """
+        if self._immediate is not None:
+            return Outcome(self._immediate.decide_now(ask), rules, None, False, ask)
+        if not self._breaker.allow(self._clock()):
+            self._metrics.errors["breaker_open"] += 1
+            return self._decide_alone(ask, rules)
+        pending = Pending(ask, rules)
+        self._pending.append(pending)
+        if len(self._pending) == 1:
+            self._loop.call_soon(self._flush)
+        return pending
+
+    def _flush(self) -> None:
+        batch, self._pending = self._pending, []
+        self._tasks.start(self._ask_store(batch))
+
+    async def _ask_store(self, batch: list[Pending]) -> None:
+        metrics = self._metrics
+        started_us = self._clock()
+        try:
+            verdicts = await self._within_deadline([pending.ask for pending in batch])
+        except StoreError as error:
+            self._breaker.failure(self._clock())
+            metrics.errors[error.reason] += 1
+            for pending in batch:
+                if not pending.is_abandoned:
+                    pending.resolve(self._decide_alone(pending.ask, pending.rules))
+            return
+        now_us = self._clock()
+        self._breaker.success(now_us)
+        metrics.answered(len(batch), now_us - started_us)
+        for pending, verdict in zip(batch, verdicts, strict=True):
+            outcome = Outcome(verdict, pending.rules, None, False, pending.ask)
+            if not pending.is_abandoned:
+                pending.resolve(outcome)
+            elif verdict.allowed:
+                # The client left while the store was being asked.
+                self.give_back(outcome)
+
+    async def _within_deadline(self, asks: list[Ask]) -> Sequence[Verdict]:
+        """Ask the store; a late answer counts as none, unless this loop itself was late."""
+        with _Deadline(self._loop, self._deadline):
+            try:
+                verdicts = await self._store.decide(asks)
+            except StoreError:
+                raise
+            except Exception as error:
+                # Against the contract; but the requests that wait must not wait for ever.
+                log.exception("The store failed in a way that it must not")
+                raise StoreError("an error of another kind") from error
+        if len(verdicts) != len(asks):
+            raise StoreReplyError("not one verdict for each ask")
+        return verdicts
+
+    def _decide_alone(self, ask: Ask, rules: Sequence[Rule]) -> Outcome:
+        """Do what each policy says of a store that does not answer."""
+        limits: list[Limit] = []
+        keys: list[str] = []
+        kept: list[Rule] = []
+        parts = self._share or self._store.gateways
+        for limit, key, rule in zip(ask.limits, ask.keys, rules, strict=True):
+            if rule.policy.on_store_error == "closed":
+                return Outcome(_CLOSED, (), rule.policy, True, ask)
+            if rule.policy.on_store_error == "local":
+                limits.append(_share(limit, parts))
+                keys.append(key)
+                kept.append(rule)
+        if not limits:
+            return Outcome(_PASSED, (), None, True, ask)
+        local_ask = Ask(tuple(limits), tuple(keys), ask.cost, ask.max_wait_us)
+        verdict = self._fallback.decide_now(local_ask)
+        return Outcome(verdict, kept, None, True, local_ask)
+
+    def may_wait(self, outcome: Outcome) -> bool:
+        """Whether there is room for one more that waits, of its policy and in all."""
+        slowest = slowest_rule(outcome)
+        return self.waiting.has_room(outcome.ask, outcome.verdict, slowest.policy.queue_max)
+
+    async def wait_turn(self, outcome: Outcome) -> None:
+        """Return when the request's turn has come; if cancelled, the turn is given back."""
+        await self.waiting.wait(
+            outcome.ask,
+            outcome.verdict,
+            lambda ask, verdict: self.give_back(outcome._replace(ask=ask, verdict=verdict)),
+        )
+
+    def give_back(self, outcome: Outcome) -> None:
+        """Undo an allowed outcome: the request will not be made after all."""
+        if outcome.alone:
+            self._fallback.give_back_now(outcome.ask, outcome.verdict)
+        elif self._immediate is not None:
+            self._immediate.give_back_now(outcome.ask, outcome.verdict)
+        else:
+            self._tasks.start(self._give_back(outcome))
+
+    async def _give_back(self, outcome: Outcome) -> None:
+        try:
+            async with asyncio.timeout(self._deadline):
+                await self._store.give_back(outcome.ask, outcome.verdict)
+        except (StoreError, TimeoutError):
+            # The turn stays taken: too little may pass then, never too much.
+            self._metrics.errors["give_back"] += 1
+
+
+def slowest_rule(outcome: Outcome) -> Rule:
+    """The rule that makes an allowed request wait."""
+    for rule, decision in zip(outcome.rules, outcome.verdict.decisions, strict=True):
+        if decision.wait_us == outcome.verdict.wait_us:
+            return rule
+    raise AssertionError("a verdict waits as long as one of its decisions")
+
+
+def refusing_rule(outcome: Outcome) -> Rule:
+    """The first rule that refused a request."""
+    if len(outcome.rules) == 1:
+        return outcome.rules[0]
+    for rule, decision in zip(outcome.rules, outcome.verdict.decisions, strict=True):
+        if not decision.allowed:
+            return rule
+    raise AssertionError("a refusal comes from one of the decisions")
+
+
+def _wake(future: asyncio.Future[None], _outcome: Outcome) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class _Deadline:
+    """Ends what its task waits for with `StoreTimeout`.
+
+    `asyncio.timeout` would do the same, but cannot tell a slow store from a stall of this
+    process: then the answer may be lying in the socket all the while, so there is one more
+    span of time to look for it.
+    """
+
+    __slots__ = ("_due", "_is_extended", "_is_over", "_loop", "_seconds", "_task", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._is_extended = False
+        self._is_over = False
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._due = self._loop.time() + self._seconds
+        self._timer = self._loop.call_later(self._seconds, self._end)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._timer.cancel()
+        if self._is_over and self._task is not None:
+            self._task.uncancel()
+            if kind is asyncio.CancelledError:
+                raise StoreTimeout("no answer within the deadline") from None
+
+    def _end(self) -> None:
+        if not self._is_extended and self._loop.time() - self._due > self._seconds / 4:
+            self._is_extended = True
+            self._timer = self._loop.call_later(self._seconds, self._end)
+        elif self._task is not None:
+            self._is_over = True
+            self._task.cancel()
+
+
+@lru_cache(maxsize=4096)
+def _share(limit: Limit, parts: int) -> Limit:
+    return limit.share(parts)

@@ -1,0 +1,311 @@
+"""Forward one request and bring its answer back.
+
+A small answer that is there as a whole is written with its head in one piece. Whatever is
+larger or slower flows through with backpressure on both sides, and a body that is uploaded
+flows at the same time as the answer comes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp.hdrs import CONTENT_LENGTH
+from aiohttp.streams import EMPTY_PAYLOAD
+
+from gateway.clock import wall_us
+from gateway.errors import BadRequestError, UpstreamClosedError, UpstreamError
+from gateway.proxy.head import Origin, http_date, request_fields, without_length
+from gateway.proxy.upload import Upload, chunk
+from gateway.tasks import Tasks
+
+if TYPE_CHECKING:
+    from gateway.proxy.pool import TargetPool, Upstream
+    from gateway.proxy.reader import AnswerReader
+    from gateway.proxy.request import Request
+    from gateway.proxy.upstream import UpstreamConnection
+
+    Done = Callable[[Request, Exception | None, Coroutine[Any, Any, None] | None], None]
+
+VIA: Final = b"Via: 1.1 sluice\r\n"
+IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+"""Methods that may be sent again (RFC 9110, section 9.2.2)."""
+NO_BODY: Final = frozenset({204, 304})
+
+
+class Forwarder:
+    """Brings requests to upstreams and answers back.
+
+    Args:
+        max_body: bytes that a request's body may have; None for any.
+        tasks: keeps the tasks of uploads.
+        done: told what became of a request that was forwarded at once: nothing more if it
+            is answered, an error, or the rest of the work, which needs a task.
+    """
+
+    def __init__(self, max_body: int | None, tasks: Tasks, done: Done) -> None:
+        self._max_body = max_body
+        self._tasks = tasks
+        self._done = done
+
+    def forward_at_once(self, request: Request, upstream: Upstream) -> bool:
+        """Send a request on if that can be done without waiting; `done` is told the rest.
+
+        Returns:
+            False if nothing was done, because there is no idle connection to its upstream or
+            its body is not here yet.
+        """
+        body, framing, upload = self._take_body(request)
+        if upload is not None:
+            return False
+        pool = upstream.pick()
+        connection = pool.take_idle()
+        if connection is None:
+            return False
+        request.pool = pool
+        request.lent = connection
+        request.upstream = pool.name
+        request.sent_ns = time.monotonic_ns()
+        pool.metrics.requests += 1
+        connection.begin(
+            _head(request, pool.authority, framing) + body,
+            is_head=request.method == "HEAD",
+            on_interim=None if request.is_http_1_0 else request.pass_interim_on,
+            is_whole=True,
+            on_head=self._answered,
+            request=request,
+        )
+        return True
+
+    def give_up(self, request: Request) -> None:
+        """Nobody waits for the answer any more."""
+        request.lent.forget()
+
+    def _answered(self, request: Request) -> None:
+        """The head of an answer is there, or will never be."""
+        connection = request.lent
+        error: Exception | None = connection.error
+        rest = None
+        try:
+            if connection.answer.has_head:
+                _note_first_byte(request)
+                if connection.answer.is_complete and not request.connection.writing_paused:
+                    error = None
+                    _send_whole(request, connection)
+                    request.pool.give_back(connection)
+                elif error is None:
+                    rest = self._stream_rest(request, connection)
+            elif _may_repeat(request, connection):
+                rest = self._forward_to(request, request.pool, None)
+        except Exception as failure:  # noqa: BLE001 - judged where all failures are
+            error = failure
+        self._done(request, error, rest)
+
+    async def _stream_rest(self, request: Request, connection: UpstreamConnection) -> None:
+        try:
+            await _stream(request, connection)
+        except BaseException:
+            connection.abort()
+            raise
+        request.pool.give_back(connection)
+
+    async def forward(self, request: Request, upstream: Upstream) -> None:
+        """Send the request on and its answer back to the client.
+
+        Raises:
+            ClientError: the request's body is not valid, too large or too slow.
+            UpstreamError: no whole, valid answer came; if `request.status` is set, a part of
+                one was already passed on.
+        """
+        pool = upstream.pick()
+        await self._forward_to(request, pool, pool.take_idle())
+
+    async def _forward_to(
+        self, request: Request, pool: TargetPool, connection: UpstreamConnection | None
+    ) -> None:
+        body, framing, upload = self._take_body(request)
+        request.pool = pool
+        request.upstream = pool.name
+        if connection is None:
+            connection = await pool.connect()
+        is_reused = connection.answer.is_complete
+        pool.metrics.requests += 1
+        while True:
+            request.lent = connection
+            request.sent_ns = time.monotonic_ns()
+            try:
+                connection.begin(
+                    _head(request, pool.authority, framing) + body,
+                    is_head=request.method == "HEAD",
+                    on_interim=None if request.is_http_1_0 else request.pass_interim_on,
+                    is_whole=upload is None,
+                )
+                if upload is not None:
+                    await self._exchange_bodies(request, connection, upload)
+                else:
+                    await connection.head()
+                    _note_first_byte(request)
+                    await _stream(request, connection)
+            except UpstreamClosedError:
+                connection.abort()
+                if not is_reused or upload is not None or not _may_repeat(request, connection):
+                    raise
+                is_reused = False
+                connection = await pool.connect()
+            except BaseException:
+                connection.abort()
+                raise
+            else:
+                pool.give_back(connection)
+                return
+
+    def _take_body(self, request: Request) -> tuple[bytes, bytes, Upload | None]:
+        """The body if it is here already, its framing, and what is to be streamed if not."""
+        payload = request.payload
+        if payload is EMPTY_PAYLOAD:
+            # 0 bytes that were announced stay announced.
+            has_length = CONTENT_LENGTH in request.headers
+            return b"", b"Content-Length: 0\r\n" if has_length else b"", None
+        length = None if request.message.chunked else int(request.headers[CONTENT_LENGTH])
+        if payload.is_eof() and payload.exception() is None:
+            if request.body is None:
+                request.body = payload.read_nowait()
+                self._check_size(len(request.body))
+            return request.body, b"Content-Length: %d\r\n" % len(request.body), None
+        upload = Upload(
+            payload, request.connection, is_chunked=length is None, max_body=self._max_body
+        )
+        if length is None:
+            return b"", b"Transfer-Encoding: chunked\r\n", upload
+        self._check_size(length)
+        return b"", b"Content-Length: %d\r\n" % length, upload
+
+    def _check_size(self, size: int) -> None:
+        if self._max_body is not None and size > self._max_body:
+            raise BadRequestError("The request's body is too large", 413)
+
+    async def _exchange_bodies(
+        self, request: Request, connection: UpstreamConnection, upload: Upload
+    ) -> None:
+        """Send the request's body while waiting for the answer, which may come before its end."""
+        pump = self._tasks.start(upload.pump(connection))
+        try:
+            await connection.head()
+            _note_first_byte(request)
+            if not upload.is_done:
+                # The client's rest may come too late; then the connection must end.
+                request.keeps_alive = False
+            await _stream(request, connection)
+        except UpstreamError:
+            if upload.error is not None and not request.status:
+                raise upload.error from None
+            raise
+        finally:
+            if not upload.is_done:
+                # The answer was there before the request was: neither connection can be
+                # used again.
+                pump.cancel()
+                connection.abort()
+
+
+def _may_repeat(request: Request, connection: UpstreamConnection) -> bool:
+    """Whether to send again: the upstream closed an idle connection just as it was used."""
+    return (
+        isinstance(connection.error, UpstreamClosedError)
+        and not connection.answer.has_begun
+        and request.method in IDEMPOTENT
+    )
+
+
+def _note_first_byte(request: Request) -> None:
+    request.upstream_us = (time.monotonic_ns() - request.sent_ns) // 1000
+    request.pool.metrics.first_byte.observe(request.upstream_us)
+
+
+def _head(request: Request, authority: str, framing: bytes) -> bytes:
+    client = request.connection
+    headers = request.message.raw_headers
+    host = request.raw_host or authority
+    if client.sent_headers == headers and client.sent_host == host:
+        fields = client.sent_fields
+    else:
+        fields = request_fields(
+            headers, Origin(client.peer, client.scheme, host, client.is_trusted), VIA
+        )
+        client.sent_headers = headers
+        client.sent_host = host
+        client.sent_fields = fields
+    return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (
+        request.method.encode("ascii"),
+        request.target.encode("utf-8", "surrogateescape"),
+        fields,
+        framing,
+    )
+
+
+def _send_whole(request: Request, connection: UpstreamConnection) -> None:
+    """Answer in one piece."""
+    answer = connection.answer
+    body = connection.read_now()
+    framing = b""
+    if answer.length is None and request.method != "HEAD" and answer.status not in NO_BODY:
+        framing = b"Content-Length: %d\r\n" % len(body)
+    request.status = answer.status
+    request.sent = len(body)
+    request.connection.send(_answer_head(request, answer, framing, body))
+
+
+async def _stream(request: Request, connection: UpstreamConnection) -> None:
+    """Answer piece by piece; in one where all is there."""
+    answer = connection.answer
+    client = request.connection
+    if answer.is_complete:
+        _send_whole(request, connection)
+        await client.drained()
+        return
+    is_chunked = False
+    framing = b""
+    if answer.length is not None:
+        pass
+    elif request.is_http_1_0:
+        request.keeps_alive = False
+    else:
+        is_chunked = True
+        framing = b"Transfer-Encoding: chunked\r\n"
+    data = connection.read_now()
+    request.status = answer.status
+    request.sent = len(data)
+    body = chunk(data, is_chunked=is_chunked) if data else b""
+    client.send(_answer_head(request, answer, framing, body))
+    while True:
+        if client.writing_paused:
+            # The client is slow, not the upstream.
+            connection.hold_clock()
+            await client.drained()
+            connection.run_clock()
+        data = await connection.read()
+        if not data:
+            break
+        request.sent += len(data)
+        client.send(chunk(data, is_chunked=is_chunked))
+    if is_chunked:
+        client.send(b"0\r\n\r\n")
+    await client.drained()
+
+
+def _answer_head(request: Request, answer: AnswerReader, framing: bytes, body: bytes) -> bytes:
+    """The head for the client, with as much of the body as is there."""
+    head = answer.head
+    status_line = head.status_line
+    fields = head.fields
+    if answer.status == 204 and head.length is not None:
+        # RFC 9110, section 8.6: not even a length of 0.
+        fields = without_length(fields)
+    if not head.has_date:
+        framing += b"Date: %b\r\n" % http_date(wall_us() // 1_000_000)
+    if not request.keeps_alive:
+        framing += b"Connection: close\r\n"
+    elif request.is_http_1_0:
+        framing += b"Connection: keep-alive\r\n"
+    return b"%b%b\r\n%b%b\r\n%b" % (status_line, fields, request.added_fields, framing, body)

@@ -1,0 +1,215 @@
+"""What is decided about a request before anything is forwarded: its route, its limits."""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn
+
+from aiohttp.http_writer import HttpVersion11
+
+from gateway.errors import BadRequestError
+from gateway.limiter import Limiter, Outcome, Pending, refusing_rule, slowest_rule
+from gateway.limits.decision import Verdict
+from gateway.policy import Missing, Plan, Policy
+from gateway.proxy import answer
+from gateway.proxy.answer import Answer
+from gateway.proxy.request import Request
+from gateway.proxy.routes import Route
+from gateway.routing.client_address import ClientAddress
+from gateway.routing.host import normal_host
+from gateway.routing.table import RouteTable
+
+KNOWN_MAX: Final = 4096
+"""Targets whose route is remembered."""
+KNOWN_MAX_LENGTH: Final = 256
+"""Longer paths are looked up each time, or clients could fill memory with them."""
+
+
+class Gate:
+    """Finds the route of a request and what its limits say.
+
+    Args:
+        routes: where requests go.
+        addresses: who is trusted to name the client.
+        limiter: decides.
+    """
+
+    def __init__(
+        self,
+        routes: RouteTable[Route],
+        addresses: ClientAddress,
+        limiter: Limiter,
+    ) -> None:
+        self._routes = routes
+        self._addresses = addresses
+        self._limiter = limiter
+        self._known: dict[tuple[str, str, str], tuple[str, Route]] = {}
+
+    def recognise(self, peer: str) -> tuple[str, bool]:
+        """What a peer is counted under, and whether it may speak for others."""
+        return self._addresses.bucket(peer), self._addresses.is_trusted(peer)
+
+    def find_route(self, request: Request) -> Route:
+        """Read the request's target and find its route.
+
+        Raises:
+            BadRequestError: there is none, or the request cannot be read in one way.
+        """
+        if request.is_http_1_0:
+            if request.message.chunked:
+                # Framing that HTTP/1.0 does not know (RFC 9112, section 6.1).
+                request.keeps_alive = False
+                raise BadRequestError("A request of HTTP/1.0 has no chunks")
+        elif request.message.version != HttpVersion11:
+            raise BadRequestError("This version of HTTP is not supported", 505)
+        request.read_target()
+        # Most requests ask for something that was asked for before.
+        known_as = (request.raw_host, request.method, request.path)
+        known = self._known.get(known_as)
+        if known is None:
+            route = self._look_up(request)
+            if not self._routes.looks_at_headers and len(request.path) <= KNOWN_MAX_LENGTH:
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
+                self._known[known_as] = (request.host, route)
+        else:
+            request.host, route = known
+        if request.connection.is_trusted:
+            self._find_client(request)
+        if not request.raw_host and not request.is_http_1_0:
+            raise BadRequestError("The host is not valid")
+        return route
+
+    def _look_up(self, request: Request) -> Route:
+        if request.method in ("CONNECT", "TRACE"):
+            request.keeps_alive = False
+            raise BadRequestError("This method is not allowed", 405)
+        if request.raw_host:
+            request.host = normal_host(request.raw_host)
+        path = request.path if request.path != "*" else "/"
+        route = self._routes.find(request.host, path, request.method, request.headers)
+        if route is None:
+            self._no_route(request, path)
+        return route
+
+    def _no_route(self, request: Request, path: str) -> NoReturn:
+        allowed = self._routes.methods(request.host, path, request.headers)
+        if allowed:
+            request.added_fields = b"Allow: %b\r\n" % ", ".join(sorted(allowed)).encode("ascii")
+            raise BadRequestError("This method is not allowed here", 405)
+        raise BadRequestError("No route matches this request", 404)
+
+    def _find_client(self, request: Request) -> None:
+        headers = request.message.headers
+        forwarded_for = headers.getall("X-Forwarded-For", ())
+        forwarded = () if forwarded_for else headers.getall("Forwarded", ())
+        if forwarded_for or forwarded:
+            client = self._addresses.resolve(request.client, forwarded_for, forwarded)
+            request.client = client
+            request.client_key = self._addresses.bucket(client)
+
+    def ask(self, request: Request, route: Route) -> Outcome | Pending | None:
+        """Ask the limiter; None if nothing counts this request.
+
+        Raises:
+            BadRequestError: it lacks what it must be counted by.
+        """
+        plan = route.plan
+        if plan is None:
+            return None
+        question = plan.ask(request)
+        if question is None or isinstance(question, Missing):
+            self._uncounted(request, plan, question)
+            return None
+        return self._limiter.decide(question[0], question[1])
+
+    def heed(self, request: Request, route: Route, outcome: Outcome) -> Answer | None:
+        """Note the decision; returns the refusal if it is one.
+
+        If the verdict has a wait, `wait` is to be awaited next.
+        """
+        verdict = outcome.verdict
+        rules = outcome.rules
+        if outcome.alone:
+            if outcome.closed_by is not None:
+                return self._closed(request, outcome.closed_by, verdict)
+            request.decision = "error"
+        elif route.limit_fields is not None:
+            request.added_fields = route.limit_fields.lines(rules, verdict)
+        if not verdict.allowed:
+            return self._refuse(request, outcome)
+        if verdict.wait_us:
+            return None
+        if outcome.alone:
+            if route.plan is not None:
+                for policy in route.plan.policies:
+                    policy.metrics.store_error_passed += 1
+            return None
+        request.policy = rules[0].policy.name
+        request.decision = "pass"
+        if len(rules) == 1:
+            rules[0].policy.metrics.passed += 1
+        else:
+            for policy in {id(rule.policy): rule.policy for rule in rules}.values():
+                policy.metrics.passed += 1
+        return None
+
+    def _closed(self, request: Request, policy: Policy, verdict: Verdict) -> Answer:
+        request.policy = policy.name
+        request.decision = "error"
+        request.error = "store"
+        policy.metrics.store_error_refused += 1
+        return answer.closed(verdict.retry_after_us)
+
+    def _refuse(self, request: Request, outcome: Outcome) -> Answer:
+        policy = refusing_rule(outcome).policy
+        request.policy = policy.name
+        request.decision = "refuse"
+        policy.metrics.refused += 1
+        return answer.refusal(policy, outcome.verdict)
+
+    async def wait(self, request: Request, outcome: Outcome) -> Answer | None:
+        """Return when the turn has come; or the refusal, if there is no room to wait."""
+        policy = slowest_rule(outcome).policy
+        counters = policy.metrics
+        request.policy = policy.name
+        if not self._limiter.may_wait(outcome):
+            self._limiter.give_back(outcome)
+            refused = outcome._replace(verdict=_without_queue(outcome.verdict))
+            route = request.route
+            if route is not None and route.limit_fields is not None and not outcome.alone:
+                request.added_fields = route.limit_fields.lines(refused.rules, refused.verdict)
+            return self._refuse(request, refused)
+        request.decision = "delay"
+        request.wait_us = outcome.verdict.wait_us
+        counters.waiting += 1
+        try:
+            await self._limiter.wait_turn(outcome)
+        finally:
+            counters.waiting -= 1
+        counters.delayed += 1
+        counters.wait_us += request.wait_us
+        return None
+
+    def _uncounted(self, request: Request, plan: Plan, missing: Missing | None) -> None:
+        """A request that has nothing to be counted by: let it pass, or not."""
+        if missing is None:
+            request.decision = "skip"
+            for policy in plan.policies:
+                policy.metrics.skipped += 1
+            return
+        request.policy = missing.policy.name
+        request.decision = "refuse"
+        missing.policy.metrics.refused += 1
+        raise BadRequestError(f"The request lacks what it is counted by: {missing.word}")
+
+
+def _without_queue(verdict: Verdict) -> Verdict:
+    """What is left of a turn when there is no room to wait for it: a refusal."""
+    wait_us = verdict.wait_us
+    decisions = tuple(
+        decision._replace(allowed=False, wait_us=0, retry_after_us=wait_us, remaining=0)
+        if decision.wait_us == wait_us
+        else decision
+        for decision in verdict.decisions
+    )
+    return Verdict(False, 0, wait_us, decisions)

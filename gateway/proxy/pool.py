@@ -1,0 +1,220 @@
+"""Connections to the targets of an upstream: kept, lent out, bounded and timed.
+
+A connection comes back only after its answer has been handed over, so that a freed
+connection can never touch an answer that is still being read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from math import inf
+
+from gateway.config.models import Target, UpstreamConfig
+from gateway.errors import (
+    UpstreamBusyError,
+    UpstreamConnectError,
+    UpstreamTimeout,
+)
+from gateway.metrics import UpstreamMetrics
+from gateway.proxy.deadlines import Watch
+from gateway.proxy.upstream import Patience, UpstreamConnection, open_connection
+
+US = 1_000_000
+
+
+class TargetPool:
+    """The connections to one target.
+
+    Args:
+        target: where to connect to.
+        config: of the upstream it belongs to.
+        metrics: of that upstream.
+        max_head: bytes of header fields that one answer may have.
+
+    Attributes:
+        name: host and port, for logs.
+        authority: the same as a `Host` field says it.
+        metrics: as given.
+    """
+
+    def __init__(
+        self, target: Target, config: UpstreamConfig, metrics: UpstreamMetrics, max_head: int
+    ) -> None:
+        self.name = f"{target.host}:{target.port}"
+        self.authority = self.name if ":" not in target.host else f"[{target.host}]:{target.port}"
+        self._target = target
+        self._max_head = max_head
+        self._max_connections = config.max_connections
+        self._max_pending = config.max_pending
+        self._connect_timeout = config.timeouts.connect / US
+        self._ssl = ssl.create_default_context() if target.scheme == "https" else None
+        self.metrics = metrics
+        self._idle: deque[UpstreamConnection] = deque()
+        self._open: set[UpstreamConnection] = set()
+        self._connecting = 0
+        self._pending: deque[asyncio.Future[UpstreamConnection | None]] = deque()
+        timeouts = config.timeouts
+        self._patience = Patience(
+            first_byte=timeouts.first_byte / US,
+            idle=timeouts.idle / US,
+            total=inf if timeouts.total is None else timeouts.total / US,
+            keepalive=config.keepalive / US,
+        )
+        self._watch = Watch(self._open, min(self._patience))
+
+    def __repr__(self) -> str:
+        return (
+            f"<TargetPool {self.name}: {len(self._open)} open, {len(self._idle)} idle, "
+            f"{len(self._pending)} pending>"
+        )
+
+    def take_idle(self) -> UpstreamConnection | None:
+        """A connection that is open and waiting for work, the one used last."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+        return None
+
+    async def connect(self) -> UpstreamConnection:
+        """A new connection; or, where no more may be opened, the next that comes free.
+
+        Raises:
+            UpstreamError: it could not be had.
+        """
+        if len(self._open) + self._connecting < self._max_connections and not self._pending:
+            self._connecting += 1
+        else:
+            freed = await self._wait_for_place()
+            if freed is not None:
+                return freed
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                connection = await open_connection(
+                    self._target.host,
+                    self._target.port,
+                    on_close=self._closed,
+                    patience=self._patience,
+                    ssl_context=self._ssl,
+                    max_head=self._max_head,
+                )
+        except TimeoutError:
+            self._connecting -= 1
+            self._admit_next()
+            raise UpstreamTimeout("connect") from None
+        except BaseException:
+            self._connecting -= 1
+            self._admit_next()
+            raise
+        self._connecting -= 1
+        if not connection.is_open:
+            self._admit_next()
+            raise UpstreamConnectError("closed at once")
+        self._open.add(connection)
+        self._watch.start()
+        self.metrics.connections += 1
+        return connection
+
+    def give_back(self, connection: UpstreamConnection) -> None:
+        """Take a connection back after its exchange; closes it if it cannot be used again."""
+        if not connection.is_reusable:
+            connection.abort()
+            return
+        connection.release()
+        if not self._pending or not self._hand_over(connection):
+            self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close the idle connections; those in use close when they come back."""
+        self._watch.stop()
+        while self._idle:
+            self._idle.pop().abort()
+
+    async def _wait_for_place(self) -> UpstreamConnection | None:
+        """Wait in line: for a connection, or (None) for the right to open one."""
+        if len(self._pending) >= self._max_pending:
+            raise UpstreamBusyError("too many requests wait for a connection")
+        place: asyncio.Future[UpstreamConnection | None]
+        place = asyncio.get_running_loop().create_future()
+        self._pending.append(place)
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                return await asyncio.shield(place)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if not place.done():
+                place.cancel()
+                self._pending.remove(place)
+            else:
+                self._pass_on(place.result())
+            if isinstance(error, TimeoutError):
+                raise UpstreamTimeout("queue") from None
+            raise
+
+    def _pass_on(self, granted: UpstreamConnection | None) -> None:
+        """What was granted to somebody who is gone goes to the next in line."""
+        if granted is None:
+            self._connecting -= 1
+            self._admit_next()
+        elif not self._hand_over(granted):
+            self._idle.append(granted)
+
+    def _hand_over(self, connection: UpstreamConnection) -> bool:
+        if not self._pending or not connection.is_open:
+            return False
+        self._pending.popleft().set_result(connection)
+        return True
+
+    def _admit_next(self) -> None:
+        """Let the first in line open a connection, if there is room for one."""
+        if self._pending and len(self._open) + self._connecting < self._max_connections:
+            self._connecting += 1
+            self._pending.popleft().set_result(None)
+
+    def _closed(self, connection: UpstreamConnection) -> None:
+        if connection in self._open:
+            self._open.discard(connection)
+            self.metrics.connections -= 1
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._admit_next()
+
+
+class Upstream:
+    """A named pool of targets, used in turn.
+
+    Attributes:
+        name: as configured.
+        metrics: its counters.
+    """
+
+    def __init__(
+        self, name: str, config: UpstreamConfig, metrics: UpstreamMetrics, max_head: int
+    ) -> None:
+        self.name = name
+        self.metrics = metrics
+        pools = [TargetPool(target, config, metrics, max_head) for target in config.targets]
+        self._pools = pools
+        self._order = [
+            pool
+            for pool, target in zip(pools, config.targets, strict=True)
+            for _ in range(target.weight)
+        ]
+        self._next = 0
+
+    def __repr__(self) -> str:
+        return f"<Upstream {self.name}: {self._pools}>"
+
+    def pick(self) -> TargetPool:
+        """The target whose turn it is."""
+        order = self._order
+        if len(order) == 1:
+            return order[0]
+        self._next = (self._next + 1) % len(order)
+        return order[self._next]
+
+    def close(self) -> None:
+        """Close idle connections; those in use close when they come back."""
+        for pool in self._pools:
+            pool.close()

@@ -1,0 +1,163 @@
+"""One request on its way: what was asked, and what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from aiohttp.hdrs import HOST
+from aiohttp.http_writer import HttpVersion10
+
+from gateway.errors import BadRequestError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from aiohttp.http_parser import RawRequestMessage
+    from aiohttp.streams import StreamReader
+
+    from gateway.limiter import Pending
+    from gateway.proxy.client import ClientConnection
+    from gateway.proxy.head import AnswerHead
+    from gateway.proxy.pool import TargetPool
+    from gateway.proxy.routes import Route
+    from gateway.proxy.upstream import UpstreamConnection
+
+
+class Request:
+    """A request and its fate; filled in as it goes along.
+
+    Attributes:
+        connection: where it came from.
+        message: the parsed head.
+        method, headers: as sent.
+        target: the request target in origin form, or `*`.
+        path, query: the two parts of the target.
+        raw_host: the host as the client wrote it; empty if an HTTP/1.0 client named none.
+        host: the same in normal form.
+        client: the address that the request is counted for, and
+        client_key: what it is counted under.
+        route: the route it takes.
+        added_fields: header lines that the gateway adds to the answer.
+        policy, decision, wait_us: what the limiter said.
+        upstream, upstream_us: the target, and the time until the first byte of its answer.
+        status, sent: of the answer, and how many bytes of body went out.
+        error: what went wrong, as a short kind.
+        started_ns, sent_ns: when it came, and when it was sent on; monotonic.
+        task: what works on it, if a task does.
+        pending: what the store has yet to say of it.
+        body: the body, if it was here as a whole when it was asked for.
+        pool, lent: where it is sent, and over which connection.
+    """
+
+    __slots__ = (
+        "added_fields",
+        "body",
+        "client",
+        "client_key",
+        "connection",
+        "decision",
+        "error",
+        "headers",
+        "host",
+        "is_http_1_0",
+        "keeps_alive",
+        "lent",
+        "message",
+        "method",
+        "path",
+        "payload",
+        "pending",
+        "policy",
+        "pool",
+        "query",
+        "raw_host",
+        "route",
+        "sent",
+        "sent_ns",
+        "started_ns",
+        "status",
+        "target",
+        "task",
+        "upstream",
+        "upstream_us",
+        "wait_us",
+    )
+
+    pool: TargetPool
+    lent: UpstreamConnection
+
+    def __init__(
+        self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader
+    ) -> None:
+        self.started_ns = time.monotonic_ns()
+        self.connection = connection
+        self.message = message
+        self.payload = payload
+        self.method: str = message.method
+        self.headers: Mapping[str, str] = message.headers
+        self.target: str = message.path
+        self.path = self.target
+        self.query = ""
+        self.raw_host = ""
+        self.host = ""
+        self.client = connection.peer
+        self.client_key = connection.peer_key
+        self.is_http_1_0: bool = message.version == HttpVersion10
+        self.keeps_alive: bool = not message.should_close
+        self.route: Route | None = None
+        self.added_fields = b""
+        self.policy = ""
+        self.decision = "none"
+        self.wait_us = 0
+        self.upstream = ""
+        self.upstream_us = -1
+        self.status = 0
+        self.sent = 0
+        self.error = ""
+        self.body: bytes | None = None
+        self.sent_ns = 0
+        self.pending: Pending | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def read_target(self) -> None:
+        """Find host, path and query in whatever form they were sent (RFC 9112, section 3.2).
+
+        Raises:
+            BadRequestError: the target has no valid form, or is one that a proxy like this
+                must not serve.
+        """
+        target = self.target
+        self.raw_host = self.headers.get(HOST, "")
+        if target[:1] != "/":
+            self._read_other_form(target)
+            target = self.target
+        question = target.find("?")
+        if question >= 0:
+            self.path = target[:question]
+            self.query = target[question + 1 :]
+            if "#" in self.query:
+                raise BadRequestError("The request target has a fragment")
+        else:
+            self.path = target
+
+    def pass_interim_on(self, head: AnswerHead) -> None:
+        """Send an interim answer of the upstream to the client (RFC 9110, section 15.2)."""
+        if not head.status_line.startswith(b"HTTP/1.1 100") or "Expect" in self.headers:
+            self.connection.send(b"%b%b\r\n\r\n" % (head.status_line, head.fields))
+
+    def _read_other_form(self, target: str) -> None:
+        if target == "*" and self.method == "OPTIONS":
+            return
+        scheme, separator, rest = target.partition("://")
+        if not separator or scheme.lower() != self.connection.scheme:
+            raise BadRequestError("The request target is not valid")
+        end = min((at for at in map(rest.find, "/?#") if at >= 0), default=len(rest))
+        authority = rest[:end]
+        if not authority or "@" in authority:
+            raise BadRequestError("The request target is not valid")
+        # The target's host wins over the Host field, and replaces it.
+        self.raw_host = authority
+        path = rest[end:]
+        self.target = path if path.startswith("/") else f"/{path}"

@@ -1,0 +1,54 @@
+"""Routes as they run: everything a request needs once its route is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.config.models import GatewayConfig
+from gateway.metrics import GatewayMetrics, RouteMetrics
+from gateway.policy import Plan, compile_plan, compile_policy
+from gateway.proxy.answer import LimitFields
+from gateway.proxy.pool import Upstream
+from gateway.routing.table import Pattern, RouteTable
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One route.
+
+    Attributes:
+        name: as configured.
+        upstream: where its requests go.
+        plan: the limits they are held to; None if there are none.
+        limit_fields: makes the header lines about limits of its answers.
+        metrics: its counters.
+    """
+
+    name: str
+    upstream: Upstream
+    plan: Plan | None
+    limit_fields: LimitFields | None
+    metrics: RouteMetrics
+
+
+def compile_routes(
+    config: GatewayConfig, upstreams: Mapping[str, Upstream], metrics: GatewayMetrics
+) -> RouteTable[Route]:
+    """Compile all routes of a configuration into the table to look them up in."""
+    policies = {
+        name: compile_policy(name, policy, metrics.policy(name))
+        for name, policy in config.policies.items()
+    }
+    entries: list[tuple[Pattern, Route]] = []
+    for route in config.routes:
+        plan = None
+        if route.policies:
+            plan = compile_plan(route.name, route.policies, config.policies, policies)
+        pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
+        fields = LimitFields(plan.rules) if plan else None
+        compiled = Route(
+            route.name, upstreams[route.upstream], plan, fields, metrics.route(route.name)
+        )
+        entries.append((pattern, compiled))
+    return RouteTable(entries)

@@ -1,0 +1,323 @@
+"""The way of a request, on one page.
+
+`Proxy.serve` finds the route and asks the limits (`gate`), and forwards (`forward`). All of
+that happens at once, without a task, as long as nothing has to be waited for but the answer
+of an upstream to which a connection is open: an asyncio task and its wake-ups would cost a
+small request as much as parsing it does. Everything else goes on in a task of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from gateway.clock import wall_us
+from gateway.config.models import ServerConfig
+from gateway.errors import BadRequestError, ClientError, UpstreamError
+from gateway.limiter import Outcome, Pending
+from gateway.logs import AccessLog
+from gateway.metrics import GatewayMetrics
+from gateway.proxy import answer
+from gateway.proxy.answer import Answer
+from gateway.proxy.client import ClientConnection, Patience, ProxyServer
+from gateway.proxy.deadlines import Watch
+from gateway.proxy.forward import Forwarder
+from gateway.proxy.gate import Gate
+from gateway.proxy.head import http_date
+from gateway.proxy.request import Request
+from gateway.tasks import Tasks
+
+if TYPE_CHECKING:
+    from aiohttp import web
+    from aiohttp.http_parser import RawRequestMessage
+    from aiohttp.streams import StreamReader
+
+    from gateway.proxy.routes import Route
+
+log = logging.getLogger(__name__)
+
+US: Final = 1_000_000
+LINGER_S: Final = 2.0
+"""How long a client that is still sending may take to read its answer (nginx: 5 s)."""
+
+
+class Proxy:
+    """Serves the requests of all connections.
+
+    Args:
+        gate: decides which requests go where.
+        config: what clients may do.
+        metrics: of the gateway.
+        access_log: takes one line for each request; None for none.
+
+    Attributes:
+        gate: as given.
+        server: makes a connection object for each client, for `loop.create_server`.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        config: ServerConfig,
+        metrics: GatewayMetrics,
+        access_log: AccessLog | None,
+    ) -> None:
+        self.gate = gate
+        self._metrics = metrics
+        self._access_log = access_log
+        self._is_draining = False
+        self._clients: set[ClientConnection] = set()
+        self._all_gone = asyncio.Event()
+        self._tasks = Tasks()
+        patience = Patience(
+            head=config.header_timeout / US,
+            body=config.body_timeout / US,
+            idle=config.keepalive_timeout / US,
+            linger=LINGER_S,
+        )
+        self._watch = Watch(self._clients, min(patience))
+        self._forwarder = Forwarder(config.max_body, self._tasks, self._forwarded)
+        self.server = ProxyServer(
+            self,
+            patience,
+            max_header_size=config.max_header_size,
+            max_headers=config.max_headers,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Proxy {len(self._clients)} clients, {len(self._tasks)} tasks>"
+
+    # What connections tell.
+
+    def connected(self, connection: ClientConnection) -> None:
+        """A client has connected."""
+        self._metrics.connections += 1
+        self._clients.add(connection)
+        self._all_gone.clear()
+        self._watch.start()
+
+    def disconnected(self, connection: ClientConnection) -> None:
+        """A client is gone."""
+        self._metrics.connections -= 1
+        self._clients.discard(connection)
+        if not self._clients:
+            self._all_gone.set()
+
+    def head_is_late(self) -> None:
+        """A client took too long to send the head of a request."""
+        self._metrics.client_errors["header_timeout"] += 1
+
+    def client_left(self, request: Request) -> None:
+        """A client is gone before its answer was complete."""
+        self._metrics.clients_left += 1
+        request.error = "client_left"
+        if request.task is not None:
+            request.task.cancel()
+        elif request.pending is not None:
+            request.pending.abandon()
+            self._note(request)
+        else:
+            self._forwarder.give_up(request)
+            self._note(request)
+
+    # What requests go through.
+
+    def serve(
+        self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader
+    ) -> Request:
+        """Serve one request, or begin to; `connection.finished` is called at its end."""
+        request = Request(connection, message, payload)
+        if self._is_draining or connection.is_closing or message.upgrade:
+            request.keeps_alive = False
+        try:
+            route = request.route = self.gate.find_route(request)
+            outcome = self.gate.ask(request, route)
+            if isinstance(outcome, Pending):
+                request.pending = outcome
+                outcome.then(partial(self._decided, request, route))
+            else:
+                self._go_on(request, route, outcome)
+        except Exception as error:  # noqa: BLE001 - judged in one place
+            self._fail(request, error)
+            self._finish(request)
+        return request
+
+    def _decided(self, request: Request, route: Route, outcome: Outcome) -> None:
+        """The store has answered."""
+        request.pending = None
+        try:
+            self._go_on(request, route, outcome)
+        except Exception as error:  # noqa: BLE001 - judged in one place
+            self._fail(request, error)
+            self._finish(request)
+
+    def _go_on(self, request: Request, route: Route, outcome: Outcome | None) -> None:
+        """Refuse, hold back or forward, as the limits say."""
+        if outcome is not None:
+            refusal = self.gate.heed(request, route, outcome)
+            if refusal is not None:
+                self._answer(request, refusal)
+                self._finish(request)
+                return
+            if outcome.verdict.wait_us:
+                self._start(request, self._wait_and_forward(request, route, outcome))
+                return
+        if not self._forwarder.forward_at_once(request, route.upstream):
+            self._start(request, self._forwarder.forward(request, route.upstream))
+
+    async def _wait_and_forward(self, request: Request, route: Route, outcome: Outcome) -> None:
+        refusal = await self.gate.wait(request, outcome)
+        if refusal is not None:
+            self._answer(request, refusal)
+        else:
+            await self._forwarder.forward(request, route.upstream)
+
+    def _start(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        """Go on in a task."""
+        task = self._tasks.start(self._run(request, work))
+        task.add_done_callback(partial(self._gone, request, work))
+        request.task = task
+
+    async def _run(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - judged in one place
+            self._fail(request, error)
+        self._finish(request)
+
+    def _gone(
+        self, request: Request, work: Coroutine[Any, Any, None], task: asyncio.Task[None]
+    ) -> None:
+        """A task is over; if the client left, perhaps before it began."""
+        if task.cancelled():
+            work.close()
+            self._note(request)
+
+    def _forwarded(
+        self,
+        request: Request,
+        error: Exception | None,
+        rest: Coroutine[Any, Any, None] | None,
+    ) -> None:
+        """What was forwarded at once has its answer, or failed, or goes on in a task."""
+        if rest is not None:
+            self._start(request, rest)
+            return
+        if error is not None:
+            self._fail(request, error)
+        self._finish(request)
+
+    def _finish(self, request: Request) -> None:
+        self._note(request)
+        request.connection.finished(request)
+
+    def _fail(self, request: Request, error: Exception) -> None:
+        """Tell the client what went wrong, if anything can still be told."""
+        if isinstance(error, ClientError):
+            request.error = request.error or "client"
+            self._metrics.client_errors[str(error.status)] += 1
+            reply = answer.problem(error.status, error.title)
+        elif isinstance(error, UpstreamError):
+            request.error = error.kind
+            if request.route is not None:
+                request.route.upstream.metrics.errors[error.kind] += 1
+            reply = answer.problem(error.status, error.title, error=error.kind)
+        else:
+            log.error("A request could not be served", exc_info=error)
+            request.error = "internal"
+            request.keeps_alive = False
+            reply = answer.problem(500, "The gateway failed")
+        if request.status:
+            # Part of an answer is out already: it must not look whole.
+            request.keeps_alive = False
+            request.connection.break_off()
+        else:
+            self._answer(request, reply)
+
+    # What the gateway answers by itself.
+
+    def reject(self, connection: ClientConnection, error: BadRequestError) -> None:
+        """Answer what could not be parsed; the connection ends with it."""
+        self._metrics.client_errors[str(error.status)] += 1
+        reply = answer.problem(error.status, error.title)
+        connection.send(_head(reply, b"Connection: close\r\n") + reply.body)
+        if self._access_log is not None:
+            self._access_log.log(
+                *(connection.peer, "", "", "", "", "", "none", 0, "", -1, error.status),
+                *(len(reply.body), 0, "client"),
+            )
+
+    def _answer(self, request: Request, reply: Answer) -> None:
+        if not request.payload.is_eof():
+            # A body that nobody will read ends the connection.
+            request.keeps_alive = False
+        connection = b"" if request.keeps_alive else b"Connection: close\r\n"
+        if request.keeps_alive and request.is_http_1_0:
+            connection = b"Connection: keep-alive\r\n"
+        head = _head(reply, connection, request.added_fields)
+        request.status = reply.status
+        if request.method != "HEAD":
+            request.sent = len(reply.body)
+            head += reply.body
+        request.connection.send(head)
+
+    def _note(self, request: Request) -> None:
+        """Count and log a request whose fate is known."""
+        route = request.route
+        duration_us = (time.monotonic_ns() - request.started_ns) // 1000
+        if route is not None:
+            route.metrics.answered(request.status, duration_us)
+        if self._access_log is not None:
+            self._access_log.log(
+                request.client,
+                request.method,
+                request.raw_host,
+                request.target,
+                route.name if route is not None else "",
+                request.policy,
+                request.decision,
+                request.wait_us,
+                request.upstream,
+                request.upstream_us,
+                request.status,
+                request.sent,
+                duration_us,
+                request.error,
+            )
+
+    # Beginning and end.
+
+    @staticmethod
+    async def unused_handler(request: web.BaseRequest) -> NoReturn:
+        """What aiohttp's own loop would call; `ClientConnection` replaces that loop."""
+        raise AssertionError(request)
+
+    async def drain(self, seconds: float) -> None:
+        """Let requests under way end, at most for `seconds`; idle connections close at once."""
+        self._is_draining = True
+        for connection in tuple(self._clients):
+            connection.close_when_idle()
+        if self._clients:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._all_gone.wait()
+        for connection in tuple(self._clients):
+            connection.break_off()
+        await self._tasks.finish(1)
+        self._watch.stop()
+
+
+def _head(reply: Answer, connection: bytes = b"", fields: bytes = b"") -> bytes:
+    return b"%b%b%bDate: %b\r\n%bContent-Length: %d\r\n\r\n" % (
+        answer.status_line(reply.status),
+        reply.fields,
+        fields,
+        http_date(wall_us() // US),
+        connection,
+        len(reply.body),
+    )

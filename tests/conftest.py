@@ -1,0 +1,75 @@
+"""Fixtures that several test modules share; every server behind them is a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from blockbuster import blockbuster_ctx
+from hypothesis import HealthCheck, settings
+
+from tests.processes import Gateway
+from tests.servers import RedisServer
+from tests.upstreams import Upstream, start_nginx
+
+# Examples may take as long as real servers take; every test has its timeout.
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile(
+    "fuzz",
+    deadline=None,
+    max_examples=20_000,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("default")
+
+StartGateway = Callable[..., Gateway]
+"""`start_gateway(config, env=None, hosts=("127.0.0.1",))`: see the fixture of this name."""
+
+
+@pytest.fixture(autouse=True)
+def _never_block_the_loop() -> Iterator[None]:
+    """A blocking call of the gateway's own code inside the event loop fails the test."""
+    with blockbuster_ctx("gateway"):
+        yield
+
+
+@pytest.fixture(scope="session")
+def nginx_upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upstream]:
+    """Nginx with files of `tests.upstreams.FILE_SIZES`, for all tests of the run."""
+    upstream = start_nginx(tmp_path_factory.mktemp("nginx"))
+    yield upstream
+    upstream.server.stop()
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis of the test's own, which it may stop, freeze and restart."""
+    server = RedisServer(tmp_path / "redis")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
+    """Starts gateways as processes, and ends them as an operator would.
+
+    The configuration is given without `listen` and `admin`, which are free ports of loopback.
+    A gateway that leaves a traceback, or does not end on SIGTERM, fails the test.
+    """
+    running: list[Gateway] = []
+
+    def start(
+        config: str,
+        env: Mapping[str, str] | None = None,
+        hosts: Sequence[str] = ("127.0.0.1",),
+    ) -> Gateway:
+        gateway = Gateway.start(config, tmp_path, env, hosts)
+        running.append(gateway)
+        return gateway
+
+    yield start
+    for gateway in running:
+        gateway.stop()

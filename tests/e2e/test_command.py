@@ -1,0 +1,312 @@
+"""The command line as its users meet it: real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import jsonschema
+import pytest
+import requests
+import yaml
+
+from tests.conftest import StartGateway
+from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
+from tests.e2e.signs import wait_for_metric
+from tests.processes import answers, free_port
+
+ROOT: Final = Path(__file__).parent.parent.parent
+GOOD: Final = """\
+listen: 127.0.0.1:{port}
+admin: {{ listen: 127.0.0.1:{admin} }}
+routes:
+  /pay:
+    upstream: http://127.0.0.1:{upstream}
+    limit: 10/s burst 20 per header:X-API-Key
+    queue: {{ max: 100, max_wait: 2s }}
+"""
+BAD: Final = """\
+listen: 127.0.0.1:8080
+store: reddis://localhost
+routes:
+  /pay:
+    upstrem: http://127.0.0.1:9000
+    limit: 10/s burts 20
+  /pay/**:
+    upstream: pay
+    policies: [strict]
+"""
+
+
+def _sluice(
+    *arguments: str | Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    """A configuration that can be used."""
+    path = tmp_path / "good.yaml"
+    path.write_text(GOOD.format(port=free_port(), admin=free_port(), upstream=free_port()))
+    return path
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    """A configuration with five mistakes."""
+    path = tmp_path / "bad.yaml"
+    path.write_text(BAD)
+    return path
+
+
+def test_check_accepts_what_can_be_used(good: Path) -> None:
+    """Exit status 0 and one line."""
+    done = _sluice("check", good)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{good}: OK")
+    assert done.stdout.count("\n") == 1
+
+
+def test_check_tells_every_problem_at_once(bad: Path) -> None:
+    """Exit status 1, and each mistake with file, line, column and what would do."""
+    done = _sluice("check", bad)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    for place in ("2:8", "5:5", "6:17", "8:15", "9:16"):
+        assert f"{bad}:{place}: " in done.stderr, place
+    for hint in ("redis", "upstream", "burst"):
+        assert f"'{hint}" in done.stderr or f"did you mean {hint}" in done.stderr, hint
+
+
+def test_check_explains_in_sentences(good: Path) -> None:
+    """`--explain` says what a policy will do with a request."""
+    done = _sluice("check", "--explain", good)
+    assert done.returncode == 0
+    text = " ".join(done.stdout.split())
+    for words in ("20 at once", "100 ms", "2 s", "429", "X-API-Key"):
+        assert words.lower() in text.lower(), words
+
+
+def test_check_names_a_file_that_is_not_there(tmp_path: Path) -> None:
+    """A wrong path is a message and exit status 1, no traceback."""
+    done = _sluice("check", tmp_path / "missing.yaml")
+    assert done.returncode == 1
+    assert "missing.yaml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_schema_accepts_the_good_and_not_the_bad(good: Path, bad: Path) -> None:
+    """`sluice schema` prints a JSON Schema that an editor can use."""
+    schema = json.loads(_sluice("schema").stdout)
+    jsonschema.validate(yaml.safe_load(good.read_text()), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(bad.read_text()), schema)
+
+
+def test_run_refuses_a_bad_configuration(bad: Path) -> None:
+    """Nothing starts; all problems are told, as `check` tells them."""
+    done = _sluice("run", "-c", bad)
+    assert done.returncode == 1
+    assert done.stderr == _sluice("check", bad).stderr
+
+
+@pytest.mark.parametrize("busy", ["port", "admin"])
+def test_run_with_a_busy_port_says_so(tmp_path: Path, busy: str) -> None:
+    """Exit status 1, the address in the message, no traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        ports = {"port": free_port(), "admin": free_port(), "upstream": free_port(), busy: number}
+        path = tmp_path / "gateway.yaml"
+        path.write_text(GOOD.format(**ports))
+        done = _sluice("run", "-c", path)
+    assert done.returncode == 1
+    assert str(number) in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert '"traceback"' not in done.stdout
+
+
+def test_healthcheck_tells_by_its_exit_status(start_gateway: StartGateway) -> None:
+    """0 while the gateway is ready, 1 when nobody answers."""
+    with RecordingUpstream() as upstream:
+        gateway = start_gateway(f"routes:\n  /**: {{ upstream: {upstream.url} }}\n")
+        admin = gateway.admin_url.removeprefix("http://")
+        healthy = _sluice("healthcheck", "--admin", admin)
+        assert healthy.returncode == 0, healthy.stderr
+        gateway.stop()
+        dead = _sluice("healthcheck", "--admin", admin)
+        assert dead.returncode == 1
+        assert admin in dead.stderr
+        assert "Traceback" not in dead.stderr
+
+
+def _wait_until_refused(port: int) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the gateway still listens")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_request_under_way_ends_before_the_gateway_does(
+    start_gateway: StartGateway, number: signal.Signals
+) -> None:
+    """After the signal no one is let in, who is in gets his answer, and the exit status is 0."""
+    asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+    may_answer = threading.Event()
+
+    def serve(connection: RawConnection) -> None:
+        while connection.read_head():
+            asked.put(None)
+            assert may_answer.wait(20)
+            connection.send(OK)
+
+    with RawUpstream(serve) as upstream:
+        gateway = start_gateway(f"routes:\n  /**: {{ upstream: {upstream.url} }}\n")
+        with RawClient(gateway.port) as slow, RawClient(gateway.port) as idle:
+            slow.request()
+            asked.get(timeout=20)
+            gateway.server.signal(number)
+            _wait_until_refused(gateway.port)
+            assert idle.has_ended()
+            readiness = requests.get(f"{gateway.admin_url}/readyz", timeout=10)
+            assert (readiness.status_code, readiness.json()["phase"]) == (503, "draining")
+            may_answer.set()
+            answer = slow.read()
+            assert (answer.status, answer.body) == (200, b"ok")
+            assert answer.field("Connection").lower() == "close"
+            assert slow.has_ended()
+        assert gateway.server.process.wait(10) == 0
+
+
+def _never_answer(connection: RawConnection) -> None:
+    connection.wait_for_end()
+
+
+def test_shutdown_does_not_wait_for_ever(start_gateway: StartGateway) -> None:
+    """After `shutdown_timeout` the gateway ends, whoever is still being served."""
+    with RawUpstream(_never_answer) as upstream:
+        gateway = start_gateway(
+            "server: { shutdown_timeout: 300ms }\n"
+            f"routes:\n  /**: {{ upstream: {upstream.url} }}\n"
+        )
+        with RawClient(gateway.port) as client:
+            client.request()
+            assert wait_for_metric(gateway, "sluice_upstream_requests_total", 1)
+            started = time.monotonic()
+            gateway.server.signal(signal.SIGTERM)
+            assert gateway.server.process.wait(10) == 0
+            assert time.monotonic() - started < 5
+
+
+def test_who_waits_for_a_turn_keeps_it_while_the_gateway_ends(
+    start_gateway: StartGateway,
+) -> None:
+    """A request in a queue is a request under way."""
+    with RecordingUpstream() as upstream:
+        gateway = start_gateway(
+            f"routes:\n  /**:\n    upstream: {upstream.url}\n"
+            "    limit: 1/s burst 1 per all\n    queue: { max: 5, max_wait: 10s }\n"
+        )
+        assert get(gateway.port).status == 200
+        with RawClient(gateway.port) as client:
+            client.request()
+            assert wait_for_metric(gateway, "sluice_policy_waiting", 1)
+            gateway.server.signal(signal.SIGTERM)
+            assert client.read().status == 200
+        assert gateway.server.process.wait(10) == 0
+
+
+def test_the_log_goes_on_after_rotation(start_gateway: StartGateway, tmp_path: Path) -> None:
+    """After SIGUSR1 lines go to a new file of the same name; none is lost."""
+    path = tmp_path / "access.log"
+    rotated = tmp_path / "access.log.1"
+    with RecordingUpstream() as upstream:
+        gateway = start_gateway(
+            f"log: {{ output: '{path}' }}\nroutes:\n  /**: {{ upstream: {upstream.url} }}\n"
+        )
+        get(gateway.port, "/before")
+        path.rename(rotated)
+        get(gateway.port, "/between")
+        gateway.server.signal(signal.SIGUSR1)
+        deadline = time.monotonic() + 10
+        while not path.exists():
+            assert time.monotonic() < deadline, "no new file"
+            time.sleep(0.01)
+        get(gateway.port, "/after")
+        gateway.stop()
+    assert [_paths(rotated), _paths(path)] == [["/before", "/between"], ["/after"]]
+
+
+def _paths(path: Path) -> list[str]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [line["path"] for line in lines if "status" in line]
+
+
+def test_secrets_come_from_files_and_the_environment(
+    start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    """`${VAR}`, its default, and a file's content stand wherever a value may."""
+    secret = tmp_path / "upstream"
+    with RecordingUpstream() as upstream:
+        secret.write_text(upstream.url + "\n")
+        gateway = start_gateway(
+            f"routes:\n  /**: {{ upstream: '${{file:{secret}}}', limit: '${{N:-2}}/h' }}\n"
+            "  /more: { upstream: '${URL}', limit: '${MORE}/h' }\n",
+            env={"URL": upstream.url, "MORE": "3"},
+        )
+        assert [get(gateway.port, "/x").status for _ in range(3)] == [200, 200, 429]
+        assert [get(gateway.port, "/more").status for _ in range(4)] == [200] * 3 + [429]
+
+
+def test_the_version_is_told() -> None:
+    """`sluice --version` names program and version; a wrong command line is exit status 2."""
+    done = _sluice("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("sluice ")
+    assert _sluice("rum").returncode == 2
+
+
+def test_a_first_answer_comes_without_any_options(good: Path) -> None:
+    """`sluice run -c FILE` is all that it takes: requests to an absent upstream get a 502."""
+    config = yaml.safe_load(good.read_text())
+    port, admin = (
+        int(address.rpartition(":")[2]) for address in (config["listen"], config["admin"]["listen"])
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway", "run", "-c", str(good)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        deadline = time.monotonic() + 15
+        while not answers(admin, "/readyz"):
+            assert time.monotonic() < deadline, "it never gets ready"
+            time.sleep(0.02)
+        assert get(port, "/pay").status == 502
+    finally:
+        process.terminate()
+        _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (0, b"")

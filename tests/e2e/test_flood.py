@@ -1,0 +1,84 @@
+"""A flood over the limit: what passes is what the limit allows for the measured time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import time
+from typing import Final
+
+import pytest
+
+from tests.conftest import StartGateway
+from tests.e2e.load import hammer, span_s, statuses
+from tests.e2e.signs import metric
+from tests.processes import free_port
+from tests.upstreams import Upstream
+
+RATE: Final = 100
+BURST: Final = 50
+KEYS: Final = ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("connections", [4, 64])
+def test_wrk_gets_what_the_limit_allows(
+    start_gateway: StartGateway, nginx_upstream: Upstream, connections: int
+) -> None:
+    """`100/s burst 50` lets 50 + 100 t through, no more and hardly less."""
+    gateway = start_gateway(
+        "routes:\n  /**:\n    name: main\n"
+        f"    upstream: {nginx_upstream.url}\n    limit: {RATE}/s burst {BURST} per all\n"
+    )
+    started = time.monotonic()
+    done = subprocess.run(
+        ["wrk", "-t1", f"-c{connections}", "-d3s", f"{gateway.url}/one"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    elapsed = time.monotonic() - started
+    report = done.stdout
+    found = re.search(r"(\d+) requests in ([\d.]+)s", report)
+    refused = re.search(r"Non-2xx or 3xx responses: (\d+)", report)
+    assert found, report
+    assert refused, report
+    assert "Socket errors" not in report
+    # What wrk leaves behind when its time is up has been answered, but not counted by it.
+    in_wrk = int(found[1]) - int(refused[1])
+    admitted = metric(gateway, "sluice_requests_total", status="200")
+    assert in_wrk <= admitted <= in_wrk + connections
+    assert admitted <= BURST + RATE * elapsed
+    assert admitted >= 0.98 * (BURST + RATE * float(found[2]))
+    total = metric(gateway, "sluice_requests_total")
+    left = metric(gateway, "sluice_clients_left_total")
+    assert left <= connections
+    assert metric(gateway, "sluice_requests_total", status="429") == total - admitted - left
+
+
+async def test_two_gateways_on_one_redis_hold_one_limit(
+    start_gateway: StartGateway, nginx_upstream: Upstream, redis_url: str
+) -> None:
+    """Hammered together for 10 s, each key gets 50 + 100 t at most, and 98 % of it at least."""
+    config = (
+        # A loaded machine is no reason to decide alone.
+        f"store: {{ url: '{redis_url}', deadline: 2s }}\ndomain: two{free_port()}\n"
+        "routes:\n  /**:\n    name: main\n"
+        f"    upstream: {nginx_upstream.url}\n"
+        f"    limit: {RATE}/s burst {BURST} per header:X-Key\n"
+    )
+    gateways = [start_gateway(config) for _ in range(2)]
+    samples = await hammer(
+        [f"{gateway.url}/one" for gateway in gateways], KEYS, lambda: asyncio.sleep(10)
+    )
+    assert set(statuses(samples)) == {200, 429}
+    for key in KEYS:
+        own = [sample for sample in samples if sample.key == key]
+        admitted = statuses(own)[200]
+        allowed = BURST + RATE * span_s(own)
+        assert 0.98 * allowed <= admitted <= allowed, key
+    for gateway in gateways:
+        # Both took part, and neither decided anything by itself.
+        assert metric(gateway, "sluice_requests_total", status="200") > 0
+        assert metric(gateway, "sluice_store_errors_total") == 0

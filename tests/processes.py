@@ -1,0 +1,179 @@
+"""Real processes for the tests: a free port, a start, a wait until ready, an orderly end.
+
+Everything listens on the loopback interface. What a process writes goes to files, so that it
+never blocks on a full pipe and a failing test can show it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+START_TIMEOUT_S: Final = 20.0
+STOP_TIMEOUT_S: Final = 20.0
+ROOT: Final = Path(__file__).parent.parent
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answers(port: int, path: str = "/") -> bool:
+    """Whether an HTTP server on this port answers `path` with 200."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+class ServerProcess:
+    """A server started for a test.
+
+    Args:
+        name: the stem of the files that its output goes to.
+        argv: the command.
+        folder: where it runs and where its output is kept.
+        is_ready: asked until it says yes; AssertionError with the output if it never does.
+        env: variables added to the test's own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        folder: Path,
+        is_ready: Callable[[], bool],
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self._out = folder / f"{name}.out"
+        self._err = folder / f"{name}.err"
+        with self._out.open("ab") as out, self._err.open("ab") as err:
+            self.process = subprocess.Popen(
+                argv,
+                cwd=folder,
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+        self._wait_until(is_ready)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.process.pid
+
+    @property
+    def stdout(self) -> str:
+        """All that it wrote to its standard output so far."""
+        return self._out.read_text(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        """All that it wrote to its standard error so far."""
+        return self._err.read_text(errors="replace")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def stop(self) -> int:
+        """End it with SIGTERM (SIGKILL when it does not go) and return its exit status."""
+        if self.process.poll() is None:
+            # A stopped process does not see SIGTERM before it goes on.
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+        try:
+            return self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"{self.name} did not end on SIGTERM:\n{self.stderr}") from None
+
+    def _wait_until(self, is_ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not is_ready():
+            status = self.process.poll()
+            if status is not None:
+                raise AssertionError(f"{self.name} ended with {status}:\n{self._output()}")
+            if time.monotonic() > deadline:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError(f"{self.name} did not become ready:\n{self._output()}")
+            time.sleep(0.02)
+
+    def _output(self) -> str:
+        return self.stdout + self.stderr
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A gateway that runs as a process of its own.
+
+    Attributes:
+        url: where clients reach it, without a slash at the end.
+        admin_url: where /healthz, /readyz and /metrics are.
+        port: the port of `url`.
+        server: the process.
+    """
+
+    url: str
+    admin_url: str
+    port: int
+    server: ServerProcess
+
+    @classmethod
+    def start(
+        cls,
+        config: str,
+        folder: Path,
+        env: Mapping[str, str] | None = None,
+        hosts: Sequence[str] = ("127.0.0.1",),
+    ) -> Gateway:
+        """Run `config`, a configuration without `listen` and `admin`, and wait until ready."""
+        port, admin_port = free_port(), free_port()
+        path = folder / f"gateway-{port}.yaml"
+        addresses = ", ".join(f'"{host}:{port}"' for host in hosts)
+        listeners = f"listen: [{addresses}]\nadmin: {{ listen: 127.0.0.1:{admin_port} }}\n"
+        path.write_text(listeners + config)
+        server = ServerProcess(
+            f"gateway-{port}",
+            [sys.executable, "-m", "gateway", "run", "-c", str(path)],
+            folder,
+            lambda: answers(admin_port, "/readyz"),
+            # The gateway of this tree, whichever is installed.
+            {"PYTHONPATH": str(ROOT), **(env or {})},
+        )
+        return cls(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}", port, server)
+
+    def stop(self) -> None:
+        """End it as an operator would, and look at how it went.
+
+        Raises:
+            AssertionError: it did not end, ended badly, or left a traceback.
+        """
+        status = self.server.stop()
+        errors = self.server.stderr
+        assert "Traceback" not in errors, errors
+        assert '"traceback"' not in self.server.stdout, self.server.stdout
+        assert "never awaited" not in errors, errors
+        assert "never retrieved" not in errors, errors
+        assert status in {0, -signal.SIGKILL}, f"exit status {status}\n{errors}"

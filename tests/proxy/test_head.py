@@ -1,0 +1,280 @@
+"""Header fields on their way through: what stays, what goes, and what nobody can spoof."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import UpstreamProtocolError
+from gateway.proxy.head import (
+    AnswerHead,
+    Header,
+    Origin,
+    answer_head,
+    http_date,
+    request_fields,
+    without_length,
+)
+
+VIA = b"Via: 1.1 sluice\r\n"
+STRANGER = Origin("192.0.2.7", "http", "a.test", is_trusted=False)
+PROXY = STRANGER._replace(is_trusted=True)
+
+
+def passed(headers: list[Header], origin: Origin = STRANGER) -> list[Header]:
+    """The fields that the upstream sees."""
+    block = request_fields(headers, origin, VIA)
+    assert block.endswith(b"\r\n")
+    lines = block.removesuffix(b"\r\n").split(b"\r\n")
+    return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
+
+
+def values(headers: list[Header], name: bytes) -> list[bytes]:
+    """All values of a field, in any spelling of its name."""
+    return [value for each, value in headers if each.lower().replace(b"_", b"-") == name]
+
+
+def test_fields_keep_order_case_repetition_and_bytes() -> None:
+    """Nothing is joined, sorted, normalised or decoded."""
+    headers = [
+        (b"x-CuStOm", b"1"),
+        (b"Cookie", b"a=1"),
+        (b"X-B", b"\xff\xfe \xc3\xa9"),
+        (b"hOsT", b"a.test"),
+        (b"Cookie", b"b=2"),
+        (b"Empty", b""),
+        (b"x-custom", b"a\tb  c"),
+        (b"Expect", b"100-continue"),
+        (b"Date", b"yesterday"),
+    ]
+    assert passed(headers)[: len(headers)] == headers
+
+
+HOP_BY_HOP = (
+    *(b"Connection", b"Keep-Alive", b"Proxy-Connection", b"TE", b"Trailer", b"Upgrade"),
+    *(b"HTTP2-Settings", b"Proxy-Authorization", b"Proxy-Authenticate", b"Transfer-Encoding"),
+    b"Content-Length",
+)
+
+
+@pytest.mark.parametrize("name", HOP_BY_HOP)
+def test_fields_of_one_connection_stay_behind(name: bytes) -> None:
+    """In any spelling, and with underscores, which some applications read as hyphens."""
+    for spelled in (name, name.lower(), name.upper(), name.replace(b"-", b"_")):
+        assert values(passed([(b"Host", b"a.test"), (spelled, b"x")]), name.lower()) == []
+
+
+def test_connection_takes_away_what_it_names() -> None:
+    """In any case, from several lines and lists, wherever the field stands."""
+    headers = [
+        (b"X-One", b"1"),
+        (b"Connection", b"x-one, X-TWO"),
+        (b"x-two", b"2"),
+        (b"CONNECTION", b" ,\tX-Three\t,"),
+        (b"X-Three", b"3"),
+        (b"X-Three-Too", b"4"),
+    ]
+    names = {name for name, _ in passed(headers)}
+    assert b"X-Three-Too" in names
+    assert not names & {b"X-One", b"x-two", b"X-Three", b"Connection", b"CONNECTION"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"Host", b"Content-Type", b"Authorization", b"Cookie", b"Expect", b"Cache-Control", b"Via"],
+)
+def test_connection_cannot_take_away_what_others_rely_on(name: bytes) -> None:
+    """Who a request is from and for is not up to `Connection`."""
+    headers = [(b"Host", b"a.test"), (b"Connection", b"close, " + name)]
+    if name != b"Host":
+        headers.append((name, b"x"))
+    assert values(passed(headers), name.lower())
+
+
+@pytest.mark.parametrize(
+    "name", [b"X-Forwarded-For", b"X-Forwarded-Proto", b"X-Forwarded-Host", b"Forwarded", b"Via"]
+)
+def test_connection_cannot_take_away_what_the_gateway_adds(name: bytes) -> None:
+    """It is added after everything else."""
+    assert values(passed([(b"Connection", b"close, " + name)]), name.lower())
+
+
+SPOOFS = (
+    *(b"X-Forwarded-For", b"X-Forwarded-Proto", b"X-Forwarded-Host", b"X-Forwarded-Port"),
+    *(b"X-Forwarded-Prefix", b"X-Forwarded-Server", b"X-Real-IP", b"X-Original-URL"),
+    *(b"X-Rewrite-URL", b"Forwarded"),
+)
+
+
+@pytest.mark.parametrize("name", SPOOFS)
+def test_a_stranger_cannot_say_where_he_comes_from(name: bytes) -> None:
+    """His words are dropped, however they are spelled; the gateway's own are there once."""
+    for spelled in (name, name.upper(), name.replace(b"-", b"_"), name.replace(b"-", b"_", 1)):
+        headers = passed([(b"Host", b"a.test"), (spelled, b"evil"), (spelled, b"worse")])
+        assert not any(b"evil" in value or b"worse" in value for _, value in headers)
+        assert values(headers, b"x-forwarded-for") == [b"192.0.2.7"]
+        assert values(headers, b"x-forwarded-proto") == [b"http"]
+        assert values(headers, b"x-forwarded-host") == [b"a.test"]
+        assert values(headers, b"forwarded") == [b'for=192.0.2.7;host="a.test";proto=http']
+
+
+def test_a_trusted_proxy_is_believed() -> None:
+    """Its words go on; the list of addresses becomes one line, ending with the proxy itself."""
+    headers = passed(
+        [
+            (b"Host", b"a.test"),
+            (b"X-Forwarded-For", b"198.51.100.1"),
+            (b"X-Forwarded-Proto", b"https"),
+            (b"x-forwarded-for", b"198.51.100.2, 198.51.100.3"),
+            (b"X-Forwarded-Host", b"www.test"),
+            (b"X-Real-IP", b"198.51.100.1"),
+            (b"Forwarded", b"for=198.51.100.1"),
+        ],
+        PROXY,
+    )
+    chain = b"198.51.100.1, 198.51.100.2, 198.51.100.3, 192.0.2.7"
+    assert values(headers, b"x-forwarded-for") == [chain]
+    assert values(headers, b"x-forwarded-proto") == [b"https"]
+    assert values(headers, b"x-forwarded-host") == [b"www.test"]
+    assert values(headers, b"x-real-ip") == [b"198.51.100.1"]
+    assert values(headers, b"forwarded") == [
+        b"for=198.51.100.1",
+        b'for=192.0.2.7;host="a.test";proto=http',
+    ]
+
+
+def test_an_ipv6_peer() -> None:
+    """Bare in one list, in brackets and quotes in the other (RFC 7239, section 6)."""
+    headers = passed([(b"Host", b"a.test")], STRANGER._replace(peer="2001:db8::7", scheme="https"))
+    assert values(headers, b"x-forwarded-for") == [b"2001:db8::7"]
+    expected = b'for="[2001:db8::7]";host="a.test";proto=https'
+    assert values(headers, b"forwarded") == [expected]
+
+
+def test_the_host_is_the_one_that_was_asked_for() -> None:
+    """Also where the target named another one, and where there was no field at all."""
+    origin = STRANGER._replace(host="b.test:8080")
+    assert passed([(b"X", b"1"), (b"Host", b"a.test")], origin)[1] == (b"Host", b"b.test:8080")
+    assert passed([(b"X", b"1")], origin)[0] == (b"Host", b"b.test:8080")
+
+
+def test_via_is_appended() -> None:
+    """Those of gateways before stay, and this one comes last (RFC 9110, section 7.6.3)."""
+    headers = passed([(b"Via", b"1.0 fred"), (b"Host", b"a.test")])
+    assert values(headers, b"via") == [b"1.0 fred", b"1.1 sluice"]
+    assert headers[-1] == (b"Via", b"1.1 sluice")
+
+
+TOKENS = st.text("abcXYZ-_019", min_size=1, max_size=12).map(str.encode)
+NAMES = st.one_of(TOKENS, st.sampled_from([*HOP_BY_HOP, *SPOOFS, b"Host", b"Via", b"Date"]))
+WORDS = st.binary(max_size=20).map(lambda data: bytes(b for b in data if b >= 32 and b != 127))
+
+
+@given(
+    st.lists(st.tuples(NAMES, WORDS), max_size=12),
+    st.lists(NAMES, max_size=4),
+    st.booleans(),
+)
+def test_whatever_is_sent_the_gateways_words_are_last_and_true(
+    headers: list[Header], named: list[bytes], is_trusted: bool
+) -> None:
+    """No mixture of fields and options removes, repeats or forges what the gateway says."""
+    sent = [*headers, (b"Connection", b", ".join(named))]
+    got = passed(sent, STRANGER._replace(is_trusted=is_trusted))
+    addresses = values(got, b"x-forwarded-for")
+    assert len(addresses) == 1
+    assert addresses[0].endswith(b"192.0.2.7")
+    assert is_trusted or addresses == [b"192.0.2.7"]
+    assert values(got, b"forwarded")[-1] == b'for=192.0.2.7;host="a.test";proto=http'
+    assert got[-1] == (b"Via", b"1.1 sluice")
+    assert set(values(got, b"host")) == {b"a.test"}
+    for name in (b"connection", b"content-length", b"transfer-encoding", b"upgrade", b"te"):
+        assert values(got, name) == []
+
+
+# Answers.
+
+
+def test_the_head_of_an_answer() -> None:
+    """Line for line as it was, without what concerns one connection only."""
+    head = answer_head(
+        b"HTTP/1.1 200 Fine\r\nServer: a\r\nConnection: close, X-Up\r\nX-Up: 1\r\n"
+        b"Keep-Alive: timeout=5\r\nset-cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Length: 5"
+    )
+    assert head == AnswerHead(
+        b"HTTP/1.1 200 Fine",
+        b"\r\nServer: a\r\nset-cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Length: 5",
+        5,
+        is_chunked=False,
+        has_date=False,
+    )
+    assert without_length(head.fields) == (b"\r\nServer: a\r\nset-cookie: a=1\r\nSet-Cookie: b=2")
+
+
+@pytest.mark.parametrize(
+    ("line", "length"),
+    [
+        (b"Content-Length: 5", 5),
+        (b"content-length:5", 5),
+        (b"Content-Length: \t 005 \t", 5),
+        (b"X-Content-Length: 5", None),
+        (b"X: a\r\nContent-Length: 0", 0),
+    ],
+)
+def test_a_length_has_one_spelling(line: bytes, length: int | None) -> None:
+    """Whatever zeros and blanks the upstream wrote, clients see the number."""
+    head = answer_head(b"HTTP/1.1 200 OK\r\n" + line)
+    assert head.length == length
+    if length is not None:
+        assert head.fields.lower().endswith(b"content-length: %d" % length) or (
+            head.fields.endswith(b":%d" % length)
+        )
+        assert b"005" not in head.fields
+
+
+@pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/1.1"])
+def test_the_version_of_an_answer_is_the_gateways(version: bytes) -> None:
+    """Each hop speaks for itself (RFC 9110, section 2.5)."""
+    head = answer_head(version + b" 200 OK\r\nTransfer-Encoding: chunked\r\nDate: x")
+    assert head.status_line == b"HTTP/1.1 200 OK"
+    assert (head.fields, head.is_chunked, head.has_date) == (b"\r\nDate: x", True, True)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"HTTP/2.0 200 OK",
+        b"HTTP/0.9 200 OK",
+        b"HTTP/1.1 200 OK\r\nContent-Length: x",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5",
+        b"HTTP/1.1 200 OK\r\nContent-Length: \xb2",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+    ],
+)
+def test_heads_that_say_nothing_certain(block: bytes) -> None:
+    """They are refused each time, not only the first."""
+    for _ in range(2):
+        with pytest.raises(UpstreamProtocolError):
+            answer_head(block)
+
+
+@given(st.lists(st.tuples(NAMES, WORDS), max_size=12), st.lists(TOKENS, max_size=3))
+def test_what_is_left_of_an_answers_head(headers: list[Header], named: list[bytes]) -> None:
+    """Exactly the lines that are end to end, in order, whatever stands beside them."""
+    framing = (b"content-length", b"transfer-encoding", b"connection")
+    sent = [(n, v.strip(b" \t")) for n, v in headers if n.lower() not in framing]
+    sent.append((b"Connection", b", ".join(named)))
+    block = b"HTTP/1.1 200 OK" + b"".join(b"\r\n%b: %b" % each for each in sent)
+    hop_by_hop = {name.lower() for name in HOP_BY_HOP} | {name.lower() for name in named}
+    kept_always = {b"host", b"date", b"via"}
+    expected = [each for each in sent if each[0].lower() not in hop_by_hop - kept_always]
+    lines = answer_head(block).fields.split(b"\r\n")
+    assert lines == [b"", *(b"%b: %b" % each for each in expected)]
+
+
+def test_dates() -> None:
+    """An IMF-fixdate (RFC 9110, section 5.6.7)."""
+    assert http_date(784_111_777) == b"Sun, 06 Nov 1994 08:49:37 GMT"

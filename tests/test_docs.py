@@ -1,0 +1,140 @@
+"""What the documentation says is checked: its links, commands and configurations."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+import yaml
+
+from gateway.config.load import load
+
+ROOT: Final = Path(__file__).parent.parent
+PAGES: Final = sorted(
+    path for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md") for path in ROOT.glob(pattern)
+)
+NAMES: Final = [str(path.relative_to(ROOT)) for path in PAGES]
+
+_FENCE: Final = re.compile(r"^(```+)(\w*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+_LINK: Final = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
+_HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_VARIABLE: Final = re.compile(r"(?<!\$)\$\{(\w+)\}")
+
+
+class Block(NamedTuple):
+    """A fenced block: where it begins, its language and its text."""
+
+    line: int
+    language: str
+    text: str
+
+
+def _blocks(page: Path, *languages: str) -> Iterator[Block]:
+    source = page.read_text()
+    for match in _FENCE.finditer(source):
+        if match[2] in languages:
+            yield Block(source.count("\n", 0, match.start()) + 1, match[2], match[3])
+
+
+def _prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text())
+
+
+def _anchors(page: Path) -> set[str]:
+    """The fragments that readers of Markdown make of a page's headings."""
+    headings = (heading.strip().lower() for heading in _HEADING.findall(_prose(page)))
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+
+
+@cache
+def _targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@cache
+def _is_sluice_command(name: str) -> bool:
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway", name, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def _commands(page: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line and words of each command in the page's shell blocks and in its inline code."""
+    for block in _blocks(page, "sh"):
+        for number, text in enumerate(block.text.splitlines(), block.line + 1):
+            yield number, shlex.split(text, comments=True)
+    for code in re.findall(r"`((?:make|sluice) [^`]+)`", _prose(page)):
+        yield 0, shlex.split(code)
+
+
+def _complaint(words: list[str]) -> str | None:
+    """What is wrong with a command, or None."""
+    match words:
+        case ["make", *rest]:
+            targets = {word for word in rest if "=" not in word and not word.startswith("-")}
+            unknown = targets - _targets()
+            return f"no such target: {sorted(unknown)}" if unknown else None
+        case ["sluice", name, *_]:
+            return None if _is_sluice_command(name) else f"no such command: sluice {name}"
+        case [path, *_] if path.startswith("examples/"):
+            return None if (ROOT / path).is_file() else f"no such file: {path}"
+        case _:
+            return None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name: str) -> None:
+    """A relative link names a file or folder that exists, and a heading that is in it."""
+    page = ROOT / name
+    dead = []
+    for link in _LINK.findall(_prose(page)):
+        if link.startswith(("http://", "https://", "mailto:")):
+            continue
+        path, _, fragment = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (fragment and fragment not in _anchors(target)):
+            dead.append(link)
+    assert dead == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_exist(name: str) -> None:
+    """Every `make` target, `sluice` command and example script that is named is there."""
+    complaints = [
+        f"line {line}: {complaint}"
+        for line, words in _commands(ROOT / name)
+        if (complaint := _complaint(words))
+    ]
+    assert complaints == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whole_configurations_pass_the_checker(name: str, tmp_path: Path) -> None:
+    """A YAML block is YAML; one with routes is a gateway, and loads without a problem."""
+    for block in _blocks(ROOT / name, "yaml"):
+        content = yaml.safe_load(block.text)
+        if isinstance(content, dict) and "routes" in content:
+            path = tmp_path / f"line-{block.line}.yaml"
+            path.write_text(block.text)
+            environ = dict.fromkeys(_VARIABLE.findall(block.text), "http://127.0.0.1:9000")
+            load(path, environ)
+
+
+def test_a_wrong_command_is_seen() -> None:
+    """The check of commands tells a target and a command that are there from invented ones."""
+    assert _complaint(["make", "test", "ARGS=-x"]) is None
+    assert _complaint(["sluice", "check", "sluice.yaml"]) is None
+    assert _complaint(["make", "tset"]) is not None
+    assert _complaint(["sluice", "chekc", "sluice.yaml"]) is not None
+    assert _complaint(["examples/none/run.sh"]) is not None

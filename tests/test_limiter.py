@@ -1,0 +1,461 @@
+"""Between requests and a store: batches, deadlines, failures, and what happens alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.errors import StoreReplyError, StoreUnavailable
+from gateway.limiter import (
+    CLOSED_RETRY_AFTER_US,
+    Limiter,
+    Outcome,
+    Pending,
+    refusing_rule,
+    slowest_rule,
+)
+from gateway.limits.decision import Verdict
+from gateway.limits.rate import Limit
+from gateway.metrics import PolicyMetrics, StoreMetrics
+from gateway.policy import Policy, Rule
+from gateway.stores.base import Ask, Store
+from gateway.stores.memory import MemoryStore
+from gateway.stores.scripted import Answer, Call, Delay, Fail, Hold, ScriptedStore
+from tests.virtual_time import clock, run
+
+SECOND_US = 1_000_000
+DEADLINE_US = 20_000
+DEADLINE_S = DEADLINE_US / SECOND_US
+FOREVER_US = 2**62
+FIVE = Limit(5, 3600 * SECOND_US, 5, scope="p/ip")
+DOWN = Fail(StoreUnavailable("refused"))
+
+
+def rule(limit: Limit = FIVE, on_store_error: str = "local", queue_max: int = 0) -> Rule:
+    """A rule of a policy of its own."""
+    policy = Policy(
+        name=limit.scope,
+        queue_max=queue_max,
+        status=429,
+        body="problem",
+        on_store_error=on_store_error,
+        draft_headers=True,
+        legacy_headers=True,
+        metrics=PolicyMetrics(),
+    )
+    return Rule(policy, limit, lambda _: "k", limit.scope, "ip")
+
+
+class Bench:
+    """A limiter over a scripted store, on virtual time."""
+
+    def __init__(self, store: Store | None = None, share: int | None = None) -> None:
+        self.scripted = ScriptedStore(clock())
+        self.metrics = StoreMetrics()
+        self.limiter = Limiter(
+            self.scripted if store is None else store,
+            deadline_us=DEADLINE_US,
+            share=share,
+            max_waiting=10,
+            metrics=self.metrics,
+            clock=clock(),
+        )
+
+    async def decide(self, *rules: Rule, key: str = "k", cost: int = 1) -> Outcome:
+        """One request."""
+        rules = rules or (rule(),)
+        limits = tuple(each.limit for each in rules)
+        asked = Ask(limits, (key,) * len(rules), cost, FOREVER_US)
+        outcome = self.limiter.decide(asked, rules)
+        return outcome if isinstance(outcome, Outcome) else await outcome
+
+    def start(self, *rules: Rule, key: str = "k") -> asyncio.Task[Outcome]:
+        """One request, in a task."""
+        return asyncio.create_task(self.decide(*rules, key=key))
+
+
+def story(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    """Run on virtual time, and leave nothing behind."""
+
+    async def told() -> None:
+        bench = Bench()
+        await bench.limiter.start()
+        assert bench.scripted.is_started
+        await test(bench)
+        await bench.limiter.aclose()
+        assert bench.scripted.is_closed
+        assert len(bench.limiter._tasks) == 0
+
+    run(told())
+
+
+def test_a_store_in_this_process_is_asked_at_once() -> None:
+    """No turn of the loop passes, and giving back is as immediate."""
+
+    async def told() -> None:
+        store = MemoryStore(clock=clock())
+        bench = Bench(store)
+        asked = Ask((FIVE,), ("k",), 5, FOREVER_US)
+        outcome = bench.limiter.decide(asked, (rule(),))
+        assert isinstance(outcome, Outcome)
+        assert outcome.verdict.allowed
+        assert not outcome.alone
+        bench.limiter.give_back(outcome)
+        assert store.decide_now(asked._replace(cost=0)).decisions[0].remaining == 5
+        await bench.limiter.aclose()
+
+    run(told())
+
+
+def test_what_is_asked_in_one_turn_travels_together() -> None:
+    """One batch, in order, each with its own verdict; the next turn makes the next batch."""
+
+    async def test(bench: Bench) -> None:
+        outcomes = await asyncio.gather(*(bench.start() for _ in range(7)))
+        assert [each.verdict.allowed for each in outcomes] == [True] * 5 + [False] * 2
+        assert [len(batch) for batch in bench.scripted.asked] == [7]
+        await bench.decide(key="other")
+        assert [len(batch) for batch in bench.scripted.asked] == [7, 1]
+        assert (bench.metrics.batches, bench.metrics.decisions) == (2, 8)
+        assert not bench.metrics.errors
+
+    story(test)
+
+
+def test_batches_do_not_wait_for_each_other() -> None:
+    """A slow answer to one batch holds nobody up who asks later."""
+
+    async def test(bench: Bench) -> None:
+        answer = asyncio.Event()
+        bench.scripted.then(Hold(answer))
+        first = bench.start()
+        await asyncio.sleep(0.001)
+        assert (await bench.decide(key="other")).verdict.allowed
+        assert not first.done()
+        answer.set()
+        assert not (await first).alone
+
+    story(test)
+
+
+@pytest.mark.parametrize(
+    ("on_store_error", "expected"),
+    [("local", [True] * 5 + [False]), ("open", [True] * 6), ("closed", [False] * 6)],
+)
+def test_what_a_policy_says_of_a_store_that_is_away(
+    on_store_error: str, expected: list[bool]
+) -> None:
+    """`local` counts alone, `open` lets everything through, `closed` nothing."""
+
+    async def test(bench: Bench) -> None:
+        the_rule = rule(on_store_error=on_store_error)
+        bench.scripted.then(*[DOWN] * 6)
+        outcomes = [await bench.decide(the_rule) for _ in range(6)]
+        assert [each.verdict.allowed for each in outcomes] == expected
+        assert all(each.alone for each in outcomes)
+        closed = on_store_error == "closed"
+        assert {each.closed_by for each in outcomes} == ({the_rule.policy} if closed else {None})
+        if closed:
+            assert outcomes[0].verdict.retry_after_us == CLOSED_RETRY_AFTER_US
+        if on_store_error == "local":
+            assert refusing_rule(outcomes[5]) is the_rule
+
+    story(test)
+
+
+def test_policies_that_disagree_about_a_store_that_is_away() -> None:
+    """Each has its own word; one that is closed closes the request, and takes nothing."""
+
+    async def test(bench: Bench) -> None:
+        local = rule(replace(FIVE, scope="local"))
+        open_ = rule(replace(FIVE, burst=1, scope="open"), "open")
+        closed = rule(replace(FIVE, scope="closed"), "closed")
+        bench.scripted.then(*[DOWN] * 3)
+        outcome = await bench.decide(local, open_, closed)
+        assert outcome.closed_by is closed.policy
+        outcomes = [await bench.decide(local, open_) for _ in range(6)]
+        assert [each.verdict.allowed for each in outcomes] == [True] * 5 + [False]
+        assert list(outcomes[0].rules) == [local]
+        assert refusing_rule(outcomes[5]) is local
+
+    story(test)
+
+
+@pytest.mark.parametrize(("share", "seen", "passed"), [(None, 1, 4), (None, 2, 2), (4, 1, 1)])
+def test_alone_a_gateway_spends_its_share(share: int | None, seen: int, passed: int) -> None:
+    """The limit divided by as many as the store last saw, or as the operator says."""
+
+    async def told() -> None:
+        bench = Bench(share=share)
+        bench.scripted.gateways = seen
+        bench.scripted.then(*[DOWN] * 3)
+        four = rule(Limit(4, 3600 * SECOND_US, 4, scope="p/ip"))
+        outcomes = [await bench.decide(four) for _ in range(6)]
+        assert sum(each.verdict.allowed for each in outcomes) == passed
+        await bench.limiter.aclose()
+
+    run(told())
+
+
+def test_a_late_answer_counts_as_none() -> None:
+    """At the deadline the policy speaks; the call is given up."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(Delay(10 * DEADLINE_S))
+        start = clock()()
+        outcome = await bench.decide()
+        assert outcome.alone
+        assert DEADLINE_US <= clock()() - start <= DEADLINE_US * 1.1
+        await asyncio.sleep(0)
+        assert bench.scripted.cancelled == 1
+        assert bench.metrics.errors == {"timeout": 1}
+        assert bench.metrics.batches == 0
+
+    story(test)
+
+
+def test_an_answer_in_time_is_the_answer() -> None:
+    """Just before the deadline is not late."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(Delay(0.9 * DEADLINE_S))
+        assert not (await bench.decide()).alone
+
+    story(test)
+
+
+def test_a_stall_of_this_process_is_not_the_stores_fault() -> None:
+    """If the loop itself was late, the store gets its deadline once more, and no blame."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(Delay(DEADLINE_S / 2))
+        asked = bench.start()
+        await asyncio.sleep(0.001)
+        clock().advance(seconds=10 * DEADLINE_S)  # something blocked the loop
+        assert not (await asked).alone
+        assert not bench.metrics.errors
+
+    story(test)
+
+
+def test_a_stall_does_not_excuse_a_store_for_ever() -> None:
+    """Who does not answer within the second deadline either is late."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(Call(lambda: clock().advance(seconds=1)), Delay(1000))
+        assert not (await bench.decide()).alone
+        asked = bench.start()
+        await asyncio.sleep(0.001)
+        clock().advance(seconds=10 * DEADLINE_S)
+        start = clock()()
+        assert (await asked).alone
+        assert clock()() - start <= DEADLINE_US * 1.1
+
+    story(test)
+
+
+def test_a_dead_store_is_not_asked_every_time() -> None:
+    """After three failures nobody waits for it; then one probe finds out whether it is back."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(*[DOWN] * 3)
+        open_ = rule(on_store_error="open")
+        for _ in range(10):
+            assert (await bench.decide(open_)).alone
+        assert len(bench.scripted.asked) == 3
+        assert bench.metrics.errors == {"unavailable": 3, "breaker_open": 7}
+        assert "open" in repr(bench.limiter._breaker)
+        await asyncio.sleep(0.25)
+        outcomes = await asyncio.gather(*(bench.start(open_) for _ in range(5)))
+        assert [each.alone for each in outcomes] == [False, True, True, True, True]
+        assert not (await bench.decide(open_)).alone
+        assert "closed" in repr(bench.limiter._breaker)
+
+    story(test)
+
+
+def test_an_answer_resets_the_count_of_failures() -> None:
+    """Two failures now and then open nothing."""
+
+    async def test(bench: Bench) -> None:
+        for _ in range(5):
+            bench.scripted.then(DOWN, DOWN)
+            for _ in range(3):
+                await bench.decide(rule(on_store_error="open"))
+        assert len(bench.scripted.asked) == 15
+
+    story(test)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Fail(StoreReplyError("nonsense")),
+        Answer(()),
+        Answer((Verdict(True, 0, 0, ()),) * 2),
+        Fail(RuntimeError("a bug of the store")),
+    ],
+)
+def test_a_store_that_breaks_its_contract_fails_like_any_other(
+    step: Answer | Fail, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Too few verdicts, too many, an error that must not be: nobody waits for ever."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(step)
+        outcome = await bench.decide()
+        assert outcome.alone
+        assert outcome.verdict.allowed
+        assert sum(bench.metrics.errors.values()) == 1
+
+    with caplog.at_level(logging.ERROR):
+        story(test)
+    is_bug = isinstance(step, Fail) and isinstance(step.error, RuntimeError)
+    assert bool(caplog.records) == is_bug
+
+
+def test_who_leaves_while_the_store_is_asked_gives_back() -> None:
+    """What was counted for him is undone; the others of the batch are not held up by that."""
+
+    async def test(bench: Bench) -> None:
+        answer, undone = asyncio.Event(), asyncio.Event()
+        bench.scripted.then(Hold(answer))
+        bench.scripted.then_give_back(Hold(undone))
+        gone, stays = bench.start(), bench.start()
+        await asyncio.sleep(0.001)
+        gone.cancel()
+        answer.set()
+        assert (await stays).verdict.allowed
+        assert gone.cancelled()
+        await asyncio.sleep(0)
+        ((asked, verdict),) = bench.scripted.given_back
+        assert asked.keys == ("k",)
+        assert verdict.decisions[0].remaining == 4
+        undone.set()
+
+    story(test)
+
+
+def test_who_was_refused_has_nothing_to_give_back() -> None:
+    """Nor has anybody whose call failed."""
+
+    async def test(bench: Bench) -> None:
+        await bench.decide(cost=5)
+        answer = asyncio.Event()
+        bench.scripted.then(Hold(answer), Delay(0.001, DOWN))
+        for _ in range(2):
+            gone = bench.start()
+            await asyncio.sleep(0.0005)
+            gone.cancel()
+            answer.set()
+            await asyncio.sleep(0.01)
+        assert bench.scripted.given_back == []
+
+    story(test)
+
+
+@pytest.mark.parametrize("step", [DOWN, Delay(10 * DEADLINE_S)])
+def test_a_turn_that_cannot_be_given_back_stays_taken(step: Fail | Delay) -> None:
+    """Too little may pass then, never too much; and nobody but a counter hears of it."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then_give_back(step)
+        bench.limiter.give_back(await bench.decide())
+        await asyncio.sleep(2 * DEADLINE_S)
+        assert bench.metrics.errors == {"give_back": 1}
+        look = await bench.decide(cost=0)
+        assert look.verdict.decisions[0].remaining == 4
+
+    story(test)
+
+
+def test_what_was_decided_alone_is_given_back_alone() -> None:
+    """The store hears nothing of what it was not asked about."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(*[DOWN] * 3)
+        first = await bench.decide()
+        bench.limiter.give_back(first)
+        await asyncio.sleep(0)
+        assert bench.scripted.given_back == []
+
+    story(test)
+
+
+def test_the_last_answers_are_awaited_when_it_ends() -> None:
+    """Closing waits for what is under way, a moment at most, and then lets the store go."""
+
+    async def told() -> None:
+        bench = Bench()
+        bench.scripted.then(Delay(DEADLINE_S / 2))
+        asked = bench.start()
+        await asyncio.sleep(0.001)
+        await bench.limiter.aclose()
+        assert not (await asked).alone
+        assert bench.scripted.is_closed
+
+    run(told())
+
+
+def test_waiting_for_a_turn_and_giving_it_up() -> None:
+    """The slowest rule's queue is the one that counts; leaving gives the turn to the store."""
+
+    async def test(bench: Bench) -> None:
+        queue = rule(Limit(10, SECOND_US, 1, max_wait_us=FOREVER_US, scope="q"), queue_max=2)
+        await bench.decide(queue)
+        outcomes = [await bench.decide(rule(), queue) for _ in range(3)]
+        assert {slowest_rule(each) for each in outcomes} == {queue}
+        start = clock()()
+        first, second = (
+            asyncio.create_task(bench.limiter.wait_turn(each)) for each in outcomes[:2]
+        )
+        await asyncio.sleep(0.001)
+        assert not bench.limiter.may_wait(outcomes[2])
+        second.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await second
+        assert bench.limiter.may_wait(outcomes[2])
+        await first
+        assert 0 <= clock()() - start - 100_000 <= 2_000
+        assert len(bench.scripted.given_back) == 1
+        assert len(bench.limiter.waiting) == 0
+
+    story(test)
+
+
+def test_an_outcome_can_be_told_instead_of_awaited() -> None:
+    """Once, before or after it is there; and to nobody who has given up, who gives back."""
+
+    async def test(bench: Bench) -> None:
+        told: list[Outcome] = []
+        asked = Ask((FIVE,), ("k",), 1, FOREVER_US)
+        first, second = (bench.limiter.decide(asked, (rule(),)) for _ in range(2))
+        assert isinstance(first, Pending)
+        assert isinstance(second, Pending)
+        first.then(told.append)
+        second.then(told.append)
+        second.abandon()
+        await asyncio.sleep(0.001)
+        assert [each.verdict.decisions[0].remaining for each in told] == [4]
+        first.then(told.append)
+        assert told == [told[0]] * 2
+        assert len(bench.scripted.given_back) == 1
+
+    story(test)
+
+
+def test_readiness_is_the_stores() -> None:
+    """Whether the store would answer is what the gateway reports."""
+
+    async def test(bench: Bench) -> None:
+        assert bench.limiter.is_ready
+        bench.scripted.is_ready = False
+        assert not bench.limiter.is_ready
+
+    story(test)
