@@ -1,0 +1,15 @@
+"""One module per figure; `SCENARIOS` is what `python -m bench NAME` chooses from, in order."""
+
+from __future__ import annotations
+
+from bench.scenarios import latency, local, refusing, shared, startup, transfer
+from bench.scenarios.base import Run
+
+SCENARIOS: dict[str, Run] = {
+    "local": local.run,
+    "redis": shared.run,
+    "refusing": refusing.run,
+    "latency": latency.run,
+    "transfer": transfer.run,
+    "startup": startup.run,
+}
