@@ -12,8 +12,8 @@ import gateway
 from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
 from gateway.config.models import Address, GatewayConfig
+from gateway.decider import Decider
 from gateway.errors import GatewayError
-from gateway.limiter import Limiter
 from gateway.logs import AccessLog, LineWriter, open_output, setup_logging
 from gateway.metrics import GatewayMetrics
 from gateway.proxy.gate import Gate
@@ -57,7 +57,7 @@ class Gateway:
         store = open_store(
             config.store.url, domain=config.domain, deadline_us=config.store.deadline
         )
-        self._limiter = Limiter(
+        self._decider = Decider(
             store,
             deadline_us=config.store.deadline,
             share=None if config.store.share == "auto" else config.store.share,
@@ -72,7 +72,7 @@ class Gateway:
         gate = Gate(
             routes,
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
-            self._limiter,
+            self._decider,
         )
         self._proxy = Proxy(gate, config.server, self.metrics, access_log)
         self._listeners: list[asyncio.Server] = []
@@ -93,7 +93,7 @@ class Gateway:
         is_required = any(
             policy.on_store_error == "closed" for policy in self.config.policies.values()
         )
-        state = StoreState("main", self._limiter.is_ready, is_required)
+        state = StoreState("main", self._decider.is_ready, is_required)
         return judge(self._phase, [state])
 
     async def start(self) -> None:
@@ -110,7 +110,7 @@ class Gateway:
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        await self._limiter.start()
+        await self._decider.start()
         admin = self.config.admin
         if admin is not None:
             server = AdminServer(
@@ -142,7 +142,7 @@ class Gateway:
         await self._proxy.drain(seconds)
         for upstream in self._upstreams.values():
             upstream.close()
-        await self._limiter.aclose()
+        await self._decider.aclose()
         if self._admin is not None:
             await self._admin.close()
         log.info("stopped")

@@ -17,7 +17,7 @@ LAYERS: Final = (
     {"routing", "stores", "metrics"},
     {"config", "logs"},
     {"policy", "waiting"},
-    {"limiter"},
+    {"decider"},
     {"proxy", "frontends", "admin"},
     {"app", "demo"},
     {"supervisor", "cli"},
@@ -120,13 +120,13 @@ def test_pure_modules_stay_pure(module: str) -> None:
 
 def test_the_checks_bite() -> None:
     """An arrow up, an arrow sideways and a clock in a pure room are each seen."""
-    assert _upward_imports("gateway.limits.rate", "from gateway.limiter import Limiter")
+    assert _upward_imports("gateway.limits.rate", "from gateway.decider import Decider")
     assert _upward_imports("gateway.proxy.server", "import gateway.admin.api")
     assert _upward_imports("gateway.errors", "def f():\n    from gateway.clock import wall_us")
     assert _upward_imports("gateway.clock", "from gateway import Limiter")
     assert _world_imports("gateway.limits.rate", "from time import monotonic")
-    assert not _upward_imports("gateway.limiter", "from gateway.limits.rate import Limit")
-    assert not _world_imports("gateway.limiter", "import asyncio")
+    assert not _upward_imports("gateway.decider", "from gateway.limits.rate import Limit")
+    assert not _world_imports("gateway.decider", "import asyncio")
 
 
 def test_only_the_composition_root_and_the_command_line_load_configurations() -> None:
@@ -141,7 +141,7 @@ def test_only_the_composition_root_and_the_command_line_load_configurations() ->
 
 
 def test_the_proxy_names_no_store_and_stores_know_no_http() -> None:
-    """What forwards asks the limiter; what counts has never heard of a request."""
+    """What forwards asks the decider; what counts has never heard of a request."""
     for module, path in MODULES.items():
         names = {name for _, name in _imports(path.read_text())}
         if _is_in(module, "gateway.proxy"):

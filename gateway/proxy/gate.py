@@ -6,8 +6,8 @@ from typing import Final, NoReturn
 
 from aiohttp.http_writer import HttpVersion11
 
+from gateway.decider import Decider, Outcome, Pending, refusing_rule, slowest_rule
 from gateway.errors import BadRequestError
-from gateway.limiter import Limiter, Outcome, Pending, refusing_rule, slowest_rule
 from gateway.limits.decision import Verdict
 from gateway.policy import Missing, Plan, Policy
 from gateway.proxy import answer
@@ -30,18 +30,18 @@ class Gate:
     Args:
         routes: where requests go.
         addresses: who is trusted to name the client.
-        limiter: decides.
+        decider: asks the store.
     """
 
     def __init__(
         self,
         routes: RouteTable[Route],
         addresses: ClientAddress,
-        limiter: Limiter,
+        decider: Decider,
     ) -> None:
         self._routes = routes
         self._addresses = addresses
-        self._limiter = limiter
+        self._decider = decider
         self._known: dict[tuple[str, str, str], tuple[str, Route]] = {}
 
     def recognise(self, peer: str) -> tuple[str, bool]:
@@ -108,7 +108,7 @@ class Gate:
             request.client_key = self._addresses.bucket(client)
 
     def ask(self, request: Request, route: Route) -> Outcome | Pending | None:
-        """Ask the limiter; None if nothing counts this request.
+        """Ask the decider; None if nothing counts this request.
 
         Raises:
             BadRequestError: it lacks what it must be counted by.
@@ -120,7 +120,7 @@ class Gate:
         if question is None or isinstance(question, Missing):
             self._uncounted(request, plan, question)
             return None
-        return self._limiter.decide(question[0], question[1])
+        return self._decider.decide(question[0], question[1])
 
     def heed(self, request: Request, route: Route, outcome: Outcome) -> Answer | None:
         """Note the decision; returns the refusal if it is one.
@@ -172,8 +172,8 @@ class Gate:
         policy = slowest_rule(outcome).policy
         counters = policy.metrics
         request.policy = policy.name
-        if not self._limiter.may_wait(outcome):
-            self._limiter.give_back(outcome)
+        if not self._decider.may_wait(outcome):
+            self._decider.give_back(outcome)
             refused = outcome._replace(verdict=_without_queue(outcome.verdict))
             route = request.route
             if route is not None and route.limit_fields is not None and not outcome.alone:
@@ -183,7 +183,7 @@ class Gate:
         request.wait_us = outcome.verdict.wait_us
         counters.waiting += 1
         try:
-            await self._limiter.wait_turn(outcome)
+            await self._decider.wait_turn(outcome)
         finally:
             counters.waiting -= 1
         counters.delayed += 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
 
-    from gateway.limiter import Pending
+    from gateway.decider import Pending
     from gateway.proxy.client import ClientConnection
     from gateway.proxy.head import AnswerHead
     from gateway.proxy.pool import TargetPool

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gateway.clock import wall_us
 from gateway.config.models import ServerConfig
+from gateway.decider import Outcome, Pending
 from gateway.errors import BadRequestError, ClientError, UpstreamError
-from gateway.limiter import Outcome, Pending
 from gateway.logs import AccessLog
 from gateway.metrics import GatewayMetrics
 from gateway.proxy import answer

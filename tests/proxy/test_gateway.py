@@ -98,7 +98,7 @@ async def test_while_the_store_is_away(
             store={"url": NOBODY, "share": 1},
         ) as run,
     ):
-        assert isinstance(run.gateway._limiter._store, RedisStore)
+        assert isinstance(run.gateway._decider._store, RedisStore)
         answers = [await run.ask(get()) for _ in range(3)]
         assert [answer.status for answer in answers] == statuses
         assert counts(run, "p") == expected

@@ -320,15 +320,15 @@ class Running:
     def leftovers(self) -> list[str]:
         """What is there that an idle gateway would not have, idle connections aside."""
         proxy: Any = self.gateway._proxy
-        limiter: Any = self.gateway._limiter
+        decider: Any = self.gateway._decider
         found = {
             "client connections": len(proxy._clients),
             "connections of the server": len(proxy.server.connections),
             "connections counted": self.gateway.metrics.connections,
             "uploads": len(proxy._forwarder._tasks),
-            "waiting requests": len(limiter.waiting),
-            "waiting queues": len(limiter.waiting._queues),
-            "limiter tasks": len(limiter._tasks),
+            "waiting requests": len(decider.waiting),
+            "waiting queues": len(decider.waiting._queues),
+            "decider tasks": len(decider._tasks),
         }
         for upstream in self.gateway._upstreams.values():
             counted = upstream.metrics.connections

@@ -1,6 +1,6 @@
 """Between the policies and a store: one batch per turn of the event loop, and every failure.
 
-`Limiter.decide` answers at once where the store is in this process. Otherwise all asks of one
+`Decider.decide` answers at once where the store is in this process. Otherwise all asks of one
 turn of the loop travel together, under a deadline; a circuit breaker keeps a dead store from
 costing every request that deadline. What happens to an ask that the store could not decide is
 its policies' word, so no failure of a store is ever an exception here.
@@ -59,7 +59,7 @@ class Pending:
     """An ask that the store has yet to answer: to be awaited, or to be told by a call.
 
     Attributes:
-        ask, rules: as given to `Limiter.decide`.
+        ask, rules: as given to `Decider.decide`.
         is_abandoned: nobody waits any more; what was taken will be given back.
     """
 
@@ -103,7 +103,7 @@ class Pending:
         return self._outcome
 
 
-class Limiter:
+class Decider:
     """Asks a store, in batches, and never fails.
 
     Args:

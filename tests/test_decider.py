@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import StoreReplyError, StoreUnavailable
-from gateway.limiter import (
+from gateway.decider import (
     CLOSED_RETRY_AFTER_US,
-    Limiter,
+    Decider,
     Outcome,
     Pending,
     refusing_rule,
     slowest_rule,
 )
+from gateway.errors import StoreReplyError, StoreUnavailable
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
 from gateway.metrics import PolicyMetrics, StoreMetrics
@@ -53,12 +53,12 @@ def rule(limit: Limit = FIVE, on_store_error: str = "local", queue_max: int = 0)
 
 
 class Bench:
-    """A limiter over a scripted store, on virtual time."""
+    """A decider over a scripted store, on virtual time."""
 
     def __init__(self, store: Store | None = None, share: int | None = None) -> None:
         self.scripted = ScriptedStore(clock())
         self.metrics = StoreMetrics()
-        self.limiter = Limiter(
+        self.decider = Decider(
             self.scripted if store is None else store,
             deadline_us=DEADLINE_US,
             share=share,
@@ -72,7 +72,7 @@ class Bench:
         rules = rules or (rule(),)
         limits = tuple(each.limit for each in rules)
         asked = Ask(limits, (key,) * len(rules), cost, FOREVER_US)
-        outcome = self.limiter.decide(asked, rules)
+        outcome = self.decider.decide(asked, rules)
         return outcome if isinstance(outcome, Outcome) else await outcome
 
     def start(self, *rules: Rule, key: str = "k") -> asyncio.Task[Outcome]:
@@ -85,12 +85,12 @@ def story(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
 
     async def told() -> None:
         bench = Bench()
-        await bench.limiter.start()
+        await bench.decider.start()
         assert bench.scripted.is_started
         await test(bench)
-        await bench.limiter.aclose()
+        await bench.decider.aclose()
         assert bench.scripted.is_closed
-        assert len(bench.limiter._tasks) == 0
+        assert len(bench.decider._tasks) == 0
 
     run(told())
 
@@ -102,13 +102,13 @@ def test_a_store_in_this_process_is_asked_at_once() -> None:
         store = MemoryStore(clock=clock())
         bench = Bench(store)
         asked = Ask((FIVE,), ("k",), 5, FOREVER_US)
-        outcome = bench.limiter.decide(asked, (rule(),))
+        outcome = bench.decider.decide(asked, (rule(),))
         assert isinstance(outcome, Outcome)
         assert outcome.verdict.allowed
         assert not outcome.alone
-        bench.limiter.give_back(outcome)
+        bench.decider.give_back(outcome)
         assert store.decide_now(asked._replace(cost=0)).decisions[0].remaining == 5
-        await bench.limiter.aclose()
+        await bench.decider.aclose()
 
     run(told())
 
@@ -198,7 +198,7 @@ def test_alone_a_gateway_spends_its_share(share: int | None, seen: int, passed: 
         four = rule(Limit(4, 3600 * SECOND_US, 4, scope="p/ip"))
         outcomes = [await bench.decide(four) for _ in range(6)]
         assert sum(each.verdict.allowed for each in outcomes) == passed
-        await bench.limiter.aclose()
+        await bench.decider.aclose()
 
     run(told())
 
@@ -270,12 +270,12 @@ def test_a_dead_store_is_not_asked_every_time() -> None:
             assert (await bench.decide(open_)).alone
         assert len(bench.scripted.asked) == 3
         assert bench.metrics.errors == {"unavailable": 3, "breaker_open": 7}
-        assert "open" in repr(bench.limiter._breaker)
+        assert "open" in repr(bench.decider._breaker)
         await asyncio.sleep(0.25)
         outcomes = await asyncio.gather(*(bench.start(open_) for _ in range(5)))
         assert [each.alone for each in outcomes] == [False, True, True, True, True]
         assert not (await bench.decide(open_)).alone
-        assert "closed" in repr(bench.limiter._breaker)
+        assert "closed" in repr(bench.decider._breaker)
 
     story(test)
 
@@ -366,7 +366,7 @@ def test_a_turn_that_cannot_be_given_back_stays_taken(step: Fail | Delay) -> Non
 
     async def test(bench: Bench) -> None:
         bench.scripted.then_give_back(step)
-        bench.limiter.give_back(await bench.decide())
+        bench.decider.give_back(await bench.decide())
         await asyncio.sleep(2 * DEADLINE_S)
         assert bench.metrics.errors == {"give_back": 1}
         look = await bench.decide(cost=0)
@@ -381,7 +381,7 @@ def test_what_was_decided_alone_is_given_back_alone() -> None:
     async def test(bench: Bench) -> None:
         bench.scripted.then(*[DOWN] * 3)
         first = await bench.decide()
-        bench.limiter.give_back(first)
+        bench.decider.give_back(first)
         await asyncio.sleep(0)
         assert bench.scripted.given_back == []
 
@@ -396,7 +396,7 @@ def test_the_last_answers_are_awaited_when_it_ends() -> None:
         bench.scripted.then(Delay(DEADLINE_S / 2))
         asked = bench.start()
         await asyncio.sleep(0.001)
-        await bench.limiter.aclose()
+        await bench.decider.aclose()
         assert not (await asked).alone
         assert bench.scripted.is_closed
 
@@ -413,18 +413,18 @@ def test_waiting_for_a_turn_and_giving_it_up() -> None:
         assert {slowest_rule(each) for each in outcomes} == {queue}
         start = clock()()
         first, second = (
-            asyncio.create_task(bench.limiter.wait_turn(each)) for each in outcomes[:2]
+            asyncio.create_task(bench.decider.wait_turn(each)) for each in outcomes[:2]
         )
         await asyncio.sleep(0.001)
-        assert not bench.limiter.may_wait(outcomes[2])
+        assert not bench.decider.may_wait(outcomes[2])
         second.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await second
-        assert bench.limiter.may_wait(outcomes[2])
+        assert bench.decider.may_wait(outcomes[2])
         await first
         assert 0 <= clock()() - start - 100_000 <= 2_000
         assert len(bench.scripted.given_back) == 1
-        assert len(bench.limiter.waiting) == 0
+        assert len(bench.decider.waiting) == 0
 
     story(test)
 
@@ -435,7 +435,7 @@ def test_an_outcome_can_be_told_instead_of_awaited() -> None:
     async def test(bench: Bench) -> None:
         told: list[Outcome] = []
         asked = Ask((FIVE,), ("k",), 1, FOREVER_US)
-        first, second = (bench.limiter.decide(asked, (rule(),)) for _ in range(2))
+        first, second = (bench.decider.decide(asked, (rule(),)) for _ in range(2))
         assert isinstance(first, Pending)
         assert isinstance(second, Pending)
         first.then(told.append)
@@ -454,8 +454,8 @@ def test_readiness_is_the_stores() -> None:
     """Whether the store would answer is what the gateway reports."""
 
     async def test(bench: Bench) -> None:
-        assert bench.limiter.is_ready
+        assert bench.decider.is_ready
         bench.scripted.is_ready = False
-        assert not bench.limiter.is_ready
+        assert not bench.decider.is_ready
 
     story(test)
