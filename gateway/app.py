@@ -13,9 +13,10 @@ from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
 from gateway.config.models import Address, GatewayConfig
 from gateway.decider import Decider
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, StartError
 from gateway.logs import AccessLog, LineWriter, open_output, setup_logging
 from gateway.metrics import GatewayMetrics
+from gateway.obstacles import cannot_listen, cannot_log
 from gateway.proxy.gate import Gate
 from gateway.proxy.pool import Upstream
 from gateway.proxy.routes import compile_routes
@@ -29,6 +30,9 @@ US = 1_000_000
 LOG_DELAY_S = 0.05
 """How long lines of requests are gathered before they are written: one system call for many."""
 BACKLOG = 4096
+STORE_LOOKS = 50
+STORE_LOOK_S = 0.005
+"""A start waits a quarter of a second for its store; one that is away is no reason not to start."""
 MAX_ANSWER_HEAD = 128 * 1024
 """Bytes of header fields that an answer may have."""
 
@@ -40,7 +44,7 @@ class Gateway:
         config: checked and complete.
 
     Raises:
-        OSError: the log's file cannot be opened.
+        StartError: the log's file cannot be opened, or the store's URL cannot be used.
         GatewayError: this machine's aiohttp must not be used at the edge.
     """
 
@@ -50,13 +54,19 @@ class Gateway:
         self.config = config
         self.metrics = GatewayMetrics(gateway.__version__)
         self._phase = Phase.STARTING
-        self._output = open_output(config.log.output, self.metrics.log)
+        try:
+            self._output = open_output(config.log.output, self.metrics.log)
+        except OSError as error:
+            raise cannot_log(config.log.output, error) from error
         setup_logging(self._output, config.log.format, config.log.level)
         self._lines = LineWriter(self._output, partial(loop.call_later, LOG_DELAY_S))
         access_log = AccessLog(self._lines.write, config.log.format) if config.log.access else None
-        store = open_store(
-            config.store.url, domain=config.domain, deadline_us=config.store.deadline
-        )
+        try:
+            store = open_store(
+                config.store.url, domain=config.domain, deadline_us=config.store.deadline
+            )
+        except ValueError as error:
+            raise StartError("store.url", str(error)) from error
         self._decider = Decider(
             store,
             deadline_us=config.store.deadline,
@@ -99,55 +109,94 @@ class Gateway:
     async def start(self) -> None:
         """Listen and serve.
 
+        Nothing is logged before every address is had: the log may be that of a gateway that
+        runs already.
+
         Raises:
-            OSError: an address cannot be listened on; what was started is stopped again.
+            StartError: an address cannot be listened on; what was started is stopped again.
         """
         try:
-            await self._start()
-        except OSError:
-            await self.stop(0)
+            await self._bind()
+        except StartError:
+            await self._close(0)
             raise
-
-    async def _start(self) -> None:
-        loop = asyncio.get_running_loop()
         await self._decider.start()
-        admin = self.config.admin
-        if admin is not None:
-            server = AdminServer(
-                admin.listen.host, admin.listen.port, self.metrics, lambda: self.readiness
-            )
-            await server.start()
-            self._admin = server
-            log.info("health and metrics on http://%s", Address(admin.listen.host, server.port))
-        for address in self.config.listen:
-            listener = await loop.create_server(
-                self._proxy.server, address.host, address.port, backlog=BACKLOG
-            )
-            self._listeners.append(listener)
+        await self._await_store()
+        for listener in self._listeners:
+            await listener.start_serving()
         self._phase = Phase.SERVING
+        if self._admin is not None and self.config.admin is not None:
+            admin = Address(self.config.admin.listen.host, self._admin.port)
+            log.info("health and metrics on http://%s", admin)
         for address in self.addresses:
             log.info("listening on http://%s", address)
 
+    async def _await_store(self) -> None:
+        """Give the store a moment, or the first requests would be decided alone."""
+        for _ in range(STORE_LOOKS):
+            if self._decider.is_ready:
+                return
+            await asyncio.sleep(STORE_LOOK_S)
+
+    async def _bind(self) -> None:
+        loop = asyncio.get_running_loop()
+        for index, address in enumerate(self.config.listen):
+            try:
+                listener = await loop.create_server(
+                    self._proxy.server,
+                    address.host,
+                    address.port,
+                    backlog=BACKLOG,
+                    start_serving=False,
+                )
+            except OSError as error:
+                path = "listen" if len(self.config.listen) == 1 else f"listen[{index}]"
+                raise cannot_listen(path, address, error) from error
+            self._listeners.append(listener)
+        if self.config.admin is not None:
+            address = self.config.admin.listen
+            server = AdminServer(address.host, address.port, self.metrics, lambda: self.readiness)
+            try:
+                await server.start()
+            except OSError as error:
+                raise cannot_listen("admin.listen", address, error) from error
+            self._admin = server
+
     async def stop(self, seconds: float | None = None) -> None:
-        """Take no more connections, let requests under way end, then close everything.
+        """Say that it ends, take no more connections, let requests under way end, and close.
 
         Args:
             seconds: how long requests may take; by default `server.shutdown_timeout`.
         """
+        server = self.config.server
         self._phase = Phase.DRAINING
+        if server.shutdown_delay:
+            delay = server.shutdown_delay / US
+            log.info("not ready any more; connections are taken for %g s more", delay)
+            await asyncio.sleep(delay)
+        log.info("draining: %d requests under way", self._proxy.under_way)
+        await self._close(server.shutdown_timeout / US if seconds is None else seconds)
+
+    async def _close(self, seconds: float) -> None:
+        """Close everything; requests under way have so many seconds to end."""
         for listener in self._listeners:
             listener.close()
-        if seconds is None:
-            seconds = self.config.server.shutdown_timeout / US
-        await self._proxy.drain(seconds)
+        cut_off = await self._proxy.drain(seconds)
         for upstream in self._upstreams.values():
             upstream.close()
         await self._decider.aclose()
         if self._admin is not None:
             await self._admin.close()
-        log.info("stopped")
+        if self._phase is Phase.DRAINING:
+            if cut_off:
+                log.warning("%d requests took too long and were cut off", cut_off)
+            log.info("stopped")
         self._lines.flush()
         self._output.close()
+
+    def refuse_reload(self) -> None:
+        """Go on as before: a configuration is read once."""
+        log.warning("SIGHUP changes nothing: a changed configuration needs a restart")
 
     def reopen_log(self) -> None:
         """Go on in a new file of the same name, after the old one was renamed."""

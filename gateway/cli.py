@@ -12,21 +12,27 @@ import gc
 import http.client
 import json
 import os
+import platform
+import re
+import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import gateway
 from gateway.config.load import load
 from gateway.config.models import GatewayConfig
-from gateway.errors import ConfigError, GatewayError
+from gateway.errors import ConfigError, GatewayError, Problem, StartError
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+COMMANDS: Final = ("run", "check", "schema", "demo", "healthcheck", "version")
+DEFAULT_ADMIN: Final = "127.0.0.1:9901"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(options)
     except ConfigError as error:
-        _print_problems(error)
+        _print_problems(error.problems)
+    except StartError as error:
+        file = str(_config(options))
+        _print_problems([Problem(file, 0, 0, error.path, error.message, error.hint)])
     except GatewayError as error:
         print(f"sluice: {error}", file=sys.stderr)
     except BrokenPipeError:
@@ -52,19 +61,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_FAILED
 
 
+class _Parser(argparse.ArgumentParser):
+    """Answers misuse with what is wrong and where to look, not with all there is."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the process; the words of argparse are kept where they say enough."""
+        unknown = re.search(r"invalid choice: '([^']*)'", message)
+        hint = f"{self.prog} --help says what there is"
+        if unknown:
+            message = f"there is no command {unknown[1]!r}"
+            near = get_close_matches(unknown[1], COMMANDS, 1)
+            hint = f"did you mean {self.prog} {near[0]}? {hint}" if near else hint
+        elif "FILE" in message and "required" in message:
+            message = "no configuration is named"
+            hint = f"such as {self.prog} sluice.yaml"
+        self.exit(EXIT_USAGE, f"sluice: {message}\n  hint: {hint}\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="sluice", description="A rate-limiting reverse-proxy gateway."
+    parser = _Parser(
+        prog="sluice", description="A rate-limiting reverse-proxy gateway.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"sluice {gateway.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="start the gateway")
-    _add_config(run, "-c", "--config", required=True)
+    _add_config(run)
     run.set_defaults(command=_run)
 
     check = commands.add_parser("check", help="say everything that is wrong with a configuration")
-    _add_config(check, "config")
+    _add_config(check)
     check.add_argument("--explain", action="store_true", help="say in sentences what it will do")
     check.add_argument("-q", "--quiet", action="store_true", help="print problems only")
     check.set_defaults(command=_check)
@@ -79,30 +105,57 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(command=_demo)
 
     health = commands.add_parser("healthcheck", help="ask a running gateway whether it is ready")
-    health.add_argument(
-        "--admin", default="127.0.0.1:9901", metavar="HOST:PORT", help="(%(default)s)"
+    where = health.add_mutually_exclusive_group()
+    where.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help="the configuration that it runs on"
     )
+    where.add_argument("--admin", metavar="HOST:PORT", help=f"its admin listener ({DEFAULT_ADMIN})")
     health.set_defaults(command=_healthcheck)
+
+    version = commands.add_parser("version", help="print the versions of all that it is made of")
+    version.set_defaults(command=_version)
     return parser
 
 
-def _add_config(parser: argparse.ArgumentParser, *names: str, **options: Any) -> None:
-    parser.add_argument(
-        *names, type=Path, metavar="FILE", help="a YAML file, or a folder of them", **options
-    )
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    """`FILE` and `-c FILE` are the same; one of them is needed."""
+    text = "a YAML file, or a folder of them"
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("file", nargs="?", type=Path, metavar="FILE", help=text)
+    either.add_argument("-c", "--config", type=Path, metavar="FILE", help="the same")
 
 
-def _print_problems(error: ConfigError) -> None:
+def _config(options: argparse.Namespace) -> Path:
+    """The configuration that a command is about."""
+    chosen: Path | None = getattr(options, "file", None) or getattr(options, "config", None)
+    if chosen is None:
+        from gateway.demo import CONFIG
+
+        return CONFIG
+    return chosen
+
+
+def _print_problems(problems: Iterable[Problem], label: str = "") -> None:
     from gateway.config.render import render
 
-    print(render(error.problems), file=sys.stderr)
+    text = render(problems, label)
+    if text:
+        print(text, file=sys.stderr)
 
 
 def _run(options: argparse.Namespace) -> int:
-    loaded = load(options.config, os.environ)
-    for warning in loaded.warnings:
-        print(f"sluice: {warning}", file=sys.stderr)
+    loaded = load(_config(options), os.environ)
+    _print_problems(loaded.warnings, "warning")
+    _allow_open_files()
     return _in_loop(lambda: _serve(loaded.config, _nothing))
+
+
+def _allow_open_files() -> None:
+    """Take all the file descriptors that may be had: the usual 1024 are 500 clients."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _nothing(_addresses: Sequence[object]) -> None:
@@ -117,15 +170,13 @@ async def _serve(
 
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    try:
-        running = Gateway(config)
-        await running.start()
-    except OSError as error:
-        print(f"sluice: {error}", file=sys.stderr)
-        return EXIT_FAILED
+    running = Gateway(config)
+    # Neither may end a gateway that has only just begun.
+    loop.add_signal_handler(signal.SIGHUP, running.refuse_reload)
+    loop.add_signal_handler(signal.SIGUSR1, running.reopen_log)
+    await running.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _end, loop, number, ended)
-    loop.add_signal_handler(signal.SIGUSR1, running.reopen_log)
     # What was made so far lives as long as the process: no collection need look at it.
     gc.collect()
     gc.freeze()
@@ -155,17 +206,17 @@ def _in_loop(work: Callable[[], Any]) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    loaded = load(options.config, os.environ)
-    for warning in loaded.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    path = _config(options)
+    loaded = load(path, os.environ)
+    _print_problems(loaded.warnings, "warning")
     if options.explain:
         from gateway.config.explain import explain
 
-        print("\n".join(explain(loaded.config)))
+        print(loaded.secrets.hide("\n".join(explain(loaded.config))))
     elif not options.quiet:
         config = loaded.config
         print(
-            f"{options.config}: OK, {_count(len(config.routes), 'route')}, "
+            f"{path}: OK, {_count(len(config.routes), 'route')}, "
             f"{_count(len(config.policies), 'policy', 'policies')}, "
             f"store {config.store.redacted_url}"
         )
@@ -189,32 +240,57 @@ def _demo(options: argparse.Namespace) -> int:
 
 async def _serve_demo(listen: str) -> int:
     from gateway import demo
-    from gateway.config.explain import explain
+    from gateway.config.explain import outline
 
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(demo.DemoUpstream())
         config = load(demo.CONFIG, demo.environment(upstream.url, listen)).config
 
         async def announce(addresses: Sequence[object]) -> None:
-            print("\n".join(explain(config)))
-            print(f"\nListening on http://{addresses[0]}. Try, in another terminal:\n")
-            print("\n".join(demo.suggestions(f"http://{addresses[0]}")))
-            print("\nThe configuration is", demo.CONFIG, "- end with Ctrl-C.\n", flush=True)
+            print(f"Sluice listens on http://{addresses[0]}, in front of a small upstream.")
+            print("Its configuration is", demo.CONFIG, "\n")
+            print("\n".join(outline(config)))
+            print("\nTry, in another terminal, in this order; Ctrl-C here ends it all:\n")
+            print("\n".join(demo.suggestions(f"http://{addresses[0]}")), "\n", flush=True)
 
         return await _serve(config, announce)
     raise AssertionError("the stack lets nothing pass")
 
 
 def _healthcheck(options: argparse.Namespace) -> int:
-    connection = http.client.HTTPConnection(options.admin, timeout=3)
+    admin = options.admin or DEFAULT_ADMIN
+    if options.config is not None:
+        listener = load(options.config, os.environ).config.admin
+        if listener is None:
+            print(f"sluice: {options.config} has admin: off; nobody to ask", file=sys.stderr)
+            return EXIT_FAILED
+        admin = str(listener.listen.reachable)
+    connection = http.client.HTTPConnection(admin, timeout=3)
     try:
         connection.request("GET", "/readyz")
         response = connection.getresponse()
         body = response.read().decode("utf-8", "replace").strip()
     except (OSError, http.client.HTTPException) as error:
-        print(f"sluice: no answer from {options.admin}: {error}", file=sys.stderr)
+        print(
+            f"sluice: no answer from {admin}: {error}\n"
+            "  hint: -c FILE asks where that configuration listens, --admin HOST:PORT there",
+            file=sys.stderr,
+        )
         return EXIT_FAILED
     finally:
         connection.close()
     print(body)
     return EXIT_OK if response.status == http.HTTPStatus.OK else EXIT_FAILED
+
+
+def _version(_options: argparse.Namespace) -> int:
+    from importlib.metadata import PackageNotFoundError, version
+
+    print(f"sluice {gateway.__version__}")
+    print(f"{platform.python_implementation()} {platform.python_version()}, {platform.platform()}")
+    for package in ("aiohttp", "uvloop", "httptools", "redis", "hiredis", "pydantic", "PyYAML"):
+        try:
+            print(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            print(f"{package} is not installed")
+    return EXIT_OK

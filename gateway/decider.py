@@ -158,6 +158,7 @@ class Decider:
     def _refresh_metrics(self) -> None:
         self._metrics.is_ready = self.is_ready
         self._metrics.breaker = self._breaker.state.value
+        self._metrics.gateways = self._store.gateways
 
     async def start(self) -> None:
         """Let the store connect in the background; say so if it does not."""

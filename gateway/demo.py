@@ -29,11 +29,11 @@ def suggestions(base: str) -> list[str]:
     status = "curl -s -o /dev/null -w '%{http_code} after %{time_total} s\\n'"
     return [
         "# what reaches the upstream, and the headers that tell of the limit",
-        f"curl -i {base}/hello",
-        "# eight at once: five pass, the others are refused with 429",
-        f"for i in 1 2 3 4 5 6 7 8; do {status} {base}/hello; done",
-        "# four at once: nobody is refused, each waits for its turn",
-        f"for i in 1 2 3 4; do {status} {base}/patient & done; wait",
+        f"curl -i {base}/",
+        "# eight at once: five pass, three are refused with 429",
+        f"(for i in 1 2 3 4 5 6 7 8; do {status} {base}/hello & done; wait)",
+        "# four at once: one passes, three wait for their turns, half a second apart",
+        f"(for i in 1 2 3 4; do {status} {base}/patient & done; wait)",
     ]
 
 

@@ -5,6 +5,7 @@ Each branch says who is to blame, and so what is done about it::
     GatewayError
       ConfigError              the operator: all problems at once, the command exits 1
         LimitSyntaxError       a limit line such as "10/s burts 20"
+      StartError               the machine: an address or a file cannot be had, the command exits 1
       StoreError               the store: the policy's on_store_error speaks, never a 500
         StoreTimeout           no answer within the deadline
         StoreUnavailable       not connected, refused, loading, read-only, out of memory
@@ -82,6 +83,22 @@ class LimitSyntaxError(ConfigError):
         self.text = text
         self.column = column
         self.reason = message
+        self.hint = hint
+
+
+class StartError(GatewayError):
+    """A valid configuration that cannot be run on this machine, or not now.
+
+    Attributes:
+        path: the key to blame, as in `Problem`.
+        message: what could not be done.
+        hint: a way out; may be empty.
+    """
+
+    def __init__(self, path: str, message: str, hint: str = "") -> None:
+        super().__init__(f"{path}: {message}")
+        self.path = path
+        self.message = message
         self.hint = hint
 
 
@@ -170,17 +187,42 @@ class UpstreamBusyError(UpstreamError):
     kind = "busy"
 
 
+CLIENT_ERRORS = (
+    "body_timeout",
+    "framing",
+    "header_timeout",
+    "host",
+    "key",
+    "method",
+    "no_route",
+    "path",
+    "syntax",
+    "target",
+    "too_large",
+    "version",
+)
+"""Every `kind` of a `ClientError`, and of what else is a client's fault."""
+
+
 class ClientError(GatewayError):
-    """The client is to blame; `status` is what it is told, `title` why (constant text)."""
+    """The client is to blame.
+
+    Attributes:
+        status: what the client is told.
+        title: why; constant text.
+        kind: one of `CLIENT_ERRORS`, a label for metrics and logs.
+    """
 
     status = 400
     title = "The request is not valid"
+    kind = "syntax"
 
 
 class BadRequestError(ClientError):
     """What was sent cannot be read as one request in one way."""
 
-    def __init__(self, title: str, status: int = 400) -> None:
+    def __init__(self, title: str, status: int = 400, *, kind: str = "syntax") -> None:
         super().__init__(title)
         self.title = title
         self.status = status
+        self.kind = kind

@@ -4,6 +4,10 @@
 # Needs a Python of at least 3.11 with pip, and nothing else: where Debian's python3 lacks
 # ensurepip (its package python3-venv), pip puts itself into the new environment. PYTHON names
 # the interpreter to use. A second call finds the stamp and is done.
+#
+# An environment that works is never taken away, since a gateway may be running in it: "dev" is
+# installed on top of "runtime", and a changed lock on top of what is there. It is made anew only
+# where the folder was moved or another Python is asked for; `make clean` removes it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -49,25 +53,41 @@ make_environment() {
 locks=(requirements/runtime.txt requirements/build.txt)
 [[ $want == dev ]] && locks=(requirements/dev.txt)
 
-# What .venv was made from: this folder (scripts in it hold its path), the locks, the metadata.
-key=$({ pwd; cat requirements/*.txt pyproject.toml; } | sha256sum | cut -c1-16)
+# What .venv was made from: the locks, the metadata.
+key=$(cat requirements/*.txt pyproject.toml | sha256sum | cut -c1-16)
 [[ -n ${PYTHON:-} ]] && python=$(find_python)
+had_key='' had_want='' had_python='' had_folder=''
 if .venv/bin/python -c '' 2>/dev/null && [[ -f $stamp ]]; then
-    read -r had_key had_want had_python <"$stamp"
-    # "dev" holds all of "runtime".
-    if [[ $had_key == "$key" && ($had_want == "$want" || $had_want == dev) &&
-        ${python:-$had_python} == "$had_python" ]]; then
-        exit 0
-    fi
-    [[ $had_want == dev ]] && locks=(requirements/dev.txt) && want=dev
+    IFS=$'\t' read -r had_key had_want had_python had_folder <"$stamp"
+fi
+# "dev" holds all of "runtime".
+if [[ $had_want == dev ]]; then
+    want=dev
+    locks=(requirements/dev.txt)
+fi
+# Scripts in an environment hold the path of its folder.
+is_usable=false
+if [[ -n $had_python && $had_folder == "$PWD" && ${python:-$had_python} == "$had_python" ]]; then
+    is_usable=true
+fi
+if $is_usable && [[ $had_key == "$key" && $had_want == "$want" ]]; then
+    exit 0
 fi
 
-[[ -n ${python:-} ]] || python=$(find_python)
-say "setting up .venv ($want) with $("$python" --version)"
-make_environment "$python"
+if $is_usable; then
+    python=$had_python
+    say "adding to .venv what is missing for: $want"
+else
+    [[ -n ${python:-} ]] || python=$(find_python)
+    say "making .venv with $("$python" --version), for: $want"
+    make_environment "$python"
+fi
+for lock in "${locks[@]}"; do
+    say "installing $(grep -c '^[A-Za-z0-9]' "$lock") packages of $lock, and the gateway itself"
+done
 pip=(.venv/bin/python -m pip --disable-pip-version-check --quiet --no-input)
 requirements=()
 for lock in "${locks[@]}"; do requirements+=(-r "$lock"); done
 "${pip[@]}" install --use-pep517 --require-hashes "${requirements[@]}"
 "${pip[@]}" install --no-deps --no-build-isolation --editable .
-echo "$key $want $python" >"$stamp"
+printf '%s\t%s\t%s\t%s\n' "$key" "$want" "$python" "$PWD" >"$stamp"

@@ -16,7 +16,7 @@ LAYERS: Final = (
     {"limits", "protocols", "breaker"},
     {"routing", "stores", "metrics"},
     {"config", "logs"},
-    {"policy", "waiting"},
+    {"policy", "waiting", "obstacles"},
     {"decider"},
     {"proxy", "frontends", "admin"},
     {"app", "demo"},

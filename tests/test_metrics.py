@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,18 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from gateway.clock import ManualClock
+from gateway.errors import (
+    CLIENT_ERRORS,
+    StoreError,
+    StoreReplyError,
+    StoreTimeout,
+    StoreUnavailable,
+    UpstreamError,
+    UpstreamTimeout,
+)
 from gateway.metrics import GatewayMetrics, Histogram, expose, render
 from gateway.metrics.exposition import CHILDREN_PER_PIECE
+from gateway.stores import redis_connection
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "metrics.md"
 
@@ -60,7 +72,7 @@ def test_everything_counted_is_scraped(accept: str) -> None:
     store = metrics.store("redis")
     store.answered(20, 900)
     store.errors["timeout"] += 2
-    store.breaker, store.is_ready = "open", False
+    store.breaker, store.is_ready, store.gateways = "open", False, 3
     metrics.connections, metrics.clients_left = 11, 12
     metrics.client_errors["header_too_large"] += 13
     metrics.log.lines_dropped = 14
@@ -93,6 +105,7 @@ def test_everything_counted_is_scraped(accept: str) -> None:
         key("sluice_store_batches_total", store="redis"): 1,
         key("sluice_store_errors_total", store="redis", reason="timeout"): 2,
         key("sluice_store_ready", store="redis"): 0,
+        key("sluice_store_gateways", store="redis"): 3,
         key("sluice_store_breaker", store="redis", state="open"): 1,
         key("sluice_store_breaker", store="redis", state="closed"): 0,
         key("sluice_store_breaker", store="redis", state="half_open"): 0,
@@ -109,28 +122,13 @@ def test_everything_counted_is_scraped(accept: str) -> None:
 
 
 def test_counters_of_a_name_are_one_object() -> None:
-    """Who asks for a name again, after a reload for instance, goes on counting."""
+    """Who asks for a name again goes on counting."""
     metrics = GatewayMetrics()
     assert metrics.route("a") is metrics.route("a")
     assert metrics.policy("a") is metrics.policy("a")
     assert metrics.upstream("a") is metrics.upstream("a")
     assert metrics.store("a") is metrics.store("a")
     assert metrics.route("a") is not metrics.route("b")
-
-
-def test_reloads_are_told_apart() -> None:
-    """A failed reload neither counts as one that worked nor moves the configuration's time."""
-    clock = ManualClock(1_000_000)
-    metrics = GatewayMetrics(clock=clock)
-    clock.advance(seconds=10)
-    metrics.reloaded(succeeded=True)
-    clock.advance(seconds=10)
-    metrics.reloaded(succeeded=False)
-    samples = scrape(metrics)
-    assert samples[key("sluice_config_reloads_total", result="success")] == 1
-    assert samples[key("sluice_config_reloads_total", result="failure")] == 1
-    assert samples[key("sluice_config_last_reload_successful")] == 0
-    assert samples[key("sluice_config_timestamp_seconds")] == 11
 
 
 def test_invented_statuses_share_a_series() -> None:
@@ -211,3 +209,56 @@ def test_document_names_every_metric_and_no_other() -> None:
     documented = re.findall(r"^\| `(sluice_\w+)`.*?\| (\w+) \|", DOCUMENT.read_text(), re.MULTILINE)
     assert set(documented) == scraped
     assert len(documented) == len(scraped)
+
+
+def _calls(*names: str) -> Iterator[tuple[list[object], dict[str, object]]]:
+    """Constant arguments, by position and by name, of every call of these in the package."""
+    for path in (DOCUMENT.parent.parent / "gateway").glob("**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in names:
+                yield (
+                    [getattr(argument, "value", None) for argument in node.args],
+                    {word.arg or "": getattr(word.value, "value", None) for word in node.keywords},
+                )
+
+
+def _section(heading: str) -> set[str]:
+    """The words in code style in the tables of a section of the page."""
+    section = DOCUMENT.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    rows = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
+    return {word for row in rows for word in re.findall(r"`(\w+)`", row)}
+
+
+def test_every_reason_of_a_store_error_is_documented() -> None:
+    """Reasons of errors, of answers of Redis, and those that the decider counts itself."""
+    classes = (StoreError, StoreTimeout, StoreUnavailable, StoreReplyError)
+    reasons = {kind.reason for kind in classes}
+    for arguments, _ in _calls(*(kind.__name__ for kind in classes)):
+        reasons |= {reason for reason in arguments[1:] if isinstance(reason, str)}
+    reasons |= {word.lower() for word in redis_connection._UNAVAILABLE}
+    decider = (DOCUMENT.parent.parent / "gateway" / "decider.py").read_text()
+    reasons |= set(re.findall(r"errors\[\"(\w+)\"\]", decider))
+
+    assert _section("Reasons of store errors") == reasons
+
+
+def test_every_kind_of_a_client_error_is_known_and_documented() -> None:
+    """`CLIENT_ERRORS` is what the code says, and what docs/logs.md explains."""
+    kinds = {"syntax", "header_timeout"}
+    for _, named in _calls("BadRequestError"):
+        kinds |= {kind for name, kind in named.items() if name == "kind" and isinstance(kind, str)}
+    page = DOCUMENT.with_name("logs.md").read_text().partition("## Errors\n")[2]
+    table = page.partition("\n## ")[0]
+
+    assert kinds == set(CLIENT_ERRORS)
+    assert kinds <= set(re.findall(r"`(\w+)`", table))
+
+
+def test_every_kind_of_an_upstream_error_is_documented() -> None:
+    """The kinds of the classes, and a timeout's of each phase."""
+    kinds = {kind.kind for kind in UpstreamError.__subclasses__() if kind is not UpstreamTimeout}
+    phases = ("connect", "first_byte", "idle", "total", "queue")
+    kinds |= {UpstreamTimeout(phase).kind for phase in phases}
+    row = next(line for line in DOCUMENT.read_text().splitlines() if "upstream_errors" in line)
+
+    assert kinds <= set(re.findall(r"`(\w+)`", row))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +24,7 @@ class Request:
     host: str = "a.test"
     method: str = "GET"
     query: str = ""
-    headers: Mapping[str, str] = field(default_factory=CIMultiDict)
+    headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
 
 
 def plan(*configs: dict[str, Any], route: str = "r") -> Plan:
@@ -77,7 +76,7 @@ def test_many_limits_of_many_policies_are_one_question() -> None:
 
 
 def test_a_scope_is_the_same_after_a_change_of_numbers() -> None:
-    """So counts survive a reload; what is counted by is what makes a scope."""
+    """So counts survive a restart; what is counted by is what makes a scope."""
     before = plan({"limits": ["10/s", "100/h", "1/s per all"]})
     after = plan({"limits": ["99/m burst 7", "1/d", "2/s per all"], "queue": {"max_wait": "1s"}})
     scopes = [rule.limit.scope for rule in before.rules]

@@ -7,10 +7,12 @@ nanoseconds per call.
 from __future__ import annotations
 
 import timeit
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_network
 from typing import Final, NamedTuple
+
+from multidict import CIMultiDict
 
 from gateway.routing.client_address import ClientAddress
 from gateway.routing.host import normal_host
@@ -19,7 +21,7 @@ from gateway.routing.path import canonical_path
 from gateway.routing.table import Pattern, RouteTable
 
 ROUNDS: Final = 20
-NO_HEADERS: Final[Mapping[str, str]] = {}
+NO_HEADERS: Final[CIMultiDict[str]] = CIMultiDict()
 
 
 class Request(NamedTuple):
@@ -29,7 +31,9 @@ class Request(NamedTuple):
     host: str = "api.example.com"
     method: str = "GET"
     query: str = "page=2&api_key=4f0c2a9e&sort=name"
-    headers: Mapping[str, str] = {"x-api-key": "4f0c2a9e71b84d3a", "cookie": "a=1; sid=9e71"}
+    headers: CIMultiDict[str] = CIMultiDict(
+        {"X-Api-Key": "4f0c2a9e71b84d3a", "Cookie": "a=1; sid=9e71"}
+    )
 
 
 def nanoseconds(call: Callable[[], object]) -> float:

@@ -18,14 +18,14 @@ from ipaddress import (
 from typing import Final, Literal
 from urllib.parse import SplitResult, urlsplit
 
+from gateway.config.redaction import redact
+
 MAX_URL: Final = 2_048
 MAX_PORT: Final = 65_535
 DEFAULT_PORTS: Final[dict[str, int]] = {"http": 80, "https": 443}
 
 _LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
-_PASSWORD_OPTION: Final = re.compile(r"(?<=password=)[^&\s]+")
-_CREDENTIALS: Final = re.compile(r"^([A-Za-z]+:(?://)?|//)?\S*@")
 
 
 class AddressError(ValueError):
@@ -49,6 +49,12 @@ class Address:
     host: str
     port: int
 
+    @property
+    def reachable(self) -> Address:
+        """Where this machine itself reaches a listener on it."""
+        everywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a word
+        return Address(everywhere.get(self.host, self.host), self.port)
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -69,8 +75,9 @@ def parse_address(text: str) -> Address:
         AddressError: it is something else.
     """
     text = text.strip()
-    if "://" in text:
-        raise AddressError(f"{text!r} is a URL", "an address is host:port, without a scheme")
+    if "@" in text or "://" in text:
+        message = f"{redact(text)!r} is a URL"
+        raise AddressError(message, "an address is host:port, without a scheme")
     if text.startswith(("unix:", "/")):
         raise AddressError(f"{text!r} is not a TCP address", "such as 127.0.0.1:8080")
     if text.isdigit():
@@ -143,7 +150,7 @@ def parse_network(text: str) -> IPv4Network | IPv6Network:
         whole = ip_network(text, strict=False)
     except ValueError:
         hint = "such as 10.0.0.0/8, fd00::/8 or 192.0.2.1"
-        raise AddressError(f"{text!r} is not a network", hint) from None
+        raise AddressError(f"{redact(text)!r} is not a network", hint) from None
     raise AddressError(f"{text!r} has bits set outside its prefix", f"did you mean {whole}?")
 
 
@@ -155,8 +162,9 @@ def parse_host_pattern(text: str) -> str:
     """
     text = text.strip()
     bare = text.removeprefix("*.")
-    if "://" in text or "/" in text:
-        raise AddressError(f"{text!r} is not a host", "a host only, such as api.example.com")
+    if "@" in text or "/" in text:
+        message = f"{redact(text)!r} is not a host"
+        raise AddressError(message, "a host only, such as api.example.com")
     if text == "*":
         raise AddressError("'*' is any host", "leave the host out")
     if (re.search(r"[^:]:[0-9]*$", bare) and bare.count(":") == 1) or "]:" in bare:
@@ -171,12 +179,6 @@ def parse_host_pattern(text: str) -> str:
             raise AddressError(f"{text!r} has a wildcard before an address", "names only")
         return f"*.{host}"
     return f"[{host}]" if ":" in host else host
-
-
-def redact(text: str) -> str:
-    """The text with the credentials of a URL hidden, for messages."""
-    shown = _CREDENTIALS.sub(lambda match: f"{match[1] or ''}***@", text)
-    return _PASSWORD_OPTION.sub("***", shown)
 
 
 def listens_on(address: Address, host: str, port: int) -> bool:

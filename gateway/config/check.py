@@ -17,6 +17,7 @@ from gateway.config.merge import merge
 from gateway.config.messages import words_for
 from gateway.config.models import GatewayConfig, RouteConfig
 from gateway.config.nodes import Node, find, plain, show_path
+from gateway.config.redaction import Secrets, redact_prose
 from gateway.config.shorthand import KEY, Expanded, Finding, Path, expand
 from gateway.config.source import read
 from gateway.config.substitute import ReadSecret
@@ -35,10 +36,17 @@ class Source(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A configuration that can be run, and what is odd about it."""
+    """A configuration that can be run.
+
+    Attributes:
+        config: the configuration.
+        warnings: what is allowed but hardly meant.
+        secrets: what must be hidden in whatever is shown of it.
+    """
 
     config: GatewayConfig
     warnings: tuple[Problem, ...]
+    secrets: Secrets
 
 
 def check(
@@ -57,9 +65,10 @@ def check(
     problems: list[Problem] = []
     roots: list[Node] = []
     order: dict[str, int] = {}
+    secrets = Secrets()
     for file, content in sources:
         order[file] = len(order)
-        root, found = read(file, content, environ, read_secret)
+        root, found = read(file, content, environ, read_secret, secrets)
         problems += found
         if root is not None:
             roots.append(root)
@@ -72,8 +81,8 @@ def check(
         config, wrong, warnings = _Checker(joined, is_whole=is_whole).run()
         problems += wrong
     if problems or config is None:
-        raise ConfigError(_in_order(problems, order))
-    return Checked(config, tuple(_in_order(warnings, order)))
+        raise ConfigError(_in_order(problems, order, secrets))
+    return Checked(config, tuple(_in_order(warnings, order, secrets)), secrets)
 
 
 def check_text(
@@ -91,10 +100,18 @@ def check_text(
     return check([Source(file, text.encode())], environ or {}, no_files)
 
 
-def _in_order(problems: Iterable[Problem], order: Mapping[str, int]) -> list[Problem]:
-    """Sorted by place; a thing that is wrong in one place is said once."""
+def _in_order(
+    problems: Iterable[Problem], order: Mapping[str, int], secrets: Secrets
+) -> list[Problem]:
+    """Sorted by place, without secrets; a thing that is wrong in one place is said once."""
     problems = [
-        replace(one, message=_shorten(one.message), hint=_shorten(one.hint)) for one in problems
+        replace(
+            one,
+            path=_showable(one.path, secrets),
+            message=_showable(one.message, secrets),
+            hint=_showable(one.hint, secrets),
+        )
+        for one in problems
     ]
     unique = {(one.file, one.line, one.column, one.message): one for one in reversed(problems)}
     return sorted(
@@ -102,7 +119,8 @@ def _in_order(problems: Iterable[Problem], order: Mapping[str, int]) -> list[Pro
     )
 
 
-def _shorten(text: str) -> str:
+def _showable(text: str, secrets: Secrets) -> str:
+    text = redact_prose(secrets.hide(text))
     return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}..."
 
 

@@ -28,6 +28,7 @@ _UNIT_NAMES: Final = {"ms": "millisecond", "s": "second", "m": "minute", "h": "h
 def explain(config: GatewayConfig) -> list[str]:
     """Sentences for the whole configuration; lines that belong to one before are indented."""
     is_shared = parse_store_url(config.store.url).kind != "memory"
+    used = {name for route in config.routes for name in route.policies}
     return [
         *_explain_server(config),
         *_explain_store(config.store, config),
@@ -36,9 +37,27 @@ def explain(config: GatewayConfig) -> list[str]:
         *(
             line
             for name, policy in config.policies.items()
-            for line in ("", *explain_policy(name, policy, is_shared=is_shared))
+            for line in (
+                "",
+                *explain_policy(name, policy, is_shared=is_shared),
+                *([] if name in used else ["  No route uses this policy: it does nothing."]),
+            )
         ),
     ]
+
+
+def outline(config: GatewayConfig) -> list[str]:
+    """The routes and what limits them, and nothing else: one paragraph each."""
+    lines = []
+    for route in config.routes:
+        lines.append(f"{route.name}: {_requests(route)}.")
+        for name in route.policies:
+            policy = config.policies[name]
+            lines += [f"  {_capital(explain_limit(line))}." for line in policy.limits]
+            lines.append(f"  {_excess(policy)}")
+        if not route.policies:
+            lines.append("  Not limited.")
+    return lines
 
 
 def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
@@ -128,7 +147,10 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
         f"A client that sends nothing for {format_duration(server.body_timeout)} inside a body, or "
         f"for {format_duration(server.keepalive_timeout)} between requests, is disconnected."
     )
-    yield f"On stopping, requests under way have {format_duration(server.shutdown_timeout)} to end."
+    delay = server.shutdown_delay
+    taken = f"more are taken for {format_duration(delay)}, then " if delay else ""
+    timeout = format_duration(server.shutdown_timeout)
+    yield f"On stopping, {taken}requests under way have {timeout} to end."
     if any(policy.queue for policy in config.policies.values()):
         yield f"At most {_number(server.max_waiting)} requests wait for their turn at a time."
     access = (
@@ -287,6 +309,10 @@ def _word(word: str) -> str:
 
 
 # Words.
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _listener(address: str) -> str:

@@ -48,7 +48,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Loaded:
     folder = path if path.is_dir() else path.parent
 
     def read_secret(name: str) -> str:
-        with (folder / name).open("rb") as stream:
+        with (folder / name).absolute().open("rb") as stream:
             content = stream.read(MAX_SECRET_BYTES + 1)
         if len(content) > MAX_SECRET_BYTES:
             raise OSError(f"larger than {MAX_SECRET_BYTES >> 10} KiB")

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from gateway.config.models import GatewayConfig, PolicyConfig, RouteConfig, Target
 from gateway.config.shorthand import KEY, POLICY_FIELDS, Finding, Path
+from gateway.config.units import DURATION
 from gateway.config.values import describe
 
 _QUOTED: Final = re.compile(r"'([^']*)'")
@@ -98,11 +99,30 @@ def _type_hint(kind: str, path: Path, found: object) -> str:
         return f'quote it: "{shown}"'
     if found is None and kind != "string_type":
         return "leave the key out to take what is usual"
-    if isinstance(found, bool) and not found:
-        return "to switch something off, write off"
+    return _section_hint(str(path[-1]), found)
+
+
+def _section_hint(name: str, found: object) -> str:
+    """How a section is written, as near as can be to what was found in its place."""
+    if name in {"admin", "queue"} and found is False:
+        return f"to do without, write {name}: off"
+    if name == "admin":
+        port = found if isinstance(found, int) and not isinstance(found, bool) else 9901
+        return f"such as admin: 127.0.0.1:{port}"
+    if name == "queue":
+        wait = found if isinstance(found, str) and DURATION.match(found) else "2s"
+        most = found if isinstance(found, int) and not isinstance(found, bool) else 100
+        return f"such as queue: {{max: {most}, max_wait: {wait}}}"
+    if name == "on_limit":
+        is_body = isinstance(found, str)
+        said = f"body: {found}" if is_body else f"status: {503 if found == 503 else 429}"
+        return f"such as on_limit: {{{said}}}"
+    if name == "log":
+        return "to log no requests, write log: {access: false}" if found is False else _LOG_HINT
     return ""
 
 
+_LOG_HINT: Final = "such as log: {format: text, output: stderr}"
 _EXAMPLES: Final = {
     "routes": "such as routes: {/**: {upstream: http://127.0.0.1:9000}}",
     "upstream": "such as upstream: http://127.0.0.1:9000",

@@ -6,14 +6,12 @@ Three kinds of node, as in YAML. `find` follows a path to the place that it stan
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from gateway.config.redaction import redact_line
 from gateway.config.shorthand import KEY, Path
 
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'@]+(?=@)|(?<=password=)[^&\s\"']+")
-_REFERENCE: Final = re.compile(r"(\$\{[^{}]*\})")
 _MAX_SHOWN: Final = 160
 
 
@@ -28,14 +26,7 @@ class Document:
         """The text of a line, counted from 1, with passwords in URLs blanked out."""
         if not 1 <= number <= len(self.lines):
             return ""
-        shown = self.lines[number - 1][:_MAX_SHOWN].rstrip()
-        return _CREDENTIALS.sub(_blank, shown)
-
-
-def _blank(match: re.Match[str]) -> str:
-    """Stars for all but references, which give nothing away."""
-    parts = _REFERENCE.split(match.group())
-    return "".join(part if part.startswith("${") else "*" * len(part) for part in parts)
+        return redact_line(self.lines[number - 1])[:_MAX_SHOWN].rstrip()
 
 
 class Place(NamedTuple):
@@ -54,7 +45,8 @@ class ScalarNode:
         value: None, bool, int, float or str.
         place: where it begins, after an opening quote.
         is_verbatim: whether columns inside the value are columns of the file too.
-        is_secret: whether it came from a secret file, and must not be shown.
+        is_secret: whether it came from a secret file, and must not be shown. A URL is not
+            secret for having a password: messages about URLs leave it out.
         is_broken: whether it could not be read; the problem is known already.
     """
 

@@ -9,10 +9,13 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from gateway.config.redaction import redact
+
 MAX_PATH: Final = 2_048
 
 _PARAMETER: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
-_METHODS: Final = re.compile(r"[A-Za-z]+(\s*,\s*[A-Za-z]+)*")
+_METHODS: Final = re.compile(r"[A-Za-z-]+(\s*,\s*[A-Za-z-]+)*")
+_URL: Final = re.compile(r"\S*://.*", re.DOTALL)
 _UNRESERVED: Final = re.compile(
     r"%(2[DdEe]|3[0-9]|4[1-9A-Fa-f]|5[0-9AaFf]|6[1-9A-Fa-f]|7[0-9AaEe])"
 )
@@ -44,6 +47,11 @@ def split_pattern(text: str) -> PatternParts:
     Raises:
         PathError: there is no path in it, or what stands before it is no method.
     """
+    url = _URL.search(text)
+    if url:
+        shown = redact(url.group().strip())
+        bare = shown.partition("://")[2].rpartition("@")[2]
+        raise PathError(f"{shown!r} is a URL", f"host and path only, such as {bare}")
     before, space, rest = text.strip().partition(" ")
     methods: tuple[str, ...] = ()
     if space and not before.startswith("/"):
@@ -56,9 +64,6 @@ def split_pattern(text: str) -> PatternParts:
     else:
         rest = text.strip()
     rest = rest.strip()
-    if "://" in rest:
-        bare = rest.partition("://")[2]
-        raise PathError(f"{rest!r} is a URL", f"host and path only, such as {bare}")
     host, slash, path = rest.partition("/")
     if not slash:
         hint = f"did you mean /{rest}? For a whole host write {rest}/**"

@@ -29,7 +29,13 @@ from gateway.config.models import (
     UpstreamConfig,
 )
 from gateway.config.shorthand import LIMIT_FIELDS, POLICY_FIELDS
-from gateway.config.units import DURATION_PATTERN, SIZE_PATTERN, write_duration, write_size
+from gateway.config.units import (
+    DELAY_PATTERN,
+    DURATION_PATTERN,
+    SIZE_PATTERN,
+    write_duration,
+    write_size,
+)
 
 Schema = dict[str, Any]
 
@@ -43,7 +49,7 @@ _URL: Final[Schema] = {
 }
 
 _NAME: Final = r"^[!#-\[\]-~]([ !#-\[\]-~]*[!#-\[\]-~])?$"
-_METHODS: Final = r"[A-Z]+(\s*,\s*[A-Z]+)*\s+"
+_METHODS: Final = r"[A-Z-]+(\s*,\s*[A-Z-]+)*\s+"
 _HOST: Final = r"[^\s/]+"
 _PATTERNS: Final = {
     r"^\s*/": (),
@@ -112,7 +118,7 @@ def written_default(model: type[BaseModel], name: str) -> object:
     schema = repr(properties[name])
     if default is None:
         return "off" if "'off'" in schema else None
-    if repr(DURATION_PATTERN) in schema:
+    if repr(DURATION_PATTERN) in schema or repr(DELAY_PATTERN) in schema:
         return write_duration(default)
     if repr(SIZE_PATTERN) in schema:
         return write_size(default)

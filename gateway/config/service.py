@@ -11,10 +11,12 @@ from pydantic import (
     model_validator,
 )
 
-from gateway.config.address import Address, redact
+from gateway.config.address import Address
 from gateway.config.base import Model
+from gateway.config.redaction import redact
 from gateway.config.store_url import STORE_URL_PATTERN, StoreUrlError, parse_store_url
 from gateway.config.values import (
+    Delay,
     Duration,
     ListenAddress,
     Off,
@@ -72,6 +74,11 @@ class ServerConfig(Model):
     body_timeout: Duration = Field(60_000_000, description="Between two pieces of a body.")
     keepalive_timeout: Duration = Field(
         75_000_000, description="Between an answer and the next request."
+    )
+    shutdown_delay: Delay = Field(
+        0,
+        description="On SIGTERM, how long connections are still taken while /readyz says 503 "
+        "already, so that balancers can look elsewhere.",
     )
     shutdown_timeout: Duration = Field(
         30_000_000, description="For requests under way to end when the gateway stops."

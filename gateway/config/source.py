@@ -24,6 +24,7 @@ from gateway.config.nodes import (
     SequenceNode,
     show_path,
 )
+from gateway.config.redaction import Secrets
 from gateway.config.substitute import ReadSecret, SubstitutionError, substitute
 from gateway.config.syntax import explain_syntax
 from gateway.errors import Problem
@@ -71,7 +72,11 @@ def resolve(text: str) -> object:
 
 
 def read(
-    file: str, content: bytes, environ: Mapping[str, str], read_secret: ReadSecret
+    file: str,
+    content: bytes,
+    environ: Mapping[str, str],
+    read_secret: ReadSecret,
+    secrets: Secrets,
 ) -> tuple[Node | None, list[Problem]]:
     """Read one file.
 
@@ -80,6 +85,7 @@ def read(
         content: its bytes.
         environ: the variables that values may refer to.
         read_secret: gives the text of a file that a value refers to.
+        secrets: takes what must not be shown.
 
     Returns:
         The root, or None if there is none to speak of; and everything that is wrong.
@@ -95,7 +101,7 @@ def read(
         place = Place(document, len(document.lines), len(document.lines[-1]) + 1)
         message = f"byte 0x{content[error.start]:02x} is not UTF-8"
         return None, [_problem(place, message, "save the file as UTF-8")]
-    reader = _Reader(Document(file, _LINE_BREAK.split(text)), environ, read_secret)
+    reader = _Reader(Document(file, _LINE_BREAK.split(text)), environ, read_secret, secrets)
     return reader.read(text), reader.problems
 
 
@@ -112,11 +118,16 @@ class _Reader:
     """Turns the events of a YAML parser into nodes; recursion is bounded by `MAX_DEPTH`."""
 
     def __init__(
-        self, document: Document, environ: Mapping[str, str], read_secret: ReadSecret
+        self,
+        document: Document,
+        environ: Mapping[str, str],
+        read_secret: ReadSecret,
+        secrets: Secrets,
     ) -> None:
         self.document = document
         self.environ = environ
         self.read_secret = read_secret
+        self.secrets = secrets
         self.problems: list[Problem] = []
         self._anchors: dict[str, Node] = {}
         self._open_anchors: set[str] = set()
@@ -236,6 +247,7 @@ class _Reader:
         if event.anchor:
             self._anchors[event.anchor] = ScalarNode(event.value, place)
         key = str(event.value)
+        self.secrets.add_from_url(key)
         if "${" in key:
             hint = "variables stand in values only"
             self._note(place, f"a variable in the key {key!r}", hint)
@@ -283,14 +295,18 @@ class _Reader:
         if len(text) > MAX_TEXT:
             self._note(place, f"a value of more than {MAX_TEXT >> 10} KiB", "write less")
             return ScalarNode(None, place, is_broken=True)
+        self.secrets.add_from_url(text)
         if "${" not in text:
             return ScalarNode(resolve(text) if is_plain else text, place, is_verbatim)
         try:
-            text, is_secret = substitute(text, self.environ, self.read_secret)
+            text, is_secret, secrets = substitute(text, self.environ, self.read_secret)
         except SubstitutionError as error:
             at = place._replace(column=place.column + error.offset) if is_verbatim else place
             self._note(at, error.message, error.hint)
             return ScalarNode(None, place, is_broken=True)
+        for secret in secrets:
+            self.secrets.add(secret)
+        self.secrets.add_from_url(text)
         return ScalarNode(resolve(text) if is_plain else text, place, is_secret=is_secret)
 
     # Places and problems.

@@ -11,7 +11,8 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from gateway.config.address import MAX_URL, redact
+from gateway.config.address import MAX_URL
+from gateway.config.redaction import redact
 
 MAX_KEYS: Final = 100_000_000
 MAX_DATABASE: Final = 99_999
@@ -66,8 +67,7 @@ def parse_store_url(url: str) -> StoreUrl:
         hint = f"did you mean {near[0]}://? {known}" if near else known
         raise StoreUrlError(f"{scheme!r} is not a kind of store", hint)
     if _UNESCAPED.search(text):
-        hint = "in a password / is written %2F, ? %3F, # %23 and @ %40"
-        raise StoreUrlError("the password of the store is not escaped", hint)
+        raise StoreUrlError("the password of the store is not escaped", _ESCAPE_HINT)
     try:
         parts = urlsplit(text)
         parts.port  # noqa: B018 - raises for a port that is no number
@@ -117,19 +117,23 @@ def _options(parts: SplitResult) -> dict[str, str]:
 
 def _check_options(options: dict[str, str], known: dict[str, int]) -> None:
     """Check names, and values: whole numbers up to a bound, or text where that is 0."""
+    # An unescaped & makes options out of a password: then no name and no value is repeated.
+    may_quote = not any("password" in name.lower() for name in options)
     for name, value in options.items():
         if name not in known:
             near = get_close_matches(name, known, 1)
             names = ", ".join(known) or "there are none"
             hint = f"did you mean {near[0]}?" if near else f"options: {names}"
-            raise StoreUrlError(f"{name!r} is not an option of this store", hint)
+            shown = repr(name) if may_quote else "one of the options"
+            raise StoreUrlError(f"{shown} is not an option of this store", hint)
         most = known[name]
         if most == 0 and not value:
             raise StoreUrlError(f"{name} is empty")
         is_number = re.fullmatch(r"[0-9]{1,9}", value) is not None
         least = 0 if name == "db" else 1
         if most and not (is_number and least <= int(value) <= most):
-            raise StoreUrlError(f"{name} is {value!r}", f"a whole number from {least} to {most}")
+            shown = repr(value) if may_quote else "no number"
+            raise StoreUrlError(f"{name} is {shown}", f"a whole number from {least} to {most}")
 
 
 def _missing_hint(text: str) -> str:
@@ -139,7 +143,11 @@ def _missing_hint(text: str) -> str:
     return "memory://, or such as redis://127.0.0.1:6379/0"
 
 
-_UNESCAPED: Final = re.compile(r"://[^@]*[/?#@].*@|://[^@/?#]*@[^@]*@")
+_UNESCAPED: Final = re.compile(r"://.*[/?#@\[\]\s\x00-\x1f\x7f].*@", re.DOTALL)
+_ESCAPE_HINT: Final = (
+    "write it percent-encoded (/ is %2F, ? %3F, # %23, @ %40, a space %20); "
+    "as ${file:...} or ${VAR} it is taken as it is"
+)
 
 _TLS_OPTIONS: Final[dict[str, int]] = dict.fromkeys(
     (

@@ -1,7 +1,8 @@
 """`${VAR}`, `${VAR:-default}` and `${file:/run/secrets/x}` inside values; `$${` is a plain `${`.
 
 Only the text of single values is touched, never the text of the file: what a variable holds
-can therefore never add keys or change the shape of a configuration.
+can therefore never add keys or change the shape of a configuration. Nor can it change the shape
+of a URL that it is the password of: there it is escaped, so that any password will do.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 ReadSecret = Callable[[str], str]
 """Gives the text of a file; raises OSError or UnicodeDecodeError."""
 
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
+_PASSWORD: Final = re.compile(
+    r"\s*[A-Za-z][A-Za-z0-9+.-]*://[^:@/?#]*:(?P<user>(?:\$\{[^{}]*\}|[^@/?#\s])*)@"
+    r"|\s*[A-Za-z][A-Za-z0-9+.-]*://.*[?&]\w*password=(?P<option>(?:\$\{[^{}]*\}|[^&#\s])*)"
+)
+"""Where the password of a URL stands, in text whose references are not yet replaced."""
 _VARIABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
@@ -29,24 +36,35 @@ class SubstitutionError(ValueError):
 
 
 class Substituted(NamedTuple):
-    """Text with its references replaced, and whether a secret is in it."""
+    """Text with its references replaced.
+
+    Attributes:
+        text: what the references stand for, and what is around them.
+        is_secret: whether it holds a secret that is not the password of a URL.
+        secrets: what must not be shown.
+    """
 
     text: str
     is_secret: bool
+    secrets: tuple[str, ...]
 
 
 def substitute(text: str, environ: Mapping[str, str], read_secret: ReadSecret) -> Substituted:
     """Replace every reference in a value.
 
     A variable that is unset or empty takes its default; the newline that ends a secret file
-    is not part of the secret.
+    is not part of the secret. What stands for the password of a URL, between `:` and `@` or
+    after `password=`, is percent-encoded.
 
     Raises:
         SubstitutionError: a variable is unset and has no default, a file cannot be read, or
             the reference is malformed.
     """
     parts: list[str] = []
+    secrets: list[str] = []
     is_secret = False
+    password = _PASSWORD.match(text)
+    begin, close = password.span(password.lastgroup or 0) if password else (0, 0)
     end = 0
     for match in _REFERENCE.finditer(text):
         parts.append(text[end : match.start()])
@@ -57,13 +75,18 @@ def substitute(text: str, environ: Mapping[str, str], read_secret: ReadSecret) -
         body = match[1]
         if body is None:
             raise _malformed(text, match.start())
-        if body.startswith("file:"):
-            is_secret = True
-            parts.append(_secret(body[5:].strip(), read_secret, match.start()))
+        is_file = body.startswith("file:")
+        if is_file:
+            value = _secret(body[5:].strip(), read_secret, match.start())
         else:
-            parts.append(_variable(body, environ, match.start()))
+            value = _variable(body, environ, match.start())
+        is_password = begin <= match.start() < close
+        if is_file or is_password:
+            secrets.append(value)
+        is_secret = is_secret or (is_file and not is_password)
+        parts.append(quote(value, safe="") if is_password else value)
     parts.append(text[end:])
-    return Substituted("".join(parts), is_secret)
+    return Substituted("".join(parts), is_secret, tuple(secrets))
 
 
 def _variable(body: str, environ: Mapping[str, str], offset: int) -> str:
@@ -99,7 +122,10 @@ def _secret(path: str, read_secret: ReadSecret, offset: int) -> str:
         raise SubstitutionError(f"the secret file {path} is not text", hint, offset) from None
     except OSError as error:
         message = f"the secret file {path} cannot be read"
-        raise SubstitutionError(message, error.strerror or str(error), offset) from None
+        reason = error.strerror or str(error)
+        if error.filename and str(error.filename) != path:
+            reason += f": {error.filename}"
+        raise SubstitutionError(message, reason, offset) from None
     return text.removesuffix("\n").removesuffix("\r")
 
 

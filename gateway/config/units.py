@@ -1,6 +1,7 @@
 """Durations and sizes as people write them: `50ms`, `1.5h`, `16KiB`, and back to text.
 
-A duration is whole microseconds, a size whole bytes. Knows nothing of YAML or models.
+A duration is whole microseconds, a size whole bytes. Units of time are those of limits, by the
+same words. Knows nothing of YAML or models.
 """
 
 from __future__ import annotations
@@ -10,14 +11,10 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Final
 
-DURATIONS: Final[dict[str, int]] = {
-    "us": 1,
-    "ms": 1_000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-}
+from gateway.limits.notation import UNIT_WORDS, UNITS
+
+DURATIONS: Final[dict[str, int]] = {"us": 1, **UNITS}
+"""Microseconds of each unit, by its short name, the shortest first."""
 
 SIZES: Final[dict[str, int]] = {
     "B": 1,
@@ -32,23 +29,27 @@ SIZES: Final[dict[str, int]] = {
     "TiB": 1 << 40,
 }
 
-DURATION_PATTERN: Final = r"^\s*(?=[0-9.]*[1-9])[0-9]{1,16}(\.[0-9]{1,6})?\s*(us|ms|s|m|h|d)\s*$"
+_WORDS: Final[dict[str, str]] = {"us": "us", **UNIT_WORDS}
+DELAY_PATTERN: Final = (
+    rf"^\s*[0-9]{{1,16}}(\.[0-9]{{1,6}})?\s*({'|'.join(sorted(_WORDS, key=len, reverse=True))})\s*$"
+)
+DURATION_PATTERN: Final = DELAY_PATTERN.replace("[0-9]", "(?=[0-9.]*[1-9])[0-9]", 1)
 SIZE_PATTERN: Final = r"^\s*[0-9]{1,16}(\.[0-9]{1,6})?\s*(B|[kK]B|MB|GB|TB|KiB|MiB|GiB|TiB)?\s*$"
 
 MAX_DURATION_US: Final = 3_660 * DURATIONS["d"]
 MAX_SIZE: Final = 1 << 50
 
 _QUANTITY: Final = re.compile(r"\s*([0-9]{1,16}(?:\.[0-9]{1,6})?)\s*([^\s0-9]*)\s*")
-_DURATION: Final = re.compile(DURATION_PATTERN.replace("(?=[0-9.]*[1-9])", ""))
+DURATION: Final = re.compile(DELAY_PATTERN)
 _SIZE: Final = re.compile(SIZE_PATTERN)
 
-_DURATION_WORDS: Final[dict[str, str]] = {
+_NEAR_WORDS: Final[dict[str, str]] = {
+    **_WORDS,
     **dict.fromkeys(("µs", "μs", "microsecond", "microseconds"), "us"),
-    **dict.fromkeys(("msec", "millisecond", "milliseconds"), "ms"),
-    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("min", "mins", "minute", "minutes"), "m"),
-    **dict.fromkeys(("hr", "hour", "hours"), "h"),
-    **dict.fromkeys(("day", "days"), "d"),
+    **dict.fromkeys(("msec", "msecs"), "ms"),
+    **dict.fromkeys(("secs",), "s"),
+    **dict.fromkeys(("mins",), "m"),
+    **dict.fromkeys(("hr", "hrs"), "h"),
 }
 
 
@@ -62,15 +63,15 @@ class UnitError(ValueError):
 
 
 def parse_duration(text: str) -> int:
-    """Microseconds of `50ms`, `2s`, `1m`, `1.5h`, `1d`; never negative.
+    """Microseconds of `50ms`, `2s`, `1m`, `1.5h`, `1 day`; never negative.
 
     Raises:
         UnitError: a unit is missing or unknown, or it is no number.
     """
     match = _QUANTITY.fullmatch(text)
-    if match is None or not _DURATION.match(text):
+    if match is None or not DURATION.match(text):
         raise _explain_duration(text, match)
-    value_us = int(Decimal(match[1]) * DURATIONS[match[2]])
+    value_us = int(Decimal(match[1]) * DURATIONS[_WORDS[match[2]]])
     if value_us > MAX_DURATION_US:
         raise UnitError(f"{text.strip()} is too long", "at most 3660d")
     return value_us
@@ -95,6 +96,8 @@ def parse_size(text: str) -> int:
 
 def write_duration(value_us: int) -> str:
     """Microseconds as a configuration would say it, exactly: `75s`, `1m`, `20ms`."""
+    if value_us == 0:
+        return "0s"
     unit = next(unit for unit in reversed(DURATIONS) if value_us % DURATIONS[unit] == 0)
     return f"{value_us // DURATIONS[unit]}{unit}"
 
@@ -156,11 +159,10 @@ def _explain_duration(text: str, match: re.Match[str] | None) -> UnitError:
 def _unit_hint(number: str, unit: str) -> str:
     units = "units are us, ms, s, m, h and d"
     lower = unit.lower()
-    words = {**_DURATION_WORDS, **{short: short for short in DURATIONS}}
-    if lower in words:
-        return f"write {number}{words[lower]}; {units}"
-    near = get_close_matches(lower, words, 1)
-    return f"did you mean {number}{words[near[0]]}? Known {units}" if near else units
+    if lower in _NEAR_WORDS:
+        return f"write {number}{_NEAR_WORDS[lower]}; {units}"
+    near = get_close_matches(lower, _NEAR_WORDS, 1)
+    return f"did you mean {number}{_NEAR_WORDS[near[0]]}? Known {units}" if near else units
 
 
 def _explain_size(text: str, match: re.Match[str] | None) -> UnitError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -29,7 +30,9 @@ from gateway.config.address import (
     parse_network,
 )
 from gateway.config.paths import PathError, parse_path
+from gateway.config.redaction import redact
 from gateway.config.units import (
+    DELAY_PATTERN,
     DURATION_PATTERN,
     SIZE_PATTERN,
     UnitError,
@@ -39,6 +42,7 @@ from gateway.config.units import (
 from gateway.errors import LimitSyntaxError
 from gateway.limits.notation import parse_limit
 from gateway.limits.rate import Limit
+from gateway.routing.methods import METHODS, NEVER_FORWARDED
 
 FROM_FILE: Final = {"from_file": True}
 """Validation context of values that a person wrote: a bare number is then no duration."""
@@ -105,6 +109,7 @@ def describe(value: object) -> str:
     if isinstance(value, int | float):
         return f"the number {value}"
     if isinstance(value, str):
+        value = redact(value) if "://" in value else value
         shown = value if len(value) <= 60 else value[:57] + "..."
         return repr(shown)
     if isinstance(value, Mapping):
@@ -118,7 +123,7 @@ def _text(value: object, expected: str) -> str:
     raise problem(f"found {describe(value)}, {expected} was expected")
 
 
-def _read_duration(value: object, info: ValidationInfo) -> int:
+def _read_delay(value: object, info: ValidationInfo) -> int:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(value, int) and is_number and not is_from_file(info):
         duration = value
@@ -129,7 +134,14 @@ def _read_duration(value: object, info: ValidationInfo) -> int:
             duration = parse_duration(_text(value, "a duration such as 500ms or 2s"))
         except UnitError as error:
             raise problem(error.message, error.hint) from None
-    if duration <= 0:
+    if duration < 0:
+        raise problem("a duration below zero", "0s or more, such as 500ms")
+    return duration
+
+
+def _read_duration(value: object, info: ValidationInfo) -> int:
+    duration = _read_delay(value, info)
+    if duration == 0:
         raise problem("a duration of zero", "more than 0, such as 500ms")
     return duration
 
@@ -231,6 +243,13 @@ Duration = Annotated[
 ]
 """Whole microseconds, more than 0; written `50ms`, `2s`, `1m`, `1.5h`, `1d`."""
 
+Delay = Annotated[
+    int,
+    PlainValidator(_read_delay),
+    WithJsonSchema({"type": "string", "pattern": DELAY_PATTERN, "examples": ["0s", "5s"]}),
+]
+"""Like `Duration`, and may be 0."""
+
 Size = Annotated[
     int,
     PlainValidator(_read_size),
@@ -308,19 +327,25 @@ PathPattern = Annotated[
 
 def _read_method(value: object) -> str:
     text = _text(value, "a method such as GET").strip()
-    if text.isascii() and text.isalpha() and text.isupper():
+    if text in METHODS:
         return text
-    if text.isascii() and text.isalpha():
-        raise problem(f"methods are written in capitals, not {text!r}", f"write {text.upper()}")
     if text == "*":
         raise problem("'*' is any method", "leave the methods out")
-    raise problem(f"{text!r} is not a method", "such as GET or POST; several as a list")
+    upper = text.upper()
+    if upper in NEVER_FORWARDED:
+        message = f"{upper} never reaches a route: the gateway answers it with 405"
+        raise problem(message, "leave it out")
+    if upper in METHODS:
+        raise problem(f"methods are written in capitals, not {text!r}", f"write {upper}")
+    near = get_close_matches(upper, METHODS, 1, 0.6)
+    hint = f"did you mean {near[0]}?" if near else "such as GET or POST; several as a list"
+    raise problem(f"{text!r} is not a method", hint)
 
 
 Method = Annotated[
     str,
     PlainValidator(_read_method),
-    WithJsonSchema({"type": "string", "pattern": r"^\s*[A-Z]+\s*$", "examples": ["GET", "POST"]}),
+    WithJsonSchema({"enum": list(METHODS)}),
 ]
 
 

@@ -50,7 +50,8 @@ class Limit:
     def share(self, parts: int) -> Limit:
         """The part of this limit that one of `parts` gateways may spend on its own.
 
-        The sum over all of them never exceeds the limit's rate; the burst is at least 1.
+        The sum over all of them never exceeds the limit's rate; each may let at least one
+        through, so where there are more gateways than requests, windows are longer.
         """
         if parts <= 1:
             return self
@@ -58,5 +59,8 @@ class Limit:
             return replace(
                 self, period_us=self.period_us * parts, burst=max(1, self.burst // parts)
             )
-        count = max(1, self.count // parts)
+        count = self.count // parts
+        if not count:
+            period_us = -(-self.period_us * parts // self.count)
+            return replace(self, count=1, burst=1, period_us=period_us)
         return replace(self, count=count, burst=count)

@@ -132,11 +132,21 @@ class StoreMetrics:
         errors: how many calls failed, by `StoreError.reason`.
         breaker: the state of the circuit breaker: closed, open or half_open.
         is_ready: whether a call would probably be answered now.
+        gateways: how many gateways share the store, as last seen.
         duration: how long the calls took that were answered.
-        refresh: called before `breaker` and `is_ready` are shown; sets them.
+        refresh: called before `breaker`, `is_ready` and `gateways` are shown; sets them.
     """
 
-    __slots__ = ("batches", "breaker", "decisions", "duration", "errors", "is_ready", "refresh")
+    __slots__ = (
+        "batches",
+        "breaker",
+        "decisions",
+        "duration",
+        "errors",
+        "gateways",
+        "is_ready",
+        "refresh",
+    )
 
     def __init__(self) -> None:
         self.decisions = 0
@@ -144,6 +154,7 @@ class StoreMetrics:
         self.errors: defaultdict[str, int] = defaultdict(int)
         self.breaker = "closed"
         self.is_ready = True
+        self.gateways = 1
         self.duration = Histogram(STORE_BOUNDS_US)
         self.refresh: Callable[[], None] = lambda: None
 
@@ -173,28 +184,20 @@ class GatewayMetrics:
 
     Args:
         version: the version of the gateway.
-        clock: wall clock in microseconds since 1970, for the times of start and reloads.
+        clock: wall clock in microseconds since 1970, for the time of the start.
 
     Attributes:
         connections: how many client connections are open at the moment.
         client_errors: requests that could not be read, by a short kind from our own code.
         clients_left: clients that left before their answer was complete.
-        reloads: how many times a configuration was taken into use after the start.
-        reloads_failed: how many times one was offered and found unusable.
-        last_reload_succeeded: whether the last one offered is the one in use.
-        configured_us: when the configuration in use was taken into use.
     """
 
     def __init__(self, version: str = "", clock: Clock = wall_us) -> None:
         self.version = version
-        self._clock = clock
-        self.started_us = self.configured_us = clock()
+        self.started_us = clock()
         self.connections = 0
         self.client_errors: defaultdict[str, int] = defaultdict(int)
         self.clients_left = 0
-        self.reloads = 0
-        self.reloads_failed = 0
-        self.last_reload_succeeded = True
         self.log = LogMetrics()
         self.routes: dict[str, RouteMetrics] = {}
         self.policies: dict[str, PolicyMetrics] = {}
@@ -216,12 +219,3 @@ class GatewayMetrics:
     def store(self, name: str) -> StoreMetrics:
         """The counters of a store; its name must not be its URL, which may hold a password."""
         return self.stores.setdefault(name, StoreMetrics())
-
-    def reloaded(self, *, succeeded: bool) -> None:
-        """Note that a new configuration was offered, and whether it is in use now."""
-        self.last_reload_succeeded = succeeded
-        if succeeded:
-            self.reloads += 1
-            self.configured_us = self._clock()
-        else:
-            self.reloads_failed += 1

@@ -87,7 +87,7 @@ def _without_head(text: bytes) -> bytes:
 
 
 def _slices(children: dict[str, _T]) -> Iterator[list[tuple[str, _T]]]:
-    """Children in pieces; a copy, since a reload may add some between two pieces."""
+    """Children in pieces; a copy, since some may be added between two pieces."""
     items = iter(list(children.items()))
     while piece := list(islice(items, CHILDREN_PER_PIECE)):
         yield piece
@@ -112,24 +112,6 @@ def _of_gateway(metrics: GatewayMetrics) -> Iterator[Metric]:
         "sluice_start_time_seconds",
         "When this gateway started, in seconds since 1970.",
         metrics.started_us / 1e6,
-    )
-    reloads = CounterMetricFamily(
-        "sluice_config_reloads",
-        "Configurations offered to the running gateway, by whether they were usable.",
-        labels=("result",),
-    )
-    reloads.add_metric(("success",), metrics.reloads)
-    reloads.add_metric(("failure",), metrics.reloads_failed)
-    yield reloads
-    yield GaugeMetricFamily(
-        "sluice_config_last_reload_successful",
-        "Whether the configuration that was offered last is the one in use.",
-        int(metrics.last_reload_succeeded),
-    )
-    yield GaugeMetricFamily(
-        "sluice_config_timestamp_seconds",
-        "When the configuration in use was taken into use, in seconds since 1970.",
-        metrics.configured_us / 1e6,
     )
     yield GaugeMetricFamily(
         "sluice_client_connections", "Client connections that are open.", metrics.connections
@@ -273,6 +255,11 @@ def _of_stores(metrics: GatewayMetrics) -> Iterator[Metric]:
         "The circuit breaker before a store: 1 for the state it is in.",
         labels=("store", "state"),
     )
+    gateways = GaugeMetricFamily(
+        "sluice_store_gateways",
+        "Gateways that share a store, this one included, as last seen.",
+        labels=("store",),
+    )
     duration = HistogramMetricFamily(
         "sluice_store_call_duration_seconds",
         "How long answered calls to a store took.",
@@ -285,10 +272,11 @@ def _of_stores(metrics: GatewayMetrics) -> Iterator[Metric]:
         for reason, count in sorted(store.errors.items()):
             errors.add_metric((name, reason), count)
         ready.add_metric((name,), int(store.is_ready))
+        gateways.add_metric((name,), store.gateways)
         for state in BREAKER_STATES:
             breaker.add_metric((name, state), int(store.breaker == state))
         _add_histogram(duration, name, store.duration)
-    yield from (decisions, batches, errors, ready, breaker, duration)
+    yield from (decisions, batches, errors, ready, breaker, gateways, duration)
 
 
 def _add_histogram(family: HistogramMetricFamily, name: str, histogram: Histogram) -> None:

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from gateway.proxy.request import Request
     from gateway.proxy.server import Proxy
 
+LAST_CALL_S = 0.25
+"""How long an idle connection is kept when the gateway stops: a request may be on its way."""
+
+UNSENT_MAX = 128 * 1024
+"""Bytes that the kernel holds for a client before it lets us wait."""
+
 LONGEST_SEGMENT = 4096
 """Bytes of a request that are kept to recognise it by."""
 
@@ -73,10 +79,12 @@ class ClientConnection(RequestHandler):
         "_current",
         "_is_between_requests",
         "_is_finished",
+        "_is_last",
         "_is_serving",
         "_on_late",
         "_patience",
         "_proxy",
+        "_unread",
         "due",
         "is_trusted",
         "peer",
@@ -98,6 +106,8 @@ class ClientConnection(RequestHandler):
         self._current: Request | None = None
         self._is_serving = False
         self._is_finished = False
+        self._is_last = False
+        self._unread = 0
         self._is_between_requests = False
         self._on_late: Callable[[], None] = self._head_is_late
         self.due = inf
@@ -114,16 +124,27 @@ class ClientConnection(RequestHandler):
     @property
     def is_closing(self) -> bool:
         """Whether the connection ends with the present request."""
+        return self._is_last or self.is_ending
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether nothing that arrives is read any more."""
         return self._close or self._force_close
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being served."""
+        return self._current is not None
+
     def close_when_idle(self) -> None:
-        """Close now if no request is being served; otherwise after it."""
-        self._close = True
+        """End with the present request, or with one that is on its way already."""
+        self._is_last = True
         if self._current is not None:
             # Its answer, if not begun, says that it is the last (RFC 9112, section 9.6).
             self._current.keeps_alive = False
-        elif not self._force_close:
-            self._end(lingers=False)
+        elif not self.is_ending:
+            self._on_late = self._give_up
+            self.due = self._loop.time() + LAST_CALL_S
 
     def expire(self) -> None:
         """The client has taken too long with what it was to do."""
@@ -137,7 +158,27 @@ class ClientConnection(RequestHandler):
 
     def _head_is_late(self) -> None:
         self._proxy.head_is_late()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Close now; what was sent and is still not read will not be read."""
+        transport = self.transport
+        if transport is not None and transport.get_write_buffer_size():
+            transport.abort()
         self.force_close()
+
+    def _await_reader(self) -> None:
+        """The client is to take what was sent; any progress gives it more time."""
+        assert self.transport is not None
+        self._unread = self.transport.get_write_buffer_size()
+        self._on_late = self._reader_is_late
+        self.due = self._loop.time() + self._patience.body
+
+    def _reader_is_late(self) -> None:
+        if self.transport is not None and self.transport.get_write_buffer_size() < self._unread:
+            self._await_reader()
+        else:
+            self.break_off()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start serving."""
@@ -146,6 +187,11 @@ class ClientConnection(RequestHandler):
         self.peer_key, self.is_trusted = self._proxy.gate.recognise(self.peer)
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family != socket.AF_UNIX:
+            # Without it the kernel takes megabytes at a time from us, and a slow reader looks
+            # like one that has stopped.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_MAX)
         self.due = self._loop.time() + self._patience.head
         self._proxy.connected(self)
         super().connection_made(transport)
@@ -207,8 +253,7 @@ class ClientConnection(RequestHandler):
             while self._messages and self._current is None and not self._force_close:
                 if self._paused:
                     # Who does not read answers gets no more of them.
-                    self._on_late = self.break_off
-                    self.due = self._loop.time() + self._patience.body
+                    self._await_reader()
                     return
                 message, payload = self._messages.popleft()
                 if self._parser is not None:
@@ -232,7 +277,7 @@ class ClientConnection(RequestHandler):
         """A request has been served: go on with the next, or end."""
         self._current = None
         self._is_finished = True
-        if not request.keeps_alive or self._close:
+        if not request.keeps_alive or self.is_closing:
             self._end(lingers=not request.payload.is_eof() or bool(request.message.upgrade))
         elif not self._messages:
             self._await_request()
@@ -241,7 +286,7 @@ class ClientConnection(RequestHandler):
 
     def _await_request(self) -> None:
         self._is_between_requests = True
-        self._on_late = self.force_close
+        self._on_late = self._give_up
         self.due = self._loop.time() + self._patience.idle
 
     def resume_writing(self) -> None:
@@ -263,6 +308,7 @@ class ClientConnection(RequestHandler):
             return
         if not lingers:
             transport.close()
+            self._await_reader()
             return
         with suppress(RuntimeError):
             transport.resume_reading()
@@ -278,9 +324,8 @@ class ClientConnection(RequestHandler):
 
     async def drained(self) -> None:
         """Wait until the client has taken enough of what was sent."""
-        if self._paused:
-            self._on_late = self.break_off
-            self.due = self._loop.time() + self._patience.body
+        while self._paused:
+            self._await_reader()
             await self._drain_helper()
             self.due = inf
 
@@ -300,13 +345,13 @@ def _judge(error: _ErrInfo, max_header_size: int) -> BadRequestError:
     """What a client is told whose bytes could not be parsed: constant text, nothing of his."""
     reason = error.exc
     if isinstance(reason, BadHttpMethod) and "HTTPS" not in reason.message:
-        return BadRequestError("This method is not known", 501)
+        return BadRequestError("This method is not known", 501, kind="method")
     if isinstance(reason, LineTooLong):
         if reason.args[1] == max_header_size:
-            return BadRequestError("The request target is too long", 414)
-        return BadRequestError("A header field is too long", 431)
+            return BadRequestError("The request target is too long", 414, kind="too_large")
+        return BadRequestError("A header field is too long", 431, kind="too_large")
     if isinstance(reason, BadHttpMessage) and "Too many headers" in reason.message:
-        return BadRequestError("The request has too many header fields", 431)
+        return BadRequestError("The request has too many header fields", 431, kind="too_large")
     return BadRequestError("The request is not valid HTTP")
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp.hdrs import CONTENT_LENGTH
+from aiohttp.hdrs import CONTENT_LENGTH, TRANSFER_ENCODING
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway.clock import wall_us
@@ -165,9 +165,16 @@ class Forwarder:
         payload = request.payload
         if payload is EMPTY_PAYLOAD:
             # 0 bytes that were announced stay announced.
-            has_length = CONTENT_LENGTH in request.headers
-            return b"", b"Content-Length: 0\r\n" if has_length else b"", None
+            announced = request.headers.get(CONTENT_LENGTH)
+            if announced is not None and announced.strip("0"):
+                # 2^64 - 1 is what the parser takes for no length at all.
+                request.keeps_alive = False
+                raise BadRequestError("The body's length is not valid", kind="framing")
+            return b"", b"" if announced is None else b"Content-Length: 0\r\n", None
         length = None if request.message.chunked else int(request.headers[CONTENT_LENGTH])
+        if length is None and request.headers[TRANSFER_ENCODING].lower() != "chunked":
+            request.keeps_alive = False
+            raise BadRequestError("This transfer coding is not known", 501, kind="framing")
         if payload.is_eof() and payload.exception() is None:
             if request.body is None:
                 request.body = payload.read_nowait()
@@ -183,7 +190,7 @@ class Forwarder:
 
     def _check_size(self, size: int) -> None:
         if self._max_body is not None and size > self._max_body:
-            raise BadRequestError("The request's body is too large", 413)
+            raise BadRequestError("The request's body is too large", 413, kind="too_large")
 
     async def _exchange_bodies(
         self, request: Request, connection: UpstreamConnection, upload: Upload

@@ -59,9 +59,9 @@ class Gate:
             if request.message.chunked:
                 # Framing that HTTP/1.0 does not know (RFC 9112, section 6.1).
                 request.keeps_alive = False
-                raise BadRequestError("A request of HTTP/1.0 has no chunks")
+                raise BadRequestError("A request of HTTP/1.0 has no chunks", kind="framing")
         elif request.message.version != HttpVersion11:
-            raise BadRequestError("This version of HTTP is not supported", 505)
+            raise BadRequestError("This version of HTTP is not supported", 505, kind="version")
         request.read_target()
         # Most requests ask for something that was asked for before.
         known_as = (request.raw_host, request.method, request.path)
@@ -77,13 +77,13 @@ class Gate:
         if request.connection.is_trusted:
             self._find_client(request)
         if not request.raw_host and not request.is_http_1_0:
-            raise BadRequestError("The host is not valid")
+            raise BadRequestError("The host is not valid", kind="host")
         return route
 
     def _look_up(self, request: Request) -> Route:
         if request.method in ("CONNECT", "TRACE"):
             request.keeps_alive = False
-            raise BadRequestError("This method is not allowed", 405)
+            raise BadRequestError("This method is not allowed", 405, kind="method")
         if request.raw_host:
             request.host = normal_host(request.raw_host)
         path = request.path if request.path != "*" else "/"
@@ -96,8 +96,8 @@ class Gate:
         allowed = self._routes.methods(request.host, path, request.headers)
         if allowed:
             request.added_fields = b"Allow: %b\r\n" % ", ".join(sorted(allowed)).encode("ascii")
-            raise BadRequestError("This method is not allowed here", 405)
-        raise BadRequestError("No route matches this request", 404)
+            raise BadRequestError("This method is not allowed here", 405, kind="method")
+        raise BadRequestError("No route matches this request", 404, kind="no_route")
 
     def _find_client(self, request: Request) -> None:
         headers = request.message.headers
@@ -202,7 +202,9 @@ class Gate:
         request.policy = missing.policy.name
         request.decision = "refuse"
         missing.policy.metrics.refused += 1
-        raise BadRequestError(f"The request lacks what it is counted by: {missing.word}")
+        raise BadRequestError(
+            f"The request lacks what it is counted by: {missing.word}", kind="key"
+        )
 
 
 def _without_queue(verdict: Verdict) -> Verdict:

@@ -240,8 +240,10 @@ def answer_head(block: bytes) -> AnswerHead:
         fields = b"\r\n".join(
             line for line in lines if line.partition(b":")[0].lower() not in named
         )
-    # `HTTP/1.1 200 OK`: the version is this gateway's, whatever the upstream's is.
-    return AnswerHead(b"HTTP/1.1" + first[8:], fields, length, is_chunked, has_date)
+    # `HTTP/1.1 200 OK`: the version is this gateway's, whatever the upstream's is; and the
+    # blank after the code is not optional, unlike the reason (RFC 9112, section 4).
+    status_line = b"HTTP/1.1" + first[8:].ljust(5)
+    return AnswerHead(status_line, fields, length, is_chunked, has_date)
 
 
 def without_length(fields: bytes) -> bytes:

@@ -193,11 +193,11 @@ class AnswerReader:
         assert parser is not None
         status = parser.get_status_code()
         head = answer_head(self._take_head())
+        if not 100 <= status <= 599:
+            raise UpstreamProtocolError("a status code that does not exist")
         if status < 200:
             self._on_interim_answer(status, head)
             return
-        if status > 599:
-            raise UpstreamProtocolError("a status code that does not exist")
         if head.is_chunked and (head.length is not None or parser.get_http_version() == "1.0"):
             raise UpstreamProtocolError("framing that is not certain")
         self.status = status

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aiohttp.hdrs import HOST
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
     from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
+    from multidict import CIMultiDictProxy
 
     from gateway.decider import Pending
     from gateway.proxy.client import ClientConnection
@@ -96,7 +96,7 @@ class Request:
         self.message = message
         self.payload = payload
         self.method: str = message.method
-        self.headers: Mapping[str, str] = message.headers
+        self.headers: CIMultiDictProxy[str] = message.headers
         self.target: str = message.path
         self.path = self.target
         self.query = ""
@@ -138,7 +138,7 @@ class Request:
             self.path = target[:question]
             self.query = target[question + 1 :]
             if "#" in self.query:
-                raise BadRequestError("The request target has a fragment")
+                raise BadRequestError("The request target has a fragment", kind="target")
         else:
             self.path = target
 
@@ -152,11 +152,11 @@ class Request:
             return
         scheme, separator, rest = target.partition("://")
         if not separator or scheme.lower() != self.connection.scheme:
-            raise BadRequestError("The request target is not valid")
+            raise BadRequestError("The request target is not valid", kind="target")
         end = min((at for at in map(rest.find, "/?#") if at >= 0), default=len(rest))
         authority = rest[:end]
         if not authority or "@" in authority:
-            raise BadRequestError("The request target is not valid")
+            raise BadRequestError("The request target is not valid", kind="target")
         # The target's host wins over the Host field, and replaces it.
         self.raw_host = authority
         path = rest[end:]

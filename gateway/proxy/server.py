@@ -94,6 +94,11 @@ class Proxy:
     def __repr__(self) -> str:
         return f"<Proxy {len(self._clients)} clients, {len(self._tasks)} tasks>"
 
+    @property
+    def under_way(self) -> int:
+        """How many requests are being served."""
+        return sum(client.is_busy for client in self._clients)
+
     # What connections tell.
 
     def connected(self, connection: ClientConnection) -> None:
@@ -247,8 +252,8 @@ class Proxy:
     def _fail(self, request: Request, error: Exception) -> None:
         """Tell the client what went wrong, if anything can still be told."""
         if isinstance(error, ClientError):
-            request.error = request.error or "client"
-            self._metrics.client_errors[str(error.status)] += 1
+            request.error = request.error or error.kind
+            self._metrics.client_errors[error.kind] += 1
             reply = answer.problem(error.status, error.title)
         elif isinstance(error, UpstreamError):
             request.error = error.kind
@@ -271,13 +276,13 @@ class Proxy:
 
     def reject(self, connection: ClientConnection, error: BadRequestError) -> None:
         """Answer what could not be parsed; the connection ends with it."""
-        self._metrics.client_errors[str(error.status)] += 1
+        self._metrics.client_errors[error.kind] += 1
         reply = answer.problem(error.status, error.title)
         connection.send(_head(reply, b"Connection: close\r\n") + reply.body)
         if self._access_log is not None:
             self._access_log.log(
                 *(connection.peer, "", "", "", "", "", "none", 0, "", -1, error.status),
-                *(len(reply.body), 0, "client"),
+                *(len(reply.body), 0, error.kind),
             )
 
     def _answer(self, request: Request, reply: Answer) -> bytes:
@@ -312,8 +317,12 @@ class Proxy:
         """What aiohttp's own loop would call; `ClientConnection` replaces that loop."""
         raise AssertionError(request)
 
-    async def drain(self, seconds: float) -> None:
-        """Let requests under way end, at most for `seconds`; idle connections close at once."""
+    async def drain(self, seconds: float) -> int:
+        """Let requests under way end, at most for `seconds`; idle connections close at once.
+
+        Returns:
+            How many requests were cut off.
+        """
         self._is_draining = True
         for connection in tuple(self._clients):
             connection.close_when_idle()
@@ -321,10 +330,12 @@ class Proxy:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._all_gone.wait()
+        cut_off = self.under_way
         for connection in tuple(self._clients):
             connection.break_off()
         await self._tasks.finish(1)
         self._watch.stop()
+        return cut_off
 
 
 def _log_values(

@@ -53,7 +53,7 @@ class Upload:
             self.error = self.error or error
             connection.abort()
         except RequestPayloadError:
-            self.error = BadRequestError("The request's body is not valid")
+            self.error = BadRequestError("The request's body is not valid", kind="framing")
             connection.abort()
         except UpstreamError:
             # Whoever waits for the answer is told the same.
@@ -75,7 +75,7 @@ class Upload:
                 break
             size += len(data)
             if self._max_body is not None and size > self._max_body:
-                raise BadRequestError("The request's body is too large", 413)
+                raise BadRequestError("The request's body is too large", 413, kind="too_large")
             await connection.write(chunk(data, is_chunked=self._is_chunked))
         if self._is_chunked:
             await connection.write(b"0\r\n\r\n")
@@ -83,7 +83,9 @@ class Upload:
         connection.sent()
 
     def _is_late(self) -> None:
-        self.error = BadRequestError("The request's body did not arrive in time", 408)
+        self.error = BadRequestError(
+            "The request's body did not arrive in time", 408, kind="body_timeout"
+        )
         self._payload.set_exception(self.error)
 
 

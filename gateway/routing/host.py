@@ -41,12 +41,12 @@ def normal_host(raw: str) -> str:
     """
     parts = _split(raw)
     if parts is None or int(parts["port"] or 0) > _MAX_PORT:
-        raise BadRequestError("The host is not valid")
+        raise BadRequestError("The host is not valid", kind="host")
     name = parts["name"]
     if name is None:
         return _normal_ipv6(parts["v6"])
     if len(name) > _MAX_NAME:
-        raise BadRequestError("The host is not valid")
+        raise BadRequestError("The host is not valid", kind="host")
     return name.lower()
 
 
@@ -54,4 +54,4 @@ def _normal_ipv6(text: str) -> str:
     try:
         return f"[{IPv6Address(text)}]"
     except ValueError:
-        raise BadRequestError("The host is not valid") from None
+        raise BadRequestError("The host is not valid", kind="host") from None

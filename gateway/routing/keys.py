@@ -20,12 +20,14 @@ even then the beginning stays readable. Who may read the store may read them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Final, Protocol
 from urllib.parse import unquote_plus
+
+from gateway.routing.fields import Fields, only
 
 MAX_BYTES: Final = 128
 """The longest identity; longer ones are cut and end in a hash."""
@@ -77,8 +79,8 @@ class RequestView(Protocol):
         """The query as it was sent, without the question mark."""
 
     @property
-    def headers(self) -> Mapping[str, str]:
-        """Header fields, looked up by names in lower case."""
+    def headers(self) -> Fields:
+        """Header fields."""
 
 
 KeyFunction = Callable[[RequestView], str | Absence]
@@ -202,24 +204,26 @@ def _header(name: str) -> _Read:
         return _authorization
 
     def read(request: RequestView) -> str | None:
-        return request.headers.get(name)
+        return only(request.headers.getall(name, ()))
 
     return read
 
 
 def _authorization(request: RequestView) -> str | None:
     """Read the credentials; their scheme is the same in upper and lower case (RFC 9110, 11.1)."""
-    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-    return f"{scheme.lower()} {credentials.strip()}".strip()
+    return only([_credentials(line) for line in request.headers.getall("authorization", ())])
+
+
+def _credentials(line: str) -> str:
+    scheme, _, rest = line.partition(" ")
+    return f"{scheme.lower()} {rest.strip()}".strip()
 
 
 def _cookie(name: str) -> _Read:
     def read(request: RequestView) -> str | None:
-        line = request.headers.get("cookie")
-        if line is None:
-            return None
-        pairs = (pair.partition("=") for pair in line.split(";"))
-        return _only([_cookie_value(value) for key, _, value in pairs if key.strip() == name])
+        lines = request.headers.getall("cookie", ())
+        pairs = (pair.partition("=") for line in lines for pair in line.split(";"))
+        return only([_cookie_value(value) for key, _, value in pairs if key.strip() == name])
 
     return read
 
@@ -238,18 +242,9 @@ def _query(name: str) -> _Read:
         if not query:
             return None
         pairs = (pair.partition("=") for pair in query.split("&"))
-        return _only([_decode(value) for key, _, value in pairs if _decode(key) == name])
+        return only([_decode(value) for key, _, value in pairs if _decode(key) == name])
 
     return read
-
-
-def _only(values: Sequence[str]) -> str | None:
-    """Return the value if there is one.
-
-    Of several, one origin takes the first and another the last: whoever sends a made-up one
-    beside the real one must not be counted by either.
-    """
-    return values[0] if values and values.count(values[0]) == len(values) else None
 
 
 def _decode(text: str) -> str:

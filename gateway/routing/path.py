@@ -123,10 +123,10 @@ def _decoded_readings(raw: str) -> tuple[str, ...]:
 def _decode(raw: str) -> str:
     """Undo one level of percent-encoding, or refuse."""
     if not raw.startswith("/"):
-        raise BadRequestError("The path does not begin with a slash")
+        raise BadRequestError("The path does not begin with a slash", kind="path")
     for is_in, title in _REFUSALS:
         if is_in(raw):
-            raise BadRequestError(title)
+            raise BadRequestError(title, kind="path")
     return _escape.sub(lambda match: _ESCAPES[match[0]], raw) if "%" in raw else raw
 
 
@@ -138,15 +138,15 @@ def _is_ambiguous(text: str) -> bool:
 def _resolve_dots(raw: str, text: str) -> str:
     """Remove the dot segments of an otherwise unsuspicious path (RFC 3986, section 5.2.4)."""
     if _is_ambiguous(text):
-        raise BadRequestError(_DISGUISED)
+        raise BadRequestError(_DISGUISED, kind="path")
     if _has_dot_segment(raw) and _has_encoded_dot(raw):
-        raise BadRequestError(_DISGUISED)
+        raise BadRequestError(_DISGUISED, kind="path")
     kept: list[str] = []
     segments = text[1:].split("/")
     for segment in segments:
         if segment == "..":
             if not kept:
-                raise BadRequestError("The path climbs above its root")
+                raise BadRequestError("The path climbs above its root", kind="path")
             kept.pop()
         elif segment != ".":
             kept.append(segment)
@@ -157,7 +157,7 @@ def _resolve_dots(raw: str, text: str) -> str:
 
 def _refuse_disguised_dots(text: str) -> None:
     if _has_disguised_dots(text):
-        raise BadRequestError(_DISGUISED)
+        raise BadRequestError(_DISGUISED, kind="path")
 
 
 def _decode_slashes(path: str) -> str:

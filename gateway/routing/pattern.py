@@ -177,4 +177,8 @@ def _parse_segment(path: str, segment: str) -> str | None:
         raise ValueError(f"{path!r}: {error.title[0].lower()}{error.title[1:]}") from None
     if segment and not canonical:
         raise ValueError(f"{path!r} has a dot segment")
+    if ";" in canonical or "%2F" in canonical:
+        # Origins cut off what follows a semicolon, or decode the slash, or do not; requests
+        # whose route depends on that are refused.
+        raise ValueError(f"{path!r}: ; and %2F can be read in several ways; use {{name}} or /**")
     return canonical

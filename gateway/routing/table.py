@@ -9,10 +9,11 @@ whose method or headers do not fit is passed over, and the next one is tried.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from gateway.errors import BadRequestError
+from gateway.routing.fields import Fields, only
 from gateway.routing.host import normal_host
 from gateway.routing.path import canonical_path, readings
 from gateway.routing.path_index import PathIndex
@@ -65,7 +66,7 @@ class RouteTable(Generic[T]):
         self._wildcards = {site: to for site, to in chains.items() if site.startswith(".")}
         self._hosts = {site: to for site, to in chains.items() if not site.startswith(".")}
 
-    def find(self, host: str, raw_path: str, method: str, headers: Mapping[str, str]) -> T | None:
+    def find(self, host: str, raw_path: str, method: str, headers: Fields) -> T | None:
         """Return the route of a request from its path as it was sent.
 
         Raises:
@@ -77,17 +78,19 @@ class RouteTable(Generic[T]):
         if len(seen) > 1 and target is not None:
             for path in seen:
                 if self.match(host, path, method, headers) is not target:
-                    raise BadRequestError("The path can be read as that of different routes")
+                    raise BadRequestError(
+                        "The path can be read as that of different routes", kind="path"
+                    )
         return target
 
-    def match(self, host: str, path: str, method: str, headers: Mapping[str, str]) -> T | None:
+    def match(self, host: str, path: str, method: str, headers: Fields) -> T | None:
         """Return what the most specific fitting pattern leads to, or None.
 
         Args:
             host: as `normal_host` returns it; empty if the request names none.
             path: as `canonical_path` returns it.
             method: as it was sent.
-            headers: looked up by names in lower case.
+            headers: all fields.
         """
         for index in self._chain(host):
             for rule in index.candidates(path):
@@ -97,7 +100,7 @@ class RouteTable(Generic[T]):
                     return rule.target
         return None
 
-    def methods(self, host: str, path: str, headers: Mapping[str, str]) -> frozenset[str]:
+    def methods(self, host: str, path: str, headers: Fields) -> frozenset[str]:
         """Return the methods with which `match` would have found a route, for `Allow`.
 
         Empty if no method would do; meaningful only where `match` or `find` returned None.
@@ -137,9 +140,9 @@ def _widening(site: str) -> Iterator[str]:
         yield ""
 
 
-def _fit(conditions: tuple[tuple[str, str], ...], headers: Mapping[str, str]) -> bool:
+def _fit(conditions: tuple[tuple[str, str], ...], headers: Fields) -> bool:
     for name, value in conditions:
-        found = headers.get(name)
-        if found is None or (value not in (ANY_VALUE, found)):
+        lines = headers.getall(name, ())
+        if not lines or (value != ANY_VALUE and only(lines) != value):
             return False
     return True

@@ -98,7 +98,7 @@ def test_what_is_not_there_is_a_problem(tmp_path: Path) -> None:
 
 def test_secrets_are_read_from_files_beside_the_configuration(tmp_path: Path) -> None:
     """By absolute path or relative to the configuration, without the newline at the end."""
-    (tmp_path / "secret").write_text("pa%2Fss\n")
+    (tmp_path / "secret").write_text("pa/ss\n")
     file = tmp_path / "g.yaml"
     for path in ("secret", str(tmp_path / "secret")):
         file.write_text(f"store: redis://:${{file:{path}}}@redis\n{ROUTES}")

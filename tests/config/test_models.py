@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gateway.config.address import parse_address
 from gateway.config.check import check_text
 from gateway.config.models import (
     Address,
@@ -227,3 +228,17 @@ def test_the_password_of_a_key_file_is_not_shown() -> None:
 
     assert config.store.redacted_url == "rediss://redis?ssl_password=***"
     assert "hunter2" not in render(caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("listen", "reachable"),
+    [
+        (":9901", "127.0.0.1:9901"),
+        ("0.0.0.0:9901", "127.0.0.1:9901"),
+        ("[::]:9901", "[::1]:9901"),
+        ("10.0.0.1:9901", "10.0.0.1:9901"),
+    ],
+)
+def test_a_listener_on_every_address_is_reached_by_loopback(listen: str, reachable: str) -> None:
+    """Where `healthcheck -c` asks."""
+    assert str(parse_address(listen).reachable) == reachable

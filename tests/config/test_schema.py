@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from gateway.config.nodes import plain
+from gateway.config.redaction import Secrets
 from gateway.config.schema import json_schema
 from gateway.config.source import read
 
@@ -49,7 +50,9 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
 def _data(path: Path) -> Any:
     """What an editor sees in a file: variables are text, and are not replaced."""
     text = path.read_text().rpartition("\n-----\n")[0] or path.read_text()
-    root, problems = read(path.name, text.replace("${", "$${").encode(), {}, lambda _: "")
+    root, problems = read(
+        path.name, text.replace("${", "$${").encode(), {}, lambda _: "", Secrets()
+    )
     return None if root is None or problems else plain(root)
 
 

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.config.nodes import find, plain, show_path
+from gateway.config.redaction import Secrets
 from gateway.config.source import MAX_BYTES, read, resolve
 
 
@@ -19,7 +20,7 @@ def _no_files(path: str) -> str:
 
 def _read(text: str | bytes, **environ: str) -> tuple[Any, list[str]]:
     content = text if isinstance(text, bytes) else text.encode()
-    root, problems = read("f", content, environ, _no_files)
+    root, problems = read("f", content, environ, _no_files, Secrets())
     return (plain(root) if root is not None else None), [str(problem) for problem in problems]
 
 
@@ -160,7 +161,7 @@ def test_byte_order_marks_and_line_ends_of_other_systems_are_fine() -> None:
 
 def test_every_value_knows_its_place() -> None:
     """Line and column of keys, values and list entries, counted in characters."""
-    root, _ = read("f", "é: {a: [x, 'y']}\n".encode(), {}, _no_files)
+    root, _ = read("f", "é: {a: [x, 'y']}\n".encode(), {}, _no_files, Secrets())
     assert root is not None
 
     found = find(root, ("é", "a", 1))
@@ -175,7 +176,7 @@ def test_every_value_knows_its_place() -> None:
 @example(b"%YAML 9.9\n---\na: 1")
 def test_any_bytes_give_data_or_problems(content: bytes) -> None:
     """Reading never raises, and never says nothing."""
-    root, problems = read("f", content, {}, _no_files)
+    root, problems = read("f", content, {}, _no_files, Secrets())
 
     assert root is not None or problems
     assert all(
@@ -186,6 +187,6 @@ def test_any_bytes_give_data_or_problems(content: bytes) -> None:
 @given(st.text(st.sampled_from("ab:-{}[],&*!|>'\"%@`#? \n\t${}")))
 def test_any_yaml_like_text_gives_data_or_problems(text: str) -> None:
     """So do strings of the characters that mean something in YAML."""
-    root, problems = read("f", text.encode(), {"a": "b"}, _no_files)
+    root, problems = read("f", text.encode(), {"a": "b"}, _no_files, Secrets())
 
     assert root is not None or problems

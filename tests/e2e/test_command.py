@@ -143,13 +143,16 @@ def test_run_with_a_busy_port_says_so(tmp_path: Path, busy: str) -> None:
     assert '"traceback"' not in done.stdout
 
 
-def test_healthcheck_tells_by_its_exit_status(start_gateway: StartGateway) -> None:
-    """0 while the gateway is ready, 1 when nobody answers."""
+def test_healthcheck_tells_by_its_exit_status(start_gateway: StartGateway, tmp_path: Path) -> None:
+    """0 while the gateway is ready, 1 when nobody answers; it asks where it is told to."""
     with RecordingUpstream() as upstream:
         gateway = start_gateway(f"routes:\n  /**: {{ upstream: {upstream.url} }}\n")
         admin = gateway.admin_url.removeprefix("http://")
-        healthy = _sluice("healthcheck", "--admin", admin)
-        assert healthy.returncode == 0, healthy.stderr
+        config = tmp_path / "asked.yaml"
+        config.write_text(f"admin: {admin}\nroutes:\n  /**: {{ upstream: {upstream.url} }}\n")
+        for where in (("--admin", admin), ("-c", config)):
+            healthy = _sluice("healthcheck", *where)
+            assert healthy.returncode == 0, healthy.stderr
         gateway.stop()
         dead = _sluice("healthcheck", "--admin", admin)
         assert dead.returncode == 1
@@ -281,11 +284,52 @@ def test_secrets_come_from_files_and_the_environment(
 
 
 def test_the_version_is_told() -> None:
-    """`sluice --version` names program and version; a wrong command line is exit status 2."""
+    """`sluice --version` names program and version, `sluice version` all that is inside."""
     done = _sluice("--version")
     assert done.returncode == 0
     assert done.stdout.startswith("sluice ")
-    assert _sluice("rum").returncode == 2
+    inside = _sluice("version")
+    assert inside.returncode == 0
+    assert inside.stdout.startswith(done.stdout)
+    for name in ("Python", "aiohttp", "uvloop", "httptools", "hiredis"):
+        assert f"{name} " in inside.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pointer"),
+    [
+        (["rum"], "did you mean sluice run?"),
+        ([], "sluice --help"),
+        (["run"], "sluice run sluice.yaml"),
+        (["check"], "sluice check sluice.yaml"),
+        (["check", "a.yaml", "-c", "b.yaml"], "sluice check --help"),
+        (["healthcheck", "-c", "a.yaml", "--admin", "b"], "sluice healthcheck --help"),
+    ],
+)
+def test_misuse_is_answered_with_a_pointer(arguments: list[str], pointer: str) -> None:
+    """Exit status 2, two lines, and where to look."""
+    done = _sluice(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert pointer in done.stderr
+    assert done.stderr.count("\n") == 2
+
+
+def test_a_file_is_named_with_an_option_or_without(good: Path, bad: Path) -> None:
+    """`check FILE` and `check -c FILE` are the same, and so are those of `run`."""
+    assert _sluice("check", "-c", good).stdout == _sluice("check", good).stdout
+    assert _sluice("run", bad).stderr == _sluice("run", "-c", bad).stderr != ""
+
+
+def test_warnings_are_shown_as_problems_are(tmp_path: Path) -> None:
+    """With place and line, before the gateway is found to be fine."""
+    path = tmp_path / "odd.yaml"
+    path.write_text("routes:\n  /**: { upstream: http://a:1 }\npolicies: { idle: 1/s }\n")
+    done = _sluice("check", path)
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"{path}:3:13: warning: policies.idle: no route uses")
+    assert "^" in done.stderr
+    explained = _sluice("check", "--explain", path).stdout
+    assert "No route uses this policy" in explained
 
 
 def test_a_first_answer_comes_without_any_options(good: Path) -> None:

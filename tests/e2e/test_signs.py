@@ -69,8 +69,8 @@ def test_every_request_has_its_line(start_gateway: StartGateway) -> None:
             ("/patient?a=2", "/patient", "patient", "delay", 200, None),
             ("/open", "/open", None, "none", 200, None),
             ("/broken", "/broken", None, "none", 502, "connect"),
-            ("/nowhere", None, None, "none", 404, "client"),
-            ("", None, None, "none", 400, "client"),
+            ("/nowhere", None, None, "none", 404, "no_route"),
+            ("", None, None, "none", 400, "syntax"),
         ]
         target = upstream.url.removeprefix("http://")
         for line in lines:
@@ -82,7 +82,8 @@ def test_every_request_has_its_line(start_gateway: StartGateway) -> None:
                 assert 0 < line["upstream_ms"] <= line["duration_ms"]
                 assert (line["bytes"], line["method"], line["host"]) == (2, "GET", "gateway.test")
         assert lines[5]["client"] == "127.0.0.3"
-        assert 0 < lines[5]["wait_ms"] <= 200
+        # Its turn is 200 ms after the first; how late it is on top of that is the machine's.
+        assert 0 < lines[5]["wait_ms"] < 2000
         assert lines[5]["duration_ms"] >= 0.9 * lines[5]["wait_ms"]
         assert "upstream" not in lines[2]
 
@@ -138,7 +139,7 @@ def test_metrics_count_what_happened(start_gateway: StartGateway) -> None:
         assert 0 < count("policy_wait_seconds_total", policy="patient") <= 0.2
         assert count("request_duration_seconds_count", route="/strict") == 6
         assert count("upstream_errors_total", kind="connect") == 1
-        assert count("client_errors_total", kind="404") == 1
+        assert count("client_errors_total", kind="no_route") == 1
         assert wait_for_metric(gateway, "sluice_client_connections", 0)
         with RawClient(gateway.port) as client:
             client.get("/open")

@@ -57,6 +57,11 @@ MALFORMED = {
         400,
         POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ),
+    "gzip before chunked": (
+        501,
+        POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    ),
+    "the largest length of 64 bits": (400, POST + b"Content-Length: 18446744073709551615\r\n\r\n"),
     "gzip": (400, POST + b"Transfer-Encoding: gzip\r\n\r\n"),
     "chunks in HTTP/1.0": (
         400,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.errors import StartError
 from gateway.metrics import PolicyMetrics
 from gateway.stores.redis import RedisStore
 from tests.proxy.wire import (
@@ -198,7 +199,10 @@ async def test_stopping_does_not_wait_for_ever(tmp_path: Path) -> None:
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
         await peer.at_end()
 
-    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream) as run:
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(tmp_path, upstream, complaint="cut off") as run,
+    ):
         client = await run.client()
         client.send(get())
         await client.reader.readuntil(b"half")
@@ -207,7 +211,7 @@ async def test_stopping_does_not_wait_for_ever(tmp_path: Path) -> None:
 
 
 async def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    """Starting fails with the system's own error, and leaves nothing open."""
+    """Starting fails with the address and its field, and leaves nothing open."""
     async with answering(OK) as upstream, running(tmp_path, upstream) as run:
         (address,) = run.gateway.addresses
         other = make_gateway(
@@ -218,7 +222,7 @@ async def test_a_port_that_is_taken(tmp_path: Path) -> None:
                 "routes": {"/**": {"upstream": upstream.url}},
             }
         )
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(StartError, match="in use"):
             await other.start()
         assert not any(listener.is_serving() for listener in other._listeners)
         assert (await run.ask(get())).status == 200

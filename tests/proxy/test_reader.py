@@ -103,6 +103,7 @@ def test_whole_answers(data: bytes, body: bytes, length: int | None) -> None:
     """An answer whose end is marked is complete at its end, and the connection goes on."""
     found = read(data)
     assert found.error is None
+    assert found.reader.head.status_line.startswith(b"HTTP/1.1 %d " % found.reader.status)
     assert found.reader.is_complete
     assert found.reader.keeps_alive
     assert found.body == body
@@ -141,6 +142,7 @@ BROKEN = {
     "a status of four digits": b"HTTP/1.1 2000 OK\r\n\r\n",
     "a status of two digits": b"HTTP/1.1 99 x\r\n\r\n",
     "a status above all": b"HTTP/1.1 777 x\r\nContent-Length: 0\r\n\r\n",
+    "a status below all": b"HTTP/1.1 099 x\r\n\r\n",
     "HTTP/9.9": b"HTTP/9.9 200 OK\r\n\r\n",
     "HTTP/2.0": b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n",
     "HTTP/0.9": b"HTTP/0.9 200 OK\r\nContent-Length: 0\r\n\r\n",

@@ -8,10 +8,14 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from multidict import CIMultiDict
 
 from gateway.errors import BadRequestError
+from gateway.routing.path import canonical_path
 from gateway.routing.pattern import shadowed
 from gateway.routing.table import Pattern, RouteTable
+
+NONE: CIMultiDict[str] = CIMultiDict()
 
 PATTERNS = st.builds(
     Pattern,
@@ -34,10 +38,10 @@ PATHS = [
     if segments or tail
 ] + ["/a/b/z/z/z", "//a", "/a//b"]
 METHODS = ["GET", "POST", "PUT"]
-HEADERS: list[dict[str, str]] = [
-    {**v, **w} for v in ({}, {"x-v": "1"}, {"x-v": "2"}) for w in ({}, {"x-w": "0"})
+HEADERS: list[CIMultiDict[str]] = [
+    CIMultiDict({**v, **w}) for v in ({}, {"x-v": "1"}, {"x-v": "2"}) for w in ({}, {"x-w": "0"})
 ]
-Request = tuple[str, str, str, dict[str, str]]
+Request = tuple[str, str, str, CIMultiDict[str]]
 REQUESTS = st.tuples(
     st.sampled_from(HOSTS),
     st.sampled_from(PATHS),
@@ -59,7 +63,7 @@ def _fits_place(pattern: Pattern, host: str, path: str) -> bool:
     return re.fullmatch(regex, path) is not None
 
 
-def _fits_headers(pattern: Pattern, headers: dict[str, str]) -> bool:
+def _fits_headers(pattern: Pattern, headers: CIMultiDict[str]) -> bool:
     return all(
         name.lower() in headers and value in ("*", headers[name.lower()])
         for name, value in pattern.headers
@@ -116,7 +120,8 @@ def test_methods_are_those_that_would_have_matched(
 ) -> None:
     """Where no route fits, `Allow` names exactly the methods with which one would have."""
     table = _table(patterns)
-    for host, path, method, headers in requests:
+    for host, raw_path, method, headers in requests:
+        path = canonical_path(raw_path)
         if table.match(host, path, method, headers) is None:
             assert table.methods(host, path, headers) == {
                 other for other in METHODS if table.match(host, path, other, headers) is not None
@@ -151,11 +156,11 @@ def test_shadowed_routes_are_those_that_one_other_hides(patterns: list[Pattern])
 def test_prefixes_end_at_segments() -> None:
     """`/v1/**` holds `/v1`, `/v1/` and all below, and nothing that merely begins so."""
     table = _table([Pattern(None, "/v1/**")])
-    assert table.match("", "/v1", "GET", {}) == 0
-    assert table.match("", "/v1/", "GET", {}) == 0
-    assert table.match("", "/v1/x/y", "GET", {}) == 0
-    assert table.match("", "/v1x", "GET", {}) is None
-    assert table.match("", "/V1", "GET", {}) is None
+    assert table.match("", "/v1", "GET", NONE) == 0
+    assert table.match("", "/v1/", "GET", NONE) == 0
+    assert table.match("", "/v1/x/y", "GET", NONE) == 0
+    assert table.match("", "/v1x", "GET", NONE) is None
+    assert table.match("", "/V1", "GET", NONE) is None
 
 
 def test_less_specific_routes_are_tried_next() -> None:
@@ -167,7 +172,7 @@ def test_less_specific_routes_are_tried_next() -> None:
             Pattern(None, "/**"),
         ]
     )
-    assert [table.match("a.test", "/pay", method, {}) for method in ("POST", "PUT", "GET")] == [
+    assert [table.match("a.test", "/pay", method, NONE) for method in ("POST", "PUT", "GET")] == [
         0,
         1,
         2,
@@ -184,17 +189,17 @@ def test_literals_come_before_parameters() -> None:
             Pattern(None, "/a/**"),
         ]
     )
-    assert table.match("", "/a/b", "GET", {}) == 1
-    assert table.match("", "/z/b", "GET", {}) == 0
-    assert table.match("", "/a/b/c", "GET", {}) == 3
-    assert table.match("", "/z/b/c", "GET", {}) == 2
+    assert table.match("", "/a/b", "GET", NONE) == 1
+    assert table.match("", "/z/b", "GET", NONE) == 0
+    assert table.match("", "/a/b/c", "GET", NONE) == 3
+    assert table.match("", "/z/b/c", "GET", NONE) == 2
 
 
 def test_deep_paths_cost_no_more_than_the_deepest_pattern() -> None:
     """What lies below the deepest pattern is not taken apart, and still found."""
     table = _table([Pattern(None, "/a/{x}/**"), Pattern(None, "/a/{x}")])
-    assert table.match("", "/a/b" + "/c" * 4000, "GET", {}) == 0
-    assert table.match("", "/a/b", "GET", {}) == 1
+    assert table.match("", "/a/b" + "/c" * 4000, "GET", NONE) == 0
+    assert table.match("", "/a/b", "GET", NONE) == 1
 
 
 @pytest.mark.parametrize(
@@ -204,7 +209,7 @@ def test_paths_that_straddle_routes_are_refused(raw: str) -> None:
     """A path that origins could read as that of another route is a 400."""
     table = _table([Pattern(None, "/adm"), Pattern(None, "/pub/**"), Pattern(None, "/**")])
     with pytest.raises(BadRequestError):
-        table.find("", raw, "GET", {})
+        table.find("", raw, "GET", NONE)
 
 
 @pytest.mark.parametrize(
@@ -213,22 +218,22 @@ def test_paths_that_straddle_routes_are_refused(raw: str) -> None:
 def test_odd_paths_within_one_route_pass(raw: str) -> None:
     """An unusual spelling is no offence where every reading belongs to the same route."""
     table = _table([Pattern(None, "/adm"), Pattern(None, "/pub/**"), Pattern(None, "/**")])
-    assert table.find("", raw, "GET", {}) == 1
+    assert table.find("", raw, "GET", NONE) == 1
 
 
 def test_unexposed_readings_are_refused() -> None:
     """A path that an origin could read as one without any route is refused, too."""
     table = _table([Pattern(None, "/files/{name}")])
     with pytest.raises(BadRequestError):
-        table.find("", "/files/a%2Fsecret", "GET", {})
-    assert table.find("", "/other%2Fsecret", "GET", {}) is None
+        table.find("", "/files/a%2Fsecret", "GET", NONE)
+    assert table.find("", "/other%2Fsecret", "GET", NONE) is None
 
 
 def test_methods_of_a_path_as_it_was_sent() -> None:
     """`Allow` is the same for every spelling of a path."""
     table = _table([Pattern(None, "/pay", ("POST",))])
-    assert table.find("", "/p%61y", "GET", {}) is None
-    assert table.methods("", "/p%61y", {}) == {"POST"}
+    assert table.find("", "/p%61y", "GET", NONE) is None
+    assert table.methods("", "/p%61y", NONE) == {"POST"}
 
 
 def test_a_table_says_whether_headers_matter() -> None:
@@ -240,5 +245,14 @@ def test_a_table_says_whether_headers_matter() -> None:
 def test_an_empty_table_matches_nothing() -> None:
     """Without routes there is no route, and no method would do."""
     table = _table([])
-    assert table.match("a.test", "/", "GET", {}) is None
-    assert table.methods("a.test", "/", {}) == frozenset()
+    assert table.match("a.test", "/", "GET", NONE) is None
+    assert table.methods("a.test", "/", NONE) == frozenset()
+
+
+def test_a_condition_looks_at_all_lines() -> None:
+    """A made-up line beside the real one chooses no route, neither first nor last."""
+    table = _table([Pattern(None, "/a", (), (("x-tier", "gold"),)), Pattern(None, "/a")])
+    for values, expected in ((("gold",), 0), (("gold", "gold"), 0), (("gold", "free"), 1)):
+        for lines in (values, values[::-1]):
+            headers = CIMultiDict(("X-Tier", value) for value in lines)
+            assert table.match("", "/a", "GET", headers) == expected

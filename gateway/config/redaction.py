@@ -1,0 +1,123 @@
+"""Passwords and secrets, kept out of everything that is shown.
+
+Two ways that back each other up. A URL is hidden by its structure (`redact` and its kin), never
+by what its password is made of: all before the last `@` goes, whatever it holds. And what is
+known to be secret is taken out wherever else it turns up (`Secrets`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import quote, unquote
+
+HIDDEN: Final = "***"
+MIN_LENGTH: Final = 4
+"""Shorter secrets are not looked for in sentences: every other word would have them."""
+
+_SCHEME: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
+_PLAIN_HOST: Final = re.compile(
+    r"(\[[0-9A-Fa-f:.]*\]|[A-Za-z0-9_.-]*)(:[0-9]*(?=[/?#\s\"',}\]]|$)|(?=[/?#\s\"',}\]]|$))"
+)
+_IN_PROSE: Final = re.compile(r"://.*@", re.DOTALL)
+_OPTION: Final = re.compile(r"password=", re.IGNORECASE)
+_REFERENCE: Final = re.compile(
+    r"((?<!\$)\$\{(?:[A-Za-z_][A-Za-z0-9_]*(?::-[^{}]*)?|file:[^{}\s]*)\})"
+)
+
+
+def redact(text: str) -> str:
+    """A value that is or should be a URL or an address, without credentials."""
+    scheme = _SCHEME.match(text)
+    head = scheme.group() if scheme else ""
+    rest = text[len(head) :]
+    # An encoded = separates nothing; encoded letters of the name are letters.
+    names = (part.rpartition("=")[0] for part in re.split("[?&]", rest))
+    has_option = any("password" in unquote(name).lower() for name in names)
+    if "@" in rest:
+        return head + HIDDEN if has_option else f"{head}{HIDDEN}@{rest.rpartition('@')[2]}"
+    is_web = head.strip().lower() in {"http://", "https://"}
+    if head and not is_web and not _PLAIN_HOST.match(rest):
+        # Perhaps a password whose host was forgotten; upstreams have none.
+        return f"{head}{_before_colon(rest)}{HIDDEN}"
+    if not has_option:
+        return text
+    option = _OPTION.search(rest)
+    return head + (rest[: option.end()] if option else f"{rest.partition('?')[0]}?") + HIDDEN
+
+
+def redact_prose(text: str) -> str:
+    """A sentence that may quote URLs, without their credentials."""
+    return _IN_PROSE.sub(f"://{HIDDEN}@", text)
+
+
+def redact_line(line: str) -> str:
+    """A line of a file with stars for credentials; columns and references stay."""
+    for begin, end in tuple(_hidden_parts(line)):
+        line = line[:begin] + _blank(line[begin:end]) + line[end:]
+    return line
+
+
+def _hidden_parts(line: str) -> Iterator[tuple[int, int]]:
+    at = line.rfind("@")
+    for mark in re.finditer("://", line):
+        begin, rest = mark.end(), line[mark.end() :]
+        is_web = line.endswith(("http", "https"), 0, mark.start())
+        if at > begin:
+            yield begin, at
+        elif not is_web and not rest.startswith("${") and not _PLAIN_HOST.match(rest):
+            yield begin + len(_before_colon(rest)), len(line)
+    option = _OPTION.search(line)
+    if option:
+        yield option.end(), len(line)
+
+
+class Secrets:
+    """Texts that must not be shown, as they were found while a configuration was read."""
+
+    def __init__(self) -> None:
+        self._texts: set[str] = set()
+
+    def add(self, text: str) -> None:
+        """Remember one; in the forms, too, in which messages and URLs quote it."""
+        for form in (text, text.strip(), unquote(text)):
+            if len(form) >= MIN_LENGTH:
+                self._texts |= {form, repr(form)[1:-1], quote(form, safe="")}
+
+    def add_from_url(self, text: str) -> None:
+        """Remember the password that a text has, if it is a URL with one."""
+        scheme = _SCHEME.match(text)
+        if scheme is None:
+            return
+        rest = text[scheme.end() :]
+        user, at, _ = rest.rpartition("@")
+        option = _OPTION.search(rest)
+        if at and not option:
+            self.add(user.partition(":")[2] or user)
+        elif option:
+            # Where it ends nobody knows: it may hold what separates options.
+            self.add(rest[rest.find(":") + 1 if at else option.end() :])
+
+    def hide(self, text: str) -> str:
+        """The text with every secret taken out."""
+        for secret in sorted(self._texts, key=len, reverse=True):
+            text = text.replace(secret, HIDDEN)
+        return text
+
+
+def _before_colon(rest: str) -> str:
+    user, colon, _ = rest.partition(":")
+    return user + colon if colon and re.fullmatch(r"[A-Za-z0-9_.-]*", user) else ""
+
+
+def _blank(text: str) -> str:
+    """Stars for all but references, which give nothing away but their default."""
+    shown = []
+    for part in _REFERENCE.split(text):
+        if _REFERENCE.fullmatch(part):
+            name, colon, default = part[:-1].partition(":-")
+            shown.append(f"{name}{colon}{'*' * len(default)}}}")
+        else:
+            shown.append("*" * len(part))
+    return "".join(shown)

@@ -1,0 +1,55 @@
+"""What keeps a gateway from starting, in words that name the field and a way out.
+
+The operating system says in a number why an address or a file cannot be had; here it becomes a
+`StartError`. Nothing is tried here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from socket import gaierror
+
+from gateway.config.models import Address
+from gateway.errors import StartError
+
+
+def cannot_listen(path: str, address: Address, error: OSError) -> StartError:
+    """An address cannot be listened on.
+
+    Args:
+        path: the key that names it.
+        address: what was tried.
+        error: what the system says.
+    """
+    if isinstance(error, gaierror):
+        return StartError(path, f"the host {address.host!r} is not known", "an address will do")
+    number = error.errno
+    if number == errno.EADDRINUSE:
+        hint = f"ss -ltnp 'sport = :{address.port}' shows by whom; or choose another port"
+        return StartError(path, f"{address} is in use already", hint)
+    if number in {errno.EACCES, errno.EPERM}:
+        hint = "a port from 1024 on; or let it: setcap, systemd's AmbientCapabilities, root"
+        return StartError(path, f"this user may not listen on {address}", hint)
+    if number == errno.EADDRNOTAVAIL:
+        hint = f"for every address of this machine write :{address.port}"
+        return StartError(path, f"{address} is not an address of this machine", hint)
+    return StartError(path, f"{address} cannot be listened on: {error.strerror or error}")
+
+
+def cannot_log(output: str, error: OSError) -> StartError:
+    """The file of the log cannot be opened."""
+    field = "log.output"
+    folder = Path(output).absolute().parent
+    number = error.errno
+    if number == errno.ENOENT:
+        return StartError(field, f"the folder {folder} does not exist", f"mkdir -p {folder}")
+    if number in {errno.EACCES, errno.EPERM}:
+        hint = f"let user {os.geteuid()} write there, or log to stdout"
+        return StartError(field, f"this user may not write {output}", hint)
+    if number == errno.EISDIR:
+        return StartError(field, f"{output} is a folder", f"name a file in it: {output}/sluice.log")
+    if number == errno.ENXIO:
+        return StartError(field, f"nobody reads the pipe {output}", "start its reader first")
+    return StartError(field, f"{output} cannot be written: {error.strerror or error}")
