@@ -87,7 +87,8 @@ def expires_us(state: State, limit: Limit) -> int:
     """When the state can be forgotten, in microseconds of the same clock."""
     last, previous, current = state
     if not previous and not current:
-        return 0
+        # All was given back; but nobody passes before the latest turn.
+        return last
     start = last - last % limit.period_us
     return start + limit.period_us * (2 if current else 1)
 
