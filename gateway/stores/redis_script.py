@@ -56,15 +56,35 @@ def key_prefix(domain: str, limit: Limit) -> bytes:
 
     The algorithm is part of it: one cannot read the states of another.
     """
-    return f"{domain}:{limit.scope}:{ALGORITHMS[limit.algorithm].tag}:".encode()
+    return _without(b"{", f"{domain}:{limit.scope}:{ALGORITHMS[limit.algorithm].tag}:".encode())
+
+
+def gateways_key(domain: str) -> bytes:
+    """The Redis key of the gateways that are alive."""
+    return _without(b"{", f"{domain}:".encode()) + b"{gateways}"
+
+
+def hash_tag(key: str) -> bytes:
+    """The part of an identity's keys that says which slot of a Cluster they are in.
+
+    All of an identity's keys have the same, so one script can decide on all its limits.
+    Identities may hold bytes of a header that are not UTF-8; they are kept apart, not refused.
+    """
+    text = key.encode("utf-8", "surrogatepass")
+    # Redis takes an empty tag for none.
+    return _without(b"}", text) or b"%"
 
 
 def store_key(prefix: bytes, key: str) -> bytes:
-    """The Redis key of one identity; the only place where one is made.
+    """The Redis key of one identity; the only place where one is made."""
+    return b"%b{%b}" % (prefix, hash_tag(key))
 
-    Identities may hold bytes of a header that are not UTF-8; they are kept apart, not refused.
-    """
-    return prefix + key.encode("utf-8", "surrogatepass")
+
+def _without(brace: bytes, text: bytes) -> bytes:
+    """The text with a brace written otherwise, so that different texts stay different."""
+    if brace not in text and b"%" not in text:
+        return text
+    return text.replace(b"%", b"%25").replace(brace, b"%%%02X" % brace[0])
 
 
 def _pair(time_ns: int) -> tuple[bytes, bytes]:
