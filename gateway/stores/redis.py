@@ -11,32 +11,21 @@ it: every batch carries the server time after which nobody waits for it any more
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import secrets
 from collections.abc import Sequence
-from typing import Final
 
 from gateway.clock import Clock, monotonic_us
-from gateway.errors import StoreError, StoreUnavailable
+from gateway.errors import StoreError
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 from gateway.stores.redis_address import parse_redis_url
 from gateway.stores.redis_connection import Connection, FixedPlace, Place
-from gateway.stores.redis_lane import Lane, answer_within, run
-from gateway.stores.redis_script import (
-    DECIDE,
-    GIVE_BACK,
-    HEARTBEAT,
-    Codec,
-    gateways_key,
-)
+from gateway.stores.redis_heart import HEARTBEAT_S, Heart
+from gateway.stores.redis_lane import Lane, run
+from gateway.stores.redis_script import Codec, held_part
 from gateway.stores.redis_sentinel import Sentinels
+from gateway.stores.redis_source import GIVE_BACK, RENEW, SCRIPTS
 from gateway.stores.redis_url import SENTINEL_SCHEMES, parse_sentinel_url
-
-MISSED_BEATS: Final = 3
-"""After so many heartbeats without a word a gateway counts as gone."""
-HEARTBEAT_S: Final = 2.0
 
 
 class RedisStore:
@@ -70,18 +59,13 @@ class RedisStore:
         if connections < 1:
             raise ValueError("a store needs at least one connection")
         place = _place(url)
-        sources = (DECIDE.source, GIVE_BACK.source)
         self._codec = Codec(domain)
         self._lanes = [
-            Lane(Connection(place, sources, clock=clock), self._codec, deadline_us, clock)
+            Lane(Connection(place, SCRIPTS, clock=clock), self._codec, deadline_us, clock)
             for _ in range(connections)
         ]
         self._next = 0
-        self._heartbeat_s = heartbeat_s
-        self._gateways_key = gateways_key(domain)
-        self._id = secrets.token_hex(8)
-        self._gateways = 1
-        self._heart: asyncio.Task[None] | None = None
+        self._heart = Heart(domain, heartbeat_s, lambda: (self._lanes, self._lane()))
 
     def __repr__(self) -> str:
         return f"<RedisStore {', '.join(repr(lane.connection) for lane in self._lanes)}>"
@@ -94,25 +78,17 @@ class RedisStore:
     @property
     def gateways(self) -> int:
         """How many gateways share this store, as last seen; at least 1."""
-        return self._gateways
+        return self._heart.gateways
 
     async def start(self) -> None:
         """Connect in the background."""
         for lane in self._lanes:
             lane.connection.start()
-        if self._heart is None:
-            self._heart = asyncio.get_running_loop().create_task(self._beat())
+        self._heart.start()
 
     async def aclose(self) -> None:
         """Sign off and close; nothing may be asked afterwards."""
-        if self._heart is not None:
-            self._heart.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._heart
-            self._heart = None
-        with contextlib.suppress(StoreError, TimeoutError):
-            async with asyncio.timeout(self._heartbeat_s / 4):
-                await self._lane().open().call(("ZREM", self._gateways_key, self._id))[0]
+        await self._heart.aclose()
         for lane in self._lanes:
             await lane.connection.aclose()
 
@@ -137,8 +113,13 @@ class RedisStore:
             await run(pipe, GIVE_BACK, self._codec.encode_give_back(ask, verdict))
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
-        """Nothing that is counted here is held: all there was to keep is kept."""
-        return verdict.allowed
+        """Keep what an allowed ask holds for another lease; see `Store.renew`."""
+        held, its_verdict = held_part(ask, verdict)
+        if not held.limits or not verdict.allowed:
+            return verdict.allowed
+        pipe = self._lane().open()
+        words = self._codec.encode_renew(held, its_verdict)
+        return bool(await run(pipe, RENEW, words) == len(held.limits))
 
     def _lane(self) -> Lane:
         """The next connection in turn that works; any if none does."""
@@ -150,28 +131,6 @@ class RedisStore:
             if lanes[self._next].connection.is_ready:
                 break
         return lanes[self._next]
-
-    async def _beat(self) -> None:
-        """Say now and then that this gateway is alive; find out how many are.
-
-        A connection on which a beat is not answered by the next one leads nowhere (a server
-        that vanished without a word looks like that) and is given up.
-        """
-        silence_ms = int(self._heartbeat_s * MISSED_BEATS * 1000)
-        command = ("EVAL", HEARTBEAT.source, 1, self._gateways_key, self._id, silence_ms)
-        while True:
-            pause_s = self._heartbeat_s
-            for lane in self._lanes:
-                try:
-                    pipe = lane.open()
-                except StoreUnavailable:
-                    # As soon as there is a connection, not a whole beat later.
-                    pause_s = min(pause_s, 0.05)
-                    continue
-                count = await answer_within(self._heartbeat_s, pipe, command)
-                if type(count) is int:
-                    self._gateways = max(count, 1)
-            await asyncio.sleep(pause_s)
 
 
 def _place(url: str) -> Place:

@@ -8,19 +8,14 @@ from typing import Any, Final
 
 import hiredis
 
-from gateway.clock import Clock
+from gateway.clock import Clock, wall_us
 from gateway.errors import StoreError, StoreReplyError, StoreUnavailable
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 from gateway.stores.redis_connection import Connection
 from gateway.stores.redis_pipe import Command, Pipe, is_noscript, reply_error, worth_dropping
-from gateway.stores.redis_script import (
-    DECIDE,
-    Codec,
-    Script,
-    decode_verdicts,
-    server_now_us,
-)
+from gateway.stores.redis_script import Codec, decode_verdicts, server_now_us
+from gateway.stores.redis_source import DECIDE, Script
 
 LATE_SLACK_US: Final = 5_000
 """Margin for what the estimate of the server's clock may be off."""
@@ -90,16 +85,20 @@ class Lane:
         if pipe is not self._pipe:
             self._pipe = pipe
             self.server_time.forget()
+            if pipe.clock_seen is not None:
+                self.server_time.observe(*pipe.clock_seen)
         return pipe
 
     def encode(self, asks: Sequence[Ask], sent_us: int) -> list[bytes]:
         """What is said to `DECIDE` on this lane; `open` comes first."""
         not_after_us = 0
+        latest_us = self.server_time.latest_us(sent_us)
+        if latest_us is None:
+            # It does not tell before the first answer; calendars need to know roughly.
+            return self._codec.encode_asks(asks, 0, server_us=wall_us())
         if self._deadline_us:
-            latest_us = self.server_time.latest_us(sent_us)
-            if latest_us is not None:
-                not_after_us = latest_us + self._deadline_us + LATE_SLACK_US
-        return self._codec.encode_asks(asks, not_after_us)
+            not_after_us = latest_us + self._deadline_us + LATE_SLACK_US
+        return self._codec.encode_asks(asks, not_after_us, server_us=latest_us)
 
     def decode(self, asks: Sequence[Ask], sent_us: int, reply: Any, pipe: Pipe) -> list[Verdict]:
         """What `DECIDE` answered.

@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import hiredis
 
@@ -62,11 +62,23 @@ def is_noscript(reply: object) -> bool:
     return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
 
 
+class ClockSeen(NamedTuple):
+    """The time of a server, told between two moments here; microseconds."""
+
+    sent_us: int
+    received_us: int
+    server_us: int
+
+
 class Pipe(asyncio.Protocol):
     """Commands out, answers in, matched in order.
 
     Args:
         clock: for the age of unanswered calls.
+
+    Attributes:
+        clock_seen: the server's clock as it was when the connection was made, if it told.
+        lost: done when the connection has ended.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -76,6 +88,7 @@ class Pipe(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._error: StoreError = StoreUnavailable("the connection to the store was lost")
+        self.clock_seen: ClockSeen | None = None
 
     @property
     def is_open(self) -> bool:
@@ -173,7 +186,7 @@ async def open_pipe(
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await _connect(pipe, address)
-            await _introduce(pipe, address, scripts)
+            await _introduce(pipe, address, scripts, clock)
     except TimeoutError as error:
         pipe.close()
         raise StoreUnavailable(f"{address} does not answer", "connect") from error
@@ -195,8 +208,10 @@ async def _connect(pipe: Pipe, address: RedisAddress) -> None:
         await loop.create_connection(lambda: pipe, address.host, address.port, ssl=address.tls)
 
 
-async def _introduce(pipe: Pipe, address: RedisAddress, scripts: Sequence[bytes]) -> None:
-    """Authenticate, choose the database, and let the server remember the scripts."""
+async def _introduce(
+    pipe: Pipe, address: RedisAddress, scripts: Sequence[bytes], clock: Clock
+) -> None:
+    """Authenticate, choose the database, ask for the time, have the scripts remembered."""
     commands: list[Command] = []
     if address.password:
         user = (address.username,) if address.username else ()
@@ -204,8 +219,8 @@ async def _introduce(pipe: Pipe, address: RedisAddress, scripts: Sequence[bytes]
     if address.db:
         commands.append(("SELECT", address.db))
     must_succeed = len(commands)
-    commands.append(("PING",))
-    commands += [("SCRIPT", "LOAD", source) for source in scripts]
+    commands += [("PING",), ("TIME",)]
+    sent_us = clock()
     replies = [await future for future in pipe.call(*commands)]
     for position, reply in enumerate(replies):
         if isinstance(reply, hiredis.ReplyError):
@@ -216,6 +231,13 @@ async def _introduce(pipe: Pipe, address: RedisAddress, scripts: Sequence[bytes]
                 raise StoreUnavailable("the store refused the login or database", error.reason)
             if position == must_succeed and error.reason not in {"noperm", "reply"}:
                 raise error
+    told = replies[must_succeed + 1]
+    if isinstance(told, list) and len(told) == 2:
+        server_us = int(told[0]) * 1_000_000 + int(told[1])
+        pipe.clock_seen = ClockSeen(sent_us, clock(), server_us)
+    # Not before: a server takes only short words from strangers, and hangs up.
+    for future in pipe.call(*[("SCRIPT", "LOAD", source) for source in scripts]):
+        await future
 
 
 def worth_dropping(error: StoreError) -> bool:

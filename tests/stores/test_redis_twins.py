@@ -21,15 +21,8 @@ from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Decision, Verdict, combine
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.stores.base import Ask
-from gateway.stores.redis_script import (
-    DECIDE,
-    GIVE_BACK,
-    Codec,
-    Script,
-    decode_verdicts,
-    key_prefix,
-    store_key,
-)
+from gateway.stores.redis_script import Codec, decode_verdicts, key_prefix, store_key
+from gateway.stores.redis_source import DECIDE, GIVE_BACK, Script
 from tests.servers import RedisServer
 
 START_US = 1_800_000_000_123_457
