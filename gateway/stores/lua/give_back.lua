@@ -6,6 +6,9 @@
 -- reply  how many of the limits were given something back
 
 local cost, at, given = tonumber(ARGV[2]), 3, 0
+if cost == 0 then
+  return 0
+end
 for i = 1, #KEYS do
   local one
   one, at = algorithm(ARGV[at]).give_back(KEYS[i], at + 1, cost)
