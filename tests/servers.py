@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +39,16 @@ async def until(condition: Callable[[], bool], within_s: float = WAIT_S) -> None
         # What is waited for happens in other processes, which set no event here.
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+
+
+async def becomes(
+    look: Callable[[], Awaitable[object]], wanted: object, within_s: float = WAIT_S
+) -> None:
+    """Look until this is what is seen, and fail if that does not come about."""
+    async with asyncio.timeout(within_s):
+        # As for `until`.
+        while await look() != wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 class RedisServer:
@@ -328,6 +338,12 @@ class ClusterServers:
             if first <= slot <= last:
                 return next(each for each in self.servers if each.port == primary[1])
         raise AssertionError(f"nobody serves slot {slot}")
+
+    def move(self, slot: int, source: RedisServer, target: RedisServer) -> None:
+        """Move a slot with its keys."""
+        self.begin_move(slot, source, target)
+        self.move_keys(slot, source, target)
+        self.end_move(slot, target)
 
     def begin_move(self, slot: int, source: RedisServer, target: RedisServer) -> None:
         """Begin to move a slot."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from gateway.stores import open_store
 from gateway.stores.base import Ask, ShardedStore
 from gateway.stores.redis_cluster import RedisClusterStore
 from gateway.stores.redis_slots import slot_of
-from tests.servers import ClusterServers, RedisServer, run, until
+from tests.servers import ClusterServers, RedisServer, becomes, run, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, StoreContract, ask, decide, remaining
 
 LIMIT = replace(BUCKET, count=1000, burst=1000)
@@ -95,11 +96,8 @@ async def answers(store: RedisClusterStore, key: str) -> str:
 
 async def recovers(store: RedisClusterStore, *keys: str) -> None:
     """Ask until all of these keys are answered for."""
-    async with asyncio.timeout(15):
-        for key in keys:
-            # Nothing tells when a Cluster has mended itself but its answers.
-            while await answers(store, key):
-                await asyncio.sleep(0.02)
+    for key in keys:
+        await becomes(partial(answers, store, key), "")
 
 
 class TestCluster(StoreContract):
@@ -166,9 +164,7 @@ async def test_a_caller_that_gives_up_leaves_nothing_taken_on_one_server_only(
     try:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(store.decide([Ask((LIMIT, OTHER), keys, 1, 0)]), 0.1)
-        async with asyncio.timeout(5):
-            while await remaining(store, LIMIT, keys[0]) != 999:
-                await asyncio.sleep(0.01)
+        await becomes(partial(remaining, store, LIMIT, keys[0]), 999)
     finally:
         second.thaw()
 
@@ -189,16 +185,12 @@ async def test_a_slot_that_has_moved(cluster: ClusterServers, store: RedisCluste
     key = key_in(cluster.owner, source, "moved")
     slot = slot_of(key)
     assert (await decide(store, ask(LIMIT, key)))[0].allowed
-    cluster.begin_move(slot, source, target)
-    cluster.move_keys(slot, source, target)
-    cluster.end_move(slot, target)
+    cluster.move(slot, source, target)
     try:
         assert await remaining(store, LIMIT, key) == 999
         assert store.shard(ask(LIMIT, key)) == f"127.0.0.1:{target.port}"
     finally:
-        cluster.begin_move(slot, target, source)
-        cluster.move_keys(slot, target, source)
-        cluster.end_move(slot, source)
+        cluster.move(slot, target, source)
     assert await remaining(store, LIMIT, key) == 999
 
 
@@ -212,13 +204,14 @@ async def test_a_slot_that_is_moving(cluster: ClusterServers, store: RedisCluste
     cluster.begin_move(slot, source, target)
     try:
         # LIMIT's key is at the source, OTHER's nowhere: in one call that would be TRYAGAIN.
-        for left in (998, 997, 996):
+        verdict = (await decide(store, both))[0]
+        assert [decision.remaining for decision in verdict.decisions] == [998, 999]
+        for left in (997, 996):
             (verdict,) = await decide(store, both)
             assert verdict.allowed
             assert [decision.remaining for decision in verdict.decisions] == [left, left + 1]
-        narrow = Ask((LIMIT, replace(OTHER, burst=1)), (key, key), 1, 0)
-        (refused,) = await decide(store, narrow)
-        assert not refused.allowed
+        (refused,) = await decide(store, both._replace(cost=997))
+        assert [decision.allowed for decision in refused.decisions] == [False, True]
         assert await remaining(store, LIMIT, key) == 996
         await store.give_back(both, verdict)
         cluster.move_keys(slot, source, target)
@@ -226,8 +219,8 @@ async def test_a_slot_that_is_moving(cluster: ClusterServers, store: RedisCluste
         assert [decision.remaining for decision in verdict.decisions] == [996, 997]
     finally:
         cluster.move_keys(slot, source, target)
-        cluster.move_keys(slot, target, source)
-        cluster.end_move(slot, source)
+        cluster.end_move(slot, target)
+        cluster.move(slot, target, source)
     assert await remaining(store, LIMIT, key) == 996
 
 
@@ -274,9 +267,7 @@ async def test_a_cluster_that_is_down_says_so(
     for server in own_cluster.servers:
         with contextlib.suppress(Exception):
             run(server, "CLUSTER", "DELSLOTS", slot)
-    async with asyncio.timeout(10):
-        while await answers(store, key) != "clusterdown":
-            await asyncio.sleep(0.02)
+    await becomes(partial(answers, store, key), "clusterdown")
     run(primary, "CLUSTER", "ADDSLOTS", slot)
     await recovers(store, key)
 
