@@ -16,11 +16,17 @@ from gateway.config.address import MAX_URL, redact
 MAX_KEYS: Final = 100_000_000
 MAX_DATABASE: Final = 99_999
 
+_LOGIN: Final = r"([^/?#\s@]*@)?"
+_HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^/?#\s@,:\[\]]+)(:[0-9]{1,5})?"
+_HOSTS: Final = rf"{_LOGIN}{_HOST}(,{_HOST})*"
+
 STORE_URL_PATTERN: Final = (
-    r"^\s*(memory://(\?max_keys=[0-9]{1,9})?|redis://[^/?#\s]+(/[0-9]{0,5})?|"
-    r"rediss://[^/?#\s]+(/[0-9]{0,5})?(\?\S*)?|unix:///[^?#\s]+(\?db=[0-9]{1,5})?|"
-    r"rediss?\+sentinel://[^/?#\s]+/[^/?#\s]+(/[0-9]{0,5})?(\?\S*)?|"
-    r"rediss?\+cluster://[^/?#\s]+/?(\?\S*)?)\s*$"
+    r"^\s*(memory://(\?max_keys=[0-9]{1,9})?|unix:///[^?#\s]+(\?db=[0-9]{1,5})?|"
+    rf"redis://{_LOGIN}{_HOST}(/[0-9]{{0,5}})?|"
+    rf"rediss://{_LOGIN}{_HOST}(/[0-9]{{0,5}})?(\?\S*)?|"
+    rf"redis\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?sentinel_(username|password)=\S+)?|"
+    rf"rediss\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?\S*)?|"
+    rf"redis\+cluster://{_HOSTS}/?0?|rediss\+cluster://{_HOSTS}/?0?(\?\S*)?)\s*$"
 )
 
 
