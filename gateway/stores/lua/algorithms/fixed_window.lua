@@ -56,14 +56,15 @@ local function look(key, at, cost)
     end
   end
   answer(retry_after == 0, wait, retry_after, moment == now and max(count - used, 0) or 0,
-    used > 0 and ends - now or 0, receipt)
+    (used > 0 and ends or moment) - now, receipt)
   return {key = key, allowed = retry_after == 0, is_known = is_known, last = moment, used = used,
     ends = ends}, list + n
 end
 
 local function spend(seen)
-  if seen.used > 0 and seen.ends > now then
-    store_numbers(seen.key, seen.ends, seen.last, seen.used)
+  local over = seen.used > 0 and seen.ends or seen.last
+  if over > now then
+    store_numbers(seen.key, over, seen.last, seen.used)
   else
     call('DEL', seen.key)
   end

@@ -52,7 +52,7 @@ end
 
 local function ends(last, previous, current, period)
   if previous == 0 and current == 0 then
-    return 0
+    return last
   end
   return last - last % period + period * (current > 0 and 2 or 1)
 end
