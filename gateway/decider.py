@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,7 @@ from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
 from gateway.metrics import StoreMetrics
 from gateway.policy import Policy, Rule
-from gateway.stores.base import Ask, ImmediateStore, Store
+from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store
 from gateway.stores.memory import MemoryStore
 from gateway.tasks import Tasks
 from gateway.waiting import WaitingRoom
@@ -31,6 +31,10 @@ log = logging.getLogger(__name__)
 US = 1_000_000
 CLOSED_RETRY_AFTER_US: Final = 1_000_000
 """What a request is told that is refused because the store is away: nobody knows better."""
+
+
+MAX_BREAKERS: Final = 1000
+"""How many shards of a store are told apart: each server of a Cluster, and some pairs."""
 
 
 class Outcome(NamedTuple):
@@ -60,14 +64,16 @@ class Pending:
 
     Attributes:
         ask, rules: as given to `Decider.decide`.
+        shard: the part of the store that is asked, None if it is one whole.
         is_abandoned: nobody waits any more; what was taken will be given back.
     """
 
-    __slots__ = ("_done", "_outcome", "ask", "is_abandoned", "rules")
+    __slots__ = ("_done", "_outcome", "ask", "is_abandoned", "rules", "shard")
 
-    def __init__(self, ask: Ask, rules: Sequence[Rule]) -> None:
+    def __init__(self, ask: Ask, rules: Sequence[Rule], shard: Hashable = None) -> None:
         self.ask = ask
         self.rules = rules
+        self.shard = shard
         self.is_abandoned = False
         self._outcome: Outcome | None = None
         self._done: Callable[[Outcome], None] | None = None
@@ -131,7 +137,8 @@ class Decider:
         self._share = share
         self._metrics = metrics
         self._clock = clock
-        self._breaker = Breaker(failures=3, open_us=US // 4)
+        self._sharded = store if isinstance(store, ShardedStore) else None
+        self._breakers: dict[Hashable, Breaker] = {None: _breaker()}
         self._fallback = MemoryStore(clock=clock)
         self._pending: list[Pending] = []
         self._tasks = Tasks()
@@ -146,7 +153,8 @@ class Decider:
 
     def _refresh_metrics(self) -> None:
         self._metrics.is_ready = self._store.is_ready
-        self._metrics.breaker = self._breaker.state.value
+        # The worst of them, which is the last by the alphabet as well: closed, half_open, open.
+        self._metrics.breaker = max(each.state.value for each in self._breakers.values())
 
     async def start(self) -> None:
         """Let the store connect in the background."""
@@ -166,10 +174,11 @@ class Decider:
         """
         if self._immediate is not None:
             return Outcome(self._immediate.decide_now(ask), rules, None, False, ask)
-        if not self._breaker.allow(self._clock()):
+        shard = self._sharded.shard(ask) if self._sharded is not None else None
+        if not self._breaker_of(shard).allow(self._clock()):
             self._metrics.errors["breaker_open"] += 1
             return self._decide_alone(ask, rules)
-        pending = Pending(ask, rules)
+        pending = Pending(ask, rules, shard)
         self._pending.append(pending)
         if len(self._pending) == 1:
             self._loop.call_soon(self._flush)
@@ -177,22 +186,39 @@ class Decider:
 
     def _flush(self) -> None:
         batch, self._pending = self._pending, []
-        self._tasks.start(self._ask_store(batch))
+        if self._sharded is None:
+            self._tasks.start(self._ask_store(batch))
+            return
+        parts: dict[Hashable, list[Pending]] = {}
+        for pending in batch:
+            parts.setdefault(pending.shard, []).append(pending)
+        for part in parts.values():
+            self._tasks.start(self._ask_store(part))
+
+    def _breaker_of(self, shard: Hashable) -> Breaker:
+        breaker = self._breakers.get(shard)
+        if breaker is None:
+            if len(self._breakers) >= MAX_BREAKERS:
+                # Shards that are gone; one that fails still will say so again.
+                self._breakers = {None: _breaker()}
+            breaker = self._breakers[shard] = _breaker()
+        return breaker
 
     async def _ask_store(self, batch: list[Pending]) -> None:
         metrics = self._metrics
+        breaker = self._breaker_of(batch[0].shard)
         started_us = self._clock()
         try:
             verdicts = await self._within_deadline([pending.ask for pending in batch])
         except StoreError as error:
-            self._breaker.failure(self._clock())
+            breaker.failure(self._clock())
             metrics.errors[error.reason] += 1
             for pending in batch:
                 if not pending.is_abandoned:
                     pending.resolve(self._decide_alone(pending.ask, pending.rules))
             return
         now_us = self._clock()
-        self._breaker.success(now_us)
+        breaker.success(now_us)
         metrics.answered(len(batch), now_us - started_us)
         for pending, verdict in zip(batch, verdicts, strict=True):
             outcome = Outcome(verdict, pending.rules, None, False, pending.ask)
@@ -283,6 +309,10 @@ def refusing_rule(outcome: Outcome) -> Rule:
         if not decision.allowed:
             return rule
     raise AssertionError("a refusal comes from one of the decisions")
+
+
+def _breaker() -> Breaker:
+    return Breaker(failures=3, open_us=US // 4)
 
 
 def _wake(future: asyncio.Future[None], _outcome: Outcome) -> None:

@@ -270,12 +270,12 @@ def test_a_dead_store_is_not_asked_every_time() -> None:
             assert (await bench.decide(open_)).alone
         assert len(bench.scripted.asked) == 3
         assert bench.metrics.errors == {"unavailable": 3, "breaker_open": 7}
-        assert "open" in repr(bench.decider._breaker)
+        assert "open" in repr(bench.decider._breakers)
         await asyncio.sleep(0.25)
         outcomes = await asyncio.gather(*(bench.start(open_) for _ in range(5)))
         assert [each.alone for each in outcomes] == [False, True, True, True, True]
         assert not (await bench.decide(open_)).alone
-        assert "closed" in repr(bench.decider._breaker)
+        assert "closed" in repr(bench.decider._breakers)
 
     story(test)
 

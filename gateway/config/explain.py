@@ -138,10 +138,13 @@ def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
         bound = f", {_number(int(keys))} keys at most" if keys else ""
         yield f"Counts are kept in this gateway's memory{bound}; other gateways have their own."
         return
-    yield (
-        f"Counts are kept in Redis at {url.place}, database {url.database}, shared by all gateways "
-        f"of domain {config.domain}."
-    )
+    where = {
+        "redis": f"Redis at {url.place}, database {url.database}",
+        "sentinel": f"Redis, database {url.database}, wherever the Sentinels at {url.place} say "
+        f"that the primary of {url.service} is",
+        "cluster": f"the Redis Cluster that {url.place} belongs to",
+    }[url.kind]
+    yield f"Counts are kept in {where}, shared by all gateways of domain {config.domain}."
     share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)
     yield (
         f"If it takes longer than {format_duration(store.deadline)}, the request goes on without "

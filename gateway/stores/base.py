@@ -14,7 +14,7 @@ A store keeps the state of keys and decides on requests atomically. Its contract
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from gateway.limits.decision import Verdict
@@ -79,6 +79,18 @@ class Store(Protocol):
     @property
     def gateways(self) -> int:
         """How many gateways share this store, this one included, as last seen; at least 1."""
+
+
+@runtime_checkable
+class ShardedStore(Store, Protocol):
+    """A store of several servers, of which some may fail while others serve.
+
+    Asks of one shard are answered or fail together; those of different ones are asked apart, each
+    under a deadline and a breaker of its own, so that a server that is lost concerns its keys only.
+    """
+
+    def shard(self, ask: Ask) -> Hashable:
+        """Which servers an ask needs, as far as is known now."""
 
 
 @runtime_checkable
