@@ -21,11 +21,12 @@ SECOND_US = 1_000_000
 DAY_US = 86_400_000_000
 BUCKET = Limit(5, DAY_US, 5, scope="contract/bucket")
 LOG = Limit(5, DAY_US, 5, "sliding_window_log", scope="contract/log")
-YEAR_US = 366 * DAY_US
-COUNTER = Limit(5, YEAR_US, 5, "sliding_window_counter", scope="contract/counter")
-WINDOW = Limit(5, YEAR_US, 5, "fixed_window", scope="contract/window")
+MONTH_US = 30 * DAY_US
+PATIENT_US = 110 * DAY_US
+COUNTER = Limit(5, MONTH_US, 5, "sliding_window_counter", scope="contract/counter")
+WINDOW = Limit(5, MONTH_US, 5, "fixed_window", scope="contract/window")
 MONTH = Limit(
-    5, 30 * DAY_US, 5, "fixed_window", scope="contract/month", calendar="month", zone="Asia/Tokyo"
+    5, MONTH_US, 5, "fixed_window", scope="contract/month", calendar="month", zone="Asia/Tokyo"
 )
 PACED = Limit(5, DAY_US, 5, "paced_history", scope="contract/paced")
 IN_FLIGHT = Limit(5, DAY_US, 5, "concurrency", scope="contract/in-flight")
@@ -143,7 +144,7 @@ class StoreContract:
         for limit in self.limits:
             if limit.algorithm == "concurrency":
                 continue
-            queue = replace(limit, max_wait_us=4 * YEAR_US)
+            queue = replace(limit, max_wait_us=PATIENT_US)
             await decide(store, ask(queue, cost=5))
             verdicts = await decide(store, *[ask(queue) for _ in range(7)])
             waits = [verdict.wait_us for verdict in verdicts]
@@ -155,7 +156,7 @@ class StoreContract:
     async def test_nobody_waits_for_what_is_in_flight(self, store: Store) -> None:
         """A limit on concurrency refuses at once, however long the ask would wait."""
         if IN_FLIGHT in self.limits:
-            queue = replace(IN_FLIGHT, max_wait_us=YEAR_US)
+            queue = replace(IN_FLIGHT, max_wait_us=PATIENT_US)
             verdicts = await decide(store, *[ask(queue) for _ in range(6)])
             assert [verdict.allowed for verdict in verdicts] == [True] * 5 + [False]
             assert {verdict.wait_us for verdict in verdicts} == {0}
