@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,7 @@ from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
 from gateway.metrics import StoreMetrics
 from gateway.policy import Policy, Rule
-from gateway.stores.base import Ask, ImmediateStore, Store
+from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store
 from gateway.stores.memory import MemoryStore
 from gateway.tasks import Tasks
 from gateway.waiting import WaitingRoom
@@ -31,6 +31,10 @@ log = logging.getLogger(__name__)
 US = 1_000_000
 CLOSED_RETRY_AFTER_US: Final = 1_000_000
 """What a request is told that is refused because the store is away: nobody knows better."""
+
+
+MAX_SHARDS: Final = 1000
+"""How many shards of a store are told apart: each server of a Cluster, and some pairs."""
 
 
 class Outcome(NamedTuple):
@@ -69,14 +73,16 @@ class Pending:
 
     Attributes:
         ask, rules: as given to `Decider.decide`.
+        shard: the part of the store that is asked, None if it is one whole.
         is_abandoned: nobody waits any more; what was taken will be given back.
     """
 
-    __slots__ = ("_done", "_outcome", "ask", "is_abandoned", "rules")
+    __slots__ = ("_done", "_outcome", "ask", "is_abandoned", "rules", "shard")
 
-    def __init__(self, ask: Ask, rules: Sequence[Rule]) -> None:
+    def __init__(self, ask: Ask, rules: Sequence[Rule], shard: Hashable = None) -> None:
         self.ask = ask
         self.rules = rules
+        self.shard = shard
         self.is_abandoned = False
         self._outcome: Outcome | None = None
         self._done: Callable[[Outcome], None] | None = None
@@ -140,8 +146,8 @@ class Decider:
         self._share = share
         self._metrics = metrics
         self._clock = clock
-        self._breaker = Breaker(FAILURES, PROBE_AFTER_US, LONGEST_PROBE_US)
-        self._is_probing = False
+        self._sharded = store if isinstance(store, ShardedStore) else None
+        self._shards: dict[Hashable, _Shard] = {None: _Shard()}
         self._fallback = MemoryStore(clock=clock)
         self._pending: list[Pending] = []
         self._tasks = Tasks()
@@ -153,11 +159,13 @@ class Decider:
     @property
     def is_ready(self) -> bool:
         """Whether an ask would be answered by the store now, as far as is known."""
-        return self._store.is_ready and self._breaker.state is BreakerState.CLOSED
+        return self._store.is_ready and any(each.is_in_use for each in self._shards.values())
 
     def _refresh_metrics(self) -> None:
         self._metrics.is_ready = self.is_ready
-        self._metrics.breaker = self._breaker.state.value
+        # The worst of them, which is the last by the alphabet as well: closed, half_open, open.
+        states = (each.breaker.state.value for each in self._shards.values())
+        self._metrics.breaker = max(states)
         self._metrics.gateways = self._store.gateways
 
     async def start(self) -> None:
@@ -181,10 +189,11 @@ class Decider:
         """
         if self._immediate is not None:
             return Outcome(self._immediate.decide_now(ask), rules, None, False, ask)
-        if self._breaker.state is not BreakerState.CLOSED:
+        shard = self._sharded.shard(ask) if self._sharded is not None else None
+        if not self._shard(shard).is_in_use:
             self._metrics.errors["breaker_open"] += 1
             return self._decide_alone(ask, rules)
-        pending = Pending(ask, rules)
+        pending = Pending(ask, rules, shard)
         self._pending.append(pending)
         if len(self._pending) == 1:
             self._loop.call_soon(self._flush)
@@ -192,21 +201,38 @@ class Decider:
 
     def _flush(self) -> None:
         batch, self._pending = self._pending, []
-        self._tasks.start(self._ask_store(batch))
+        if self._sharded is None:
+            self._tasks.start(self._ask_store(batch))
+            return
+        parts: dict[Hashable, list[Pending]] = {}
+        for pending in batch:
+            parts.setdefault(pending.shard, []).append(pending)
+        for part in parts.values():
+            self._tasks.start(self._ask_store(part))
+
+    def _shard(self, name: Hashable) -> _Shard:
+        shard = self._shards.get(name)
+        if shard is None:
+            if len(self._shards) >= MAX_SHARDS:
+                # Shards that are gone; one that fails still will say so again.
+                self._shards = {None: _Shard()}
+            shard = self._shards[name] = _Shard()
+        return shard
 
     async def _ask_store(self, batch: list[Pending]) -> None:
         metrics = self._metrics
+        shard = self._shard(batch[0].shard)
         started_us = self._clock()
         try:
             verdicts = await self._within_deadline([pending.ask for pending in batch])
         except StoreError as error:
-            self._failed(error)
+            self._failed(shard, error, batch[0].ask)
             for pending in batch:
                 if not pending.is_abandoned:
                     pending.resolve(self._decide_alone(pending.ask, pending.rules))
             return
         now_us = self._clock()
-        self._breaker.success(now_us)
+        shard.breaker.success(now_us)
         metrics.answered(len(batch), now_us - started_us)
         for pending, verdict in zip(batch, verdicts, strict=True):
             outcome = Outcome(verdict, pending.rules, None, False, pending.ask)
@@ -216,43 +242,45 @@ class Decider:
                 # The client left while the store was being asked.
                 self.give_back(outcome)
 
-    def _failed(self, error: StoreError) -> None:
-        """A call failed; after some in a row the store is asked by a probe alone."""
-        self._breaker.failure(self._clock())
+    def _failed(self, shard: _Shard, error: StoreError, ask: Ask) -> None:
+        """A call failed; after some in a row the servers are asked by a probe alone."""
+        shard.breaker.failure(self._clock())
         self._metrics.errors[error.reason] += 1
-        if self._breaker.state is not BreakerState.CLOSED and not self._is_probing:
-            self._is_probing = True
+        if not shard.is_in_use and not shard.is_probed:
+            shard.is_probed = True
             log.warning(
                 "the store does not decide (%s: %s); on_store_error does", error.reason, error
             )
-            self._watching.start(self._probe())
+            # The same keys, so the same servers; but nothing is taken.
+            self._watching.start(self._probe(shard, ask._replace(cost=0)))
 
-    async def _probe(self) -> None:
-        """Ask the store for nothing until it answers, so that no request has to find out."""
+    async def _probe(self, shard: _Shard, nothing: Ask) -> None:
+        """Ask for nothing until there is an answer, so that no request has to find out."""
         lost_us = self._clock()
         while True:
             await asyncio.sleep(PROBE_AFTER_US / US)
-            if not self._breaker.allow(self._clock()):
+            if not shard.breaker.allow(self._clock()):
                 continue
             try:
-                await self._within_deadline([_NOTHING])
+                await self._within_deadline([nothing])
             except StoreError as error:
-                self._failed(error)
+                self._failed(shard, error, nothing)
             else:
                 break
         now_us = self._clock()
-        self._breaker.success(now_us)
-        self._is_probing = False
+        shard.breaker.success(now_us)
+        shard.is_probed = False
         log.warning("the store decides again, after %.1f s", (now_us - lost_us) / US)
 
     async def _look_at_store(self) -> None:
         """See whether the store can be used at all, before the first request needs it."""
         await asyncio.sleep(START_S)
-        while self._breaker.state is BreakerState.CLOSED:
+        shard = self._shard(self._sharded.shard(_NOTHING) if self._sharded is not None else None)
+        while shard.is_in_use:
             try:
                 await self._within_deadline([_NOTHING])
             except StoreError as error:
-                self._failed(error)
+                self._failed(shard, error, _NOTHING)
             else:
                 return
 
@@ -338,6 +366,21 @@ def refusing_rule(outcome: Outcome) -> Rule:
         if not decision.allowed:
             return rule
     raise AssertionError("a refusal comes from one of the decisions")
+
+
+class _Shard:
+    """What is known of the servers behind some of a store's keys, or behind all of them."""
+
+    __slots__ = ("breaker", "is_probed")
+
+    def __init__(self) -> None:
+        self.breaker = Breaker(FAILURES, PROBE_AFTER_US, LONGEST_PROBE_US)
+        self.is_probed = False
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether requests ask them; if not, a probe does."""
+        return self.breaker.state is BreakerState.CLOSED
 
 
 def _wake(future: asyncio.Future[None], _outcome: Outcome) -> None:

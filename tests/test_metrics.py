@@ -27,7 +27,7 @@ from gateway.errors import (
 )
 from gateway.metrics import GatewayMetrics, Histogram, expose, render
 from gateway.metrics.exposition import CHILDREN_PER_PIECE
-from gateway.stores import redis_connection
+from gateway.stores import redis_pipe
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "metrics.md"
 
@@ -235,7 +235,7 @@ def test_every_reason_of_a_store_error_is_documented() -> None:
     reasons = {kind.reason for kind in classes}
     for arguments, _ in _calls(*(kind.__name__ for kind in classes)):
         reasons |= {reason for reason in arguments[1:] if isinstance(reason, str)}
-    reasons |= {word.lower() for word in redis_connection._UNAVAILABLE}
+    reasons |= {word.lower() for word in redis_pipe._UNAVAILABLE}
     decider = (DOCUMENT.parent.parent / "gateway" / "decider.py").read_text()
     reasons |= set(re.findall(r"errors\[\"(\w+)\"\]", decider))
 

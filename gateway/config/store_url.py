@@ -17,9 +17,17 @@ from gateway.config.redaction import redact
 MAX_KEYS: Final = 100_000_000
 MAX_DATABASE: Final = 99_999
 
+_LOGIN: Final = r"([^/?#\s@]*@)?"
+_HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^/?#\s@,:\[\]]+)(:[0-9]{1,5})?"
+_HOSTS: Final = rf"{_LOGIN}{_HOST}(,{_HOST})*"
+
 STORE_URL_PATTERN: Final = (
-    r"^\s*(memory://(\?max_keys=[0-9]{1,9})?|redis://[^/?#\s]+(/[0-9]{0,5})?|"
-    r"rediss://[^/?#\s]+(/[0-9]{0,5})?(\?\S*)?|unix:///[^?#\s]+(\?db=[0-9]{1,5})?)\s*$"
+    r"^\s*(memory://(\?max_keys=[0-9]{1,9})?|unix:///[^?#\s]+(\?db=[0-9]{1,5})?|"
+    rf"redis://{_LOGIN}{_HOST}(/[0-9]{{0,5}})?|"
+    rf"rediss://{_LOGIN}{_HOST}(/[0-9]{{0,5}})?(\?\S*)?|"
+    rf"redis\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?sentinel_(username|password)=\S+)?|"
+    rf"rediss\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?\S*)?|"
+    rf"redis\+cluster://{_HOSTS}/?0?|rediss\+cluster://{_HOSTS}/?0?(\?\S*)?)\s*$"
 )
 
 
@@ -36,16 +44,18 @@ class StoreUrl(NamedTuple):
     """What a URL says, for explanations.
 
     Attributes:
-        kind: memory or redis.
-        place: host and port, or the path of a socket; empty for memory.
+        kind: memory, redis, or a way to several servers: sentinel, cluster.
+        place: hosts and ports, or the path of a socket; empty for memory.
         database: the number of the Redis database.
         options: what follows the question mark.
+        service: what Sentinels call the primary; otherwise empty.
     """
 
     kind: str
     place: str
     database: int
     options: dict[str, str]
+    service: str = ""
 
 
 def parse_store_url(url: str) -> StoreUrl:
@@ -63,14 +73,15 @@ def parse_store_url(url: str) -> StoreUrl:
     read = _READERS.get(scheme)
     if read is None:
         near = get_close_matches(scheme.lower(), _READERS, 1)
-        known = "memory://, redis://, rediss:// or unix://"
+        known = "memory://, redis://, redis+sentinel://, redis+cluster:// or unix://"
         hint = f"did you mean {near[0]}://? {known}" if near else known
         raise StoreUrlError(f"{scheme!r} is not a kind of store", hint)
     if _UNESCAPED.search(text):
         raise StoreUrlError("the password of the store is not escaped", _ESCAPE_HINT)
     try:
         parts = urlsplit(text)
-        parts.port  # noqa: B018 - raises for a port that is no number
+        for host in _hosts(parts):
+            host.port  # noqa: B018 - raises for a port that is no number
     except ValueError:
         raise StoreUrlError(f"{redact(text)!r} has no valid host and port") from None
     if parts.fragment or text.endswith("#"):
@@ -87,6 +98,9 @@ def _read_memory(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
 
 
 def _read_redis(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
+    if len(_hosts(parts)) > 1:
+        hint = f"several are {parts.scheme}+sentinel:// or {parts.scheme}+cluster://"
+        raise StoreUrlError("the URL of the store has several hosts", hint)
     if not parts.hostname:
         hint = f"such as {parts.scheme}://127.0.0.1:6379/0"
         raise StoreUrlError("the URL of the store has no host", hint)
@@ -97,6 +111,45 @@ def _read_redis(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     _check_options(options, _TLS_OPTIONS if parts.scheme == "rediss" else {})
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return StoreUrl("redis", f"{host}:{parts.port or 6379}", int(database or 0), options)
+
+
+def _read_sentinel(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
+    place = _places(parts, 26379)
+    service, slash, database = parts.path.strip("/").partition("/")
+    if not service:
+        hint = f"such as {parts.scheme}://{place}/mymaster/0"
+        raise StoreUrlError("the URL of the store names no service of the Sentinels", hint)
+    if slash and not re.fullmatch(r"[0-9]{1,5}", database):
+        message = f"{database!r} is not the number of a Redis database"
+        raise StoreUrlError(message, f"such as {parts.scheme}://{place}/{service}/0")
+    tls = _TLS_OPTIONS if parts.scheme == "rediss+sentinel" else {}
+    _check_options(options, {"sentinel_username": 0, "sentinel_password": 0, **tls})
+    return StoreUrl("sentinel", place, int(database or 0), options, service)
+
+
+def _read_cluster(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
+    place = _places(parts, 6379)
+    if parts.path.strip("/") not in {"", "0"}:
+        raise StoreUrlError("a Cluster has one database only", "leave the path out")
+    _check_options(options, _TLS_OPTIONS if parts.scheme == "rediss+cluster" else {})
+    return StoreUrl("cluster", place, 0, options)
+
+
+def _hosts(parts: SplitResult) -> list[SplitResult]:
+    """The hosts of a URL, which may be several, each as a URL of its own."""
+    names = parts.netloc.rpartition("@")[2].split(",")
+    return [urlsplit(f"//{name}") for name in names]
+
+
+def _places(parts: SplitResult, port: int) -> str:
+    hosts = _hosts(parts)
+    if not all(host.hostname for host in hosts):
+        hint = f"such as {parts.scheme}://10.0.0.1:{port},10.0.0.2:{port}"
+        raise StoreUrlError("a host of the store is missing", hint)
+    names = [
+        f"[{host.hostname}]" if ":" in str(host.hostname) else str(host.hostname) for host in hosts
+    ]
+    return ", ".join(f"{name}:{host.port or port}" for name, host in zip(names, hosts, strict=True))
 
 
 def _read_unix(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
@@ -167,5 +220,9 @@ _READERS: Final[dict[str, Callable[[SplitResult, dict[str, str]], StoreUrl]]] = 
     "memory": _read_memory,
     "redis": _read_redis,
     "rediss": _read_redis,
+    "redis+sentinel": _read_sentinel,
+    "rediss+sentinel": _read_sentinel,
+    "redis+cluster": _read_cluster,
+    "rediss+cluster": _read_cluster,
     "unix": _read_unix,
 }

@@ -8,7 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 from gateway.stores.base import Store
 from gateway.stores.memory import DEFAULT_MAX_KEYS, MemoryStore
 
-REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
+REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+CLUSTER_SCHEMES: Final = ("redis+cluster", "rediss+cluster")
 
 
 def open_store(url: str, *, domain: str, deadline_us: int) -> Store:
@@ -31,4 +32,8 @@ def open_store(url: str, *, domain: str, deadline_us: int) -> Store:
         from gateway.stores.redis import RedisStore
 
         return RedisStore(url, domain=domain, deadline_us=deadline_us)
+    if parts.scheme in CLUSTER_SCHEMES:
+        from gateway.stores.redis_cluster import RedisClusterStore
+
+        return RedisClusterStore(url, domain=domain, deadline_us=deadline_us)
     raise ValueError(f"no store has the scheme {parts.scheme!r}")

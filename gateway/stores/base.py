@@ -7,12 +7,14 @@ A store keeps the state of keys and decides on requests atomically. Its contract
 - The time of a decision is the store's own, the same for everybody who shares it.
 - A key's state is never kept longer than it can matter.
 - Only `StoreError` is raised. After an error the asks may or may not have been counted.
-- `give_back` undoes an allowed ask as far as that cannot let too much through.
+- `give_back` undoes an allowed ask as far as that cannot let too much through; of a limit on
+  concurrency it releases the slot.
+- `renew` keeps the slots of an allowed ask; other limits have nothing to renew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from gateway.limits.decision import Verdict
@@ -51,6 +53,22 @@ class Store(Protocol):
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
         """Undo `verdict`, which `ask` got; errors are ignored."""
 
+    async def renew(self, ask: Ask, verdict: Verdict) -> bool:
+        """Keep what an allowed `ask` holds for another lease.
+
+        Only limits whose algorithm has a `renew` hold anything (concurrency: a slot for
+        `Limit.period_us`); all others are passed over, and an ask of none but those is
+        answered without asking anybody. Whoever holds slots for long calls this well before
+        `period_us` has passed, such as each third of it.
+
+        Returns:
+            Whether all of it was still held; False for a refused ask, which holds nothing. What
+            had expired stays lost: its place may be taken. The rest is renewed all the same.
+
+        Raises:
+            StoreError: nobody knows; it may be tried again until the lease is over.
+        """
+
     async def aclose(self) -> None:
         """Let go of connections; nothing may be asked afterwards."""
 
@@ -64,6 +82,18 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class ShardedStore(Store, Protocol):
+    """A store of several servers, of which some may fail while others serve.
+
+    Asks of one shard are answered or fail together; those of different ones are asked apart, each
+    under a deadline and a breaker of its own, so that a server that is lost concerns its keys only.
+    """
+
+    def shard(self, ask: Ask) -> Hashable:
+        """Which servers an ask needs, as far as is known now."""
+
+
+@runtime_checkable
 class ImmediateStore(Store, Protocol):
     """A store in this process: it decides without waiting for anything."""
 
@@ -72,3 +102,6 @@ class ImmediateStore(Store, Protocol):
 
     def give_back_now(self, ask: Ask, verdict: Verdict) -> None:
         """Undo at once."""
+
+    def renew_now(self, ask: Ask, verdict: Verdict) -> bool:
+        """Keep what is held at once; see `renew`."""

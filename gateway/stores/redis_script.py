@@ -1,15 +1,13 @@
 """What is said to the Lua scripts and what is understood of their answers; no connection.
 
-`encode_asks` and `decode_verdicts` are the two ends of `lua/decide.lua`, `encode_give_back` is
-the near end of `lua/give_back.lua`. The pure functions of `gateway.limits` stay the only ones
-that know what a `Decision` says: the script answers what state it saw, and they tell the rest.
+`encode_asks` and `decode_verdicts` are the two ends of `lua/decide.lua`, `encode_give_back` and
+`encode_renew` the near ends of `lua/give_back.lua` and `lua/renew.lua`. What each algorithm
+wants to know is in `redis_words`; the scripts are put together of files in `redis_source`.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from importlib import resources
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gateway.errors import StoreReplyError, StoreTimeout
@@ -17,38 +15,9 @@ from gateway.limits import ALGORITHMS, token_bucket
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.stores.base import Ask
-
-LONGEST_US: Final = 2 * 10**15
-"""Longest time a script is told of, 63 years: any sum of it with the present and a queue stays
-below 2^53 until the year 2100. A limit that takes longer to refill counts as one that takes
-this long."""
-
-LONGEST_QUEUE_US: Final = 10**13
-"""Likewise for waiting; four months."""
+from gateway.stores.redis_words import calendar_words, decide_words, give_back_words, renew_words
 
 MAX_CACHED: Final = 4096
-
-_BUCKET = b"1"
-_LOG = b"2"
-
-
-class Script(NamedTuple):
-    """A script and the digest under which the server remembers it."""
-
-    source: bytes
-    digest: bytes
-
-
-def _load(name: str) -> Script:
-    source = resources.files("gateway.stores").joinpath("lua", name).read_bytes()
-    # The server's own name for a script, not a protection: SHA-1 is what it uses.
-    digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
-    return Script(source, digest.encode())
-
-
-DECIDE: Final = _load("decide.lua")
-GIVE_BACK: Final = _load("give_back.lua")
-HEARTBEAT: Final = _load("heartbeat.lua")
 
 
 def key_prefix(domain: str, limit: Limit) -> bytes:
@@ -56,39 +25,65 @@ def key_prefix(domain: str, limit: Limit) -> bytes:
 
     The algorithm is part of it: one cannot read the states of another.
     """
-    return f"{domain}:{limit.scope}:{ALGORITHMS[limit.algorithm].tag}:".encode()
+    return _without(b"{", f"{domain}:{limit.scope}:{ALGORITHMS[limit.algorithm].tag}:".encode())
+
+
+def gateways_key(domain: str) -> bytes:
+    """The Redis key of the gateways that are alive."""
+    return _without(b"{", f"{domain}:".encode()) + b"{gateways}"
+
+
+def hash_tag(key: str) -> bytes:
+    """The part of an identity's keys that says which slot of a Cluster they are in.
+
+    All of an identity's keys have the same, so one script can decide on all its limits.
+    Identities may hold bytes of a header that are not UTF-8; they are kept apart, not refused.
+    """
+    text = key.encode("utf-8", "surrogatepass")
+    # Redis takes an empty tag for none.
+    return _without(b"}", text) or b"%"
 
 
 def store_key(prefix: bytes, key: str) -> bytes:
-    """The Redis key of one identity; the only place where one is made.
-
-    Identities may hold bytes of a header that are not UTF-8; they are kept apart, not refused.
-    """
-    return prefix + key.encode("utf-8", "surrogatepass")
+    """The Redis key of one identity; the only place where one is made."""
+    return b"%b{%b}" % (prefix, hash_tag(key))
 
 
-def _pair(time_ns: int) -> tuple[bytes, bytes]:
-    """A time as microseconds and the nanoseconds on top, which Lua's numbers hold exactly."""
-    us, ns = divmod(min(time_ns, LONGEST_US * NS_PER_US), NS_PER_US)
-    return b"%d" % us, b"%d" % ns
+def _without(brace: bytes, text: bytes) -> bytes:
+    """The text with a brace written otherwise, so that different texts stay different."""
+    if brace not in text and b"%" not in text:
+        return text
+    return text.replace(b"%", b"%25").replace(brace, b"%%%02X" % brace[0])
 
 
-def _limit_words(limit: Limit, cost: int, max_wait_us: int) -> tuple[bytes, ...]:
-    queue_us = min(limit.max_wait_us, LONGEST_QUEUE_US)
-    waits = (b"%d" % min(max_wait_us, queue_us), b"%d" % queue_us)
-    if limit.algorithm == "sliding_window_log":
-        window_us = min(limit.period_us, LONGEST_US)
-        return (_LOG, *waits, b"%d" % window_us, b"%d" % limit.count)
-    taken = (b"-1", b"0") if cost > limit.burst else _pair(cost * limit.interval_ns)
-    return (_BUCKET, *waits, *taken, *_pair(limit.tolerance_ns))
+def held_part(ask: Ask, verdict: Verdict) -> tuple[Ask, Verdict]:
+    """What of an ask holds something: the limits that can be renewed, and their decisions."""
+    held = [
+        (limit, key, decision)
+        for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True)
+        if ask.cost and ALGORITHMS[limit.algorithm].renew is not None
+    ]
+    limits, keys = tuple(each[0] for each in held), tuple(each[1] for each in held)
+    return (
+        ask._replace(limits=limits, keys=keys),
+        verdict._replace(decisions=[each[2] for each in held]),
+    )
 
 
 class _Plan(NamedTuple):
-    """What every ask of the same limits, cost and patience has in common."""
+    """What every ask of the same limits, cost and patience has in common.
+
+    Attributes:
+        limits: the limits, which it keeps from being forgotten.
+        prefixes: what each one's keys begin with.
+        words: what the script is told.
+        calendars: in words, where the windows of a calendar belong, and whose.
+    """
 
     limits: tuple[Limit, ...]
     prefixes: tuple[bytes, ...]
     words: tuple[bytes, ...]
+    calendars: tuple[tuple[int, Limit], ...]
 
 
 class Codec:
@@ -104,16 +99,19 @@ class Codec:
         self._domain = domain
         self._plans: dict[tuple[int, int, int], _Plan] = {}
 
-    def encode_asks(self, asks: Sequence[Ask], not_after_us: int, now_us: int = 0) -> list[bytes]:
+    def encode_asks(
+        self, asks: Sequence[Ask], not_after_us: int, now_us: int = 0, server_us: int = 0
+    ) -> list[bytes]:
         """Number of keys, keys and arguments for `DECIDE`.
 
         Args:
             asks: the batch.
             not_after_us: server time after which nothing is to be spent; 0 for no bound.
             now_us: 0 for the server's time, which is all that anything but a test may want.
+            server_us: what the server's clock probably shows, for the windows of calendars.
         """
         keys: list[bytes] = [b""]
-        words: list[bytes] = [b"%d" % now_us, b"%d" % not_after_us]
+        words: list[bytes] = [b"%d" % now_us, b"0", b"%d" % not_after_us]
         plans = self._plans
         for ask in asks:
             limits = ask.limits
@@ -122,7 +120,10 @@ class Codec:
             plan = plans.get((id(limits), ask.cost, ask.max_wait_us))
             if plan is None:
                 plan = self._plan(ask)
-            words += plan.words
+            if plan.calendars:
+                _add_calendars(words, plan, server_us)
+            else:
+                words += plan.words
             prefixes = plan.prefixes
             if len(prefixes) == 1:
                 keys.append(store_key(prefixes[0], ask.keys[0]))
@@ -133,28 +134,53 @@ class Codec:
 
     def encode_give_back(self, ask: Ask, verdict: Verdict, now_us: int = 0) -> list[bytes]:
         """Number of keys, keys and arguments for `GIVE_BACK`."""
+        return self._encode_undo(ask, verdict, now_us, give_back_words)
+
+    def encode_renew(self, ask: Ask, verdict: Verdict, now_us: int = 0) -> list[bytes]:
+        """Number of keys, keys and arguments for `RENEW`; see `held_part`."""
+        return self._encode_undo(ask, verdict, now_us, renew_words)
+
+    def _encode_undo(
+        self,
+        ask: Ask,
+        verdict: Verdict,
+        now_us: int,
+        words_of: Callable[[Limit, int, int], tuple[bytes, ...]],
+    ) -> list[bytes]:
         keys: list[bytes] = []
         words: list[bytes] = [b"%d" % now_us, b"%d" % ask.cost]
         for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
             keys.append(store_key(key_prefix(self._domain, limit), key))
-            if limit.algorithm == "sliding_window_log":
-                words += (_LOG, b"%d" % decision.receipt)
-            else:
-                us, ns = divmod(decision.receipt, NS_PER_US)
-                taken = _pair(ask.cost * limit.interval_ns)
-                words += (_BUCKET, b"%d" % us, b"%d" % ns, *taken, *_pair(limit.tolerance_ns))
+            words += words_of(limit, ask.cost, decision.receipt)
         return [b"%d" % len(keys), *keys, *words]
 
     def _plan(self, ask: Ask) -> _Plan:
         if len(self._plans) >= MAX_CACHED:
             self._plans.clear()
         words = [b"%d" % len(ask.limits), b"%d" % ask.cost]
+        calendars: list[tuple[int, Limit]] = []
         for limit in ask.limits:
-            words += _limit_words(limit, ask.cost, ask.max_wait_us)
+            words += decide_words(limit, ask.cost, ask.max_wait_us)
+            if limit.calendar:
+                calendars.append((len(words), limit))
         prefixes = tuple(key_prefix(self._domain, limit) for limit in ask.limits)
-        plan = _Plan(ask.limits, prefixes, tuple(words))
+        plan = _Plan(ask.limits, prefixes, tuple(words), tuple(calendars))
         self._plans[id(ask.limits), ask.cost, ask.max_wait_us] = plan
         return plan
+
+
+def _add_calendars(words: list[bytes], plan: _Plan, server_us: int) -> None:
+    """Add a plan's words with the windows of its calendars, and narrow the time they hold for."""
+    at = 0
+    for position, limit in plan.calendars:
+        windows = calendar_words(limit, server_us)
+        words += plan.words[at:position]
+        words += windows.words
+        at = position
+        words[1] = b"%d" % max(int(words[1]), windows.early_us)
+        late_us = int(words[2])
+        words[2] = b"%d" % (min(late_us, windows.late_us) if late_us else windows.late_us)
+    words += plan.words[at:]
 
 
 def server_now_us(reply: object) -> int:
@@ -192,14 +218,18 @@ def _decode(asks: Sequence[Ask], reply: list[int]) -> list[Verdict]:
         for limit in limits:
             wait_us = min(limit.max_wait_us, ask_wait_us)
             if limit.algorithm == "token_bucket":
+                # The script answers what state it saw; its original tells the rest.
                 state = reply[at + 1] * NS_PER_US + reply[at + 2]
                 decision = token_bucket.decide(state, now_us, cost, limit, wait_us)[1]
                 if decision.allowed != (reply[at] == 1):
                     raise ValueError("the script and its original disagree")
                 at += 3
-            else:
+            elif limit.algorithm == "sliding_window_log":
                 decision = _log_decision(limit, now_us, cost, wait_us, reply[at : at + 4])
                 at += 4
+            else:
+                decision = _decision(limit, reply[at : at + 6])
+                at += 6
             decisions.append(decision)
         if len(decisions) == 1:
             first = decisions[0]
@@ -228,3 +258,10 @@ def _log_decision(
     reset_us = wait_us + limit.period_us + 1
     free = max(limit.count - used - cost, 0)
     return Decision(True, wait_us, 0, limit.count, free, reset_us, turn)
+
+
+def _decision(limit: Limit, fields: list[int]) -> Decision:
+    """The decision whose fields the script answers."""
+    allowed, wait_us, retry_after_us, remaining, reset_us, receipt = fields
+    most = limit.burst if limit.algorithm == "paced_history" else limit.count
+    return Decision(allowed == 1, wait_us, retry_after_us, most, remaining, reset_us, receipt)

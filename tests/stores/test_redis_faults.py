@@ -20,9 +20,10 @@ import redis
 
 from gateway.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
 from gateway.stores.base import Ask
-from gateway.stores.redis import RedisStore, ServerTime
+from gateway.stores.redis import RedisStore
 from gateway.stores.redis_address import parse_redis_url
-from gateway.stores.redis_connection import MAX_CALLS, reply_error
+from gateway.stores.redis_lane import ServerTime
+from gateway.stores.redis_pipe import MAX_CALLS, reply_error
 from tests.processes import free_port
 from tests.servers import RedisServer, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, ask, decide, remaining
@@ -442,8 +443,8 @@ async def test_gateways_count_each_other(redis_server: RedisServer, make_store: 
     await third.aclose()
     await until(lambda: {first.gateways, second.gateways} == {2})
     with redis_server.client() as client:
-        client.zadd("faults:gateways", {"silent": time.time() * 1000 - 10_000, "future": 10**14})
-        assert 0 < client.pttl("faults:gateways") <= 600
+        client.zadd("faults:{gateways}", {"silent": time.time() * 1000 - 10_000, "future": 10**14})
+        assert 0 < client.pttl("faults:{gateways}") <= 600
     await until(lambda: first.gateways == 2)
     redis_server.kill()
     await until(lambda: not first.is_ready)

