@@ -18,7 +18,7 @@ from gateway.stores import open_store
 from gateway.stores.base import Ask, ShardedStore
 from gateway.stores.redis_cluster import RedisClusterStore
 from gateway.stores.redis_slots import slot_of
-from tests.servers import ClusterServers, RedisServer, becomes, run, until
+from tests.servers import ClusterServers, RedisServer, becomes, replicated, run, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, StoreContract, ask, decide, remaining
 
 LIMIT = replace(BUCKET, count=1000, burst=1000)
@@ -304,7 +304,7 @@ async def test_a_failover_loses_no_more_than_what_was_never_replicated(
     key = key_in(own_cluster.owner, primary)
     limit = replace(LIMIT, count=100, burst=100)
     passed = sum(verdict.allowed for verdict in await decide(store, *[ask(limit, key)] * 30))
-    assert run(primary, "WAIT", 1, 2000) == 1
+    await replicated(primary, replica)
     replica.freeze()
     run(primary, "CLIENT", "KILL", "TYPE", "replica")
     unheard = sum(verdict.allowed for verdict in await decide(store, *[ask(limit, key)] * 40))
