@@ -13,9 +13,9 @@ The rule has an edge that is kept: requests that may wait do not stop one that c
 have left the window; it may go now although others wait.
 
 The state is whole numbers of microseconds, `(dropped, *times)`: at most `burst` ascending times,
-and before them the latest time that was dropped to keep to that number, or 0. Dropped ones were
-not needed as long as those after them stay; when one of those is given back, `dropped` takes its
-place until it leaves the window.
+and before them the latest time that was dropped to keep to that number, or 0 for none (also where
+the clock has begun less than a window ago). Dropped ones are not needed as long as those after
+them stay; when one of those is given back, `dropped` takes its place until it leaves the window.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def give_back(
     dropped, times = state[0], state[1:]
     end = bisect_right(times, receipt)
     start = max(bisect_left(times, receipt), end - cost)
-    returning = (dropped,) * (end - start) if dropped >= now_us - window_us(limit) else ()
+    still_counts = dropped and dropped >= now_us - window_us(limit)
+    returning = (dropped,) * (end - start) if still_counts else ()
     return (dropped, *returning, *times[:start], *times[end:])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gateway.limits.calendar import Calendar
+from gateway.limits.calendar import Calendar, is_zone
 
 NS_PER_US = 1000
 
@@ -57,6 +57,9 @@ class Limit:
             raise ValueError("count, period and burst of a limit are at least 1")
         if self.count_refused and self.max_wait_us:
             raise ValueError("a limit that counts refused requests has no queue")
+        # Reads the zone from disk, now and not when the first request is decided.
+        if self.calendar and not is_zone(self.zone):
+            raise ValueError(f"{self.zone!r} is not a known time zone")
         interval_ns = -(-self.period_us * NS_PER_US // self.count)
         object.__setattr__(self, "interval_ns", interval_ns)
         object.__setattr__(self, "tolerance_ns", interval_ns * self.burst)

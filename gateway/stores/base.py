@@ -62,8 +62,8 @@ class Store(Protocol):
         `period_us` has passed, such as each third of it.
 
         Returns:
-            Whether all of it was still held. What had expired stays lost: its place may be
-            taken. The rest is renewed all the same.
+            Whether all of it was still held; False for a refused ask, which holds nothing. What
+            had expired stays lost: its place may be taken. The rest is renewed all the same.
 
         Raises:
             StoreError: nobody knows; it may be tried again until the lease is over.

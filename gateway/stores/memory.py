@@ -1,58 +1,72 @@
 """Counts in this process: exact, immediate and bounded.
 
-The keys of one scope live in one dictionary, least recently used first, which is nearly the
-order in which they expire. Whenever a number of new keys has come, as many at the front are
-looked at and the expired ones forgotten. When all room is taken, expired keys go first, then
-the least recently used; a key that would be refused now stays, so a flood of new keys cannot
-free one that is over its limit. If only such keys are left, new ones are counted together.
+The keys of one scope live in one table. Whenever some new keys have come, a piece of it is looked
+through and what has expired is forgotten. When all room is taken, expired keys go first, then of
+those looked at the ones that would expire soonest, which of one limit are nearly the least
+recently used; a key that would be refused now stays, so a flood of new keys cannot free one that
+is over its limit. If only such keys are found, new ones are counted together.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import islice
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final
 
 from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.limits import ALGORITHMS, Algorithm
 from gateway.limits.decision import Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
+from gateway.stores.table import SHARD_KEYS, Table
 
 DEFAULT_MAX_KEYS = 1_000_000
 OVERFLOW_KEY = "\x00overflow"
 """The key that new ones share when every place is taken by a key over its limit."""
 
 
-class _Scope:
-    """The keys of one limit of one policy, least recently used first."""
+NEW_KEYS_PER_SWEEP: Final = 64
+"""A piece is looked through each time so many new keys have come: some four looks for each."""
+SHARDS_PER_EVICTION: Final = 3
+"""How many pieces are looked through to find keys to forget: some hundred microseconds."""
 
-    __slots__ = ("algorithm", "clock", "decide", "limit", "states", "until_sweep")
+
+class _Scope:
+    """The keys of one limit of one policy."""
+
+    __slots__ = ("algorithm", "clock", "decide", "limit", "table", "until_sweep")
 
     def __init__(self, limit: Limit, clock: Clock, calendar_clock: Clock) -> None:
         self.limit = limit
         self.algorithm: Algorithm = ALGORITHMS[limit.algorithm]
         self.decide = self.algorithm.decide
         self.clock = calendar_clock if self.algorithm.is_calendar else clock
-        self.states: dict[str, Any] = {}
-        self.until_sweep = 64
+        self.table = Table()
+        self.until_sweep = NEW_KEYS_PER_SWEEP
 
     def is_refusing(self, state: Any, now_us: int) -> bool:
         return not self.decide(state, now_us, 1, self.limit, 0)[1].allowed
 
-    def sweep(self) -> None:
-        """Forget the expired among the least recently used keys; constant work on average."""
+    def sweep(self) -> int:
+        """Forget the expired keys of one piece; returns how many."""
+        self.until_sweep = NEW_KEYS_PER_SWEEP
         now_us = self.clock()
-        batch = 64 + (len(self.states) >> 9)
-        self.until_sweep = batch
-        expires_us = self.algorithm.expires_us
-        expired = [
-            key
-            for key, state in islice(self.states.items(), 2 * batch)
-            if expires_us(state, self.limit) <= now_us
+        expires_us, limit = self.algorithm.expires_us, self.limit
+        shard = self.table.next_shard()
+        expired = [key for key, state in shard.items() if expires_us(state, limit) <= now_us]
+        if expired:
+            self.table.forget(expired)
+        return len(expired)
+
+    def idle_keys(self, spared: Sequence[str]) -> list[tuple[int, str]]:
+        """Keys of one piece that may be forgotten, each after how long it would expire."""
+        now_us = self.clock()
+        return [
+            (self.algorithm.expires_us(state, self.limit) - now_us, key)
+            for key, state in self.table.next_shard().items()
+            if key != OVERFLOW_KEY and key not in spared and not self.is_refusing(state, now_us)
         ]
-        for key in expired:
-            del self.states[key]
 
 
 class MemoryStore:
@@ -84,7 +98,7 @@ class MemoryStore:
         self.evicted = 0
 
     def __len__(self) -> int:
-        return sum(len(scope.states) for scope in self._scopes.values())
+        return self._count
 
     def __repr__(self) -> str:
         return f"<MemoryStore {len(self)} of {self._max_keys} keys, {self.evicted} evicted>"
@@ -129,24 +143,25 @@ class MemoryStore:
         key = keys[0]
         scope = self._scope(limit)
         now_us = scope.clock()
-        states = scope.states
-        before = states.pop(key, None)
-        if before is None:
-            key = self._room(scope, key)
-            before = states.pop(key, None)
+        table = scope.table
+        shard = table.shards[hash(key) & table.mask]
+        before = shard.get(key)
         wait_us = limit.max_wait_us
         if wait_us > max_wait_us:
             wait_us = max_wait_us
-        state, decision = scope.decide(before, now_us, cost, limit, wait_us)
+        if before is None:
+            key = self._room(scope, key, 1, keys)
+            before = table.get(key)
+            state, decision = scope.decide(before, now_us, cost, limit, wait_us)
+            if before is not None or (decision.allowed and cost):
+                self._count += table.put(key, state)
+        else:
+            state, decision = scope.decide(before, now_us, cost, limit, wait_us)
+            # A refusal put it right where the clock went back or the limit was lowered.
+            if cost or not decision.allowed:
+                shard[key] = state
         if decision.allowed:
-            if cost:
-                states[key] = state
-            elif before is not None:
-                states[key] = before
             return Verdict(True, decision.wait_us, 0, (decision,))
-        if before is not None:
-            # Put right where the clock went back or the limit was lowered.
-            states[key] = state
         return Verdict(False, 0, decision.retry_after_us, (decision,))
 
     def _decide_several(self, ask: Ask) -> Verdict:
@@ -154,14 +169,15 @@ class MemoryStore:
         calendar_us = self._calendar_clock()
         places: list[tuple[_Scope, str, Any, Any]] = []
         decisions: list[Decision] = []
+        new = 0
         for limit, asked_key in zip(ask.limits, ask.keys, strict=True):
             scope = self._scope(limit)
             key = asked_key
-            # Out of the way, so that making room for the next one cannot evict it.
-            before = scope.states.pop(key, None)
+            before = scope.table.get(key)
             if before is None:
-                key = self._room(scope, key, pending=len(places))
-                before = scope.states.pop(key, None)
+                key = self._room(scope, key, new + 1, ask.keys)
+                before = scope.table.get(key)
+                new += before is None
             wait_us = min(limit.max_wait_us, ask.max_wait_us)
             moment_us = calendar_us if scope.algorithm.is_calendar else now_us
             after, decision = scope.decide(before, moment_us, ask.cost, limit, wait_us)
@@ -169,10 +185,9 @@ class MemoryStore:
             decisions.append(decision)
         verdict = combine(decisions)
         for (scope, key, before, after), decision in zip(places, decisions, strict=True):
-            if verdict.allowed and ask.cost:
-                scope.states[key] = after
-            elif before is not None:
-                scope.states[key] = before if decision.allowed else after
+            spends = verdict.allowed and ask.cost
+            if spends or (before is not None and not decision.allowed):
+                self._count += scope.table.put(key, after)
         return verdict
 
     def give_back_now(self, ask: Ask, verdict: Verdict) -> None:
@@ -181,10 +196,12 @@ class MemoryStore:
             return
         for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
             scope = self._scope(limit)
-            if key in scope.states:
-                scope.states[key] = scope.algorithm.give_back(
-                    scope.states[key], scope.clock(), ask.cost, limit, decision.receipt
+            state = scope.table.get(key)
+            if state is not None:
+                state = scope.algorithm.give_back(
+                    state, scope.clock(), ask.cost, limit, decision.receipt
                 )
+                scope.table.put(key, state)
 
     def renew_now(self, ask: Ask, verdict: Verdict) -> bool:
         """Keep the leases of an allowed decision; false if one of them is held no more."""
@@ -195,10 +212,10 @@ class MemoryStore:
             if renew is None or not verdict.allowed or not ask.cost:
                 continue
             state, is_held = renew(
-                scope.states.pop(key, None), scope.clock(), ask.cost, limit, decision.receipt
+                scope.table.get(key), scope.clock(), ask.cost, limit, decision.receipt
             )
             if state is not None:
-                scope.states[key] = state
+                scope.table.put(key, state)
             all_held = all_held and is_held
         return all_held
 
@@ -212,52 +229,40 @@ class MemoryStore:
             scope.limit = limit
         return scope
 
-    def _room(self, scope: _Scope, key: str, pending: int = 0) -> str:
-        """Make room for a new key; returns the key under which it is to be counted.
+    def _room(self, scope: _Scope, key: str, wanted: int, spared: Sequence[str]) -> str:
+        """Make room for new keys; returns the key under which the last of them is counted.
 
-        `pending` other keys of the same ask have a place but are not in it now.
+        Args:
+            scope: where the new key belongs.
+            key: the new key.
+            wanted: how many places are needed, with those that were promised just now.
+            spared: keys that must stay, since they are being decided on.
         """
         scope.until_sweep -= 1
         if scope.until_sweep <= 0:
-            scope.sweep()
-            self._count = len(self) + pending
-        # Refusals and looks leave nothing behind, so this is too high rather than too low.
-        self._count += 1
-        if self._count <= self._max_keys:
-            return key
-        self._count = len(self) + pending + 1
-        if self._count <= self._max_keys or self._evict():
-            return key
-        return OVERFLOW_KEY
+            self._count -= scope.sweep()
+        if self._count + wanted > self._max_keys:
+            self._evict(spared)
+        return key if self._count + wanted <= self._max_keys else OVERFLOW_KEY
 
-    def _evict(self) -> bool:
-        """Forget a batch of keys; false if only keys that are being refused were found."""
-        idle: list[tuple[int, _Scope, str]] = []
-        batch = 64 + (self._max_keys >> 9)
-        freed = 0
-        for scope in self._scopes.values():
-            expires_us = scope.algorithm.expires_us
-            now_us = scope.clock()
-            latest = 0
-            for key, state in list(islice(scope.states.items(), batch)):
-                expiry = expires_us(state, scope.limit)
-                if expiry <= now_us:
-                    del scope.states[key]
-                    freed += 1
-                elif key == OVERFLOW_KEY or scope.is_refusing(state, now_us):
-                    # To the far end, so that the next batch looks at other keys.
-                    del scope.states[key]
-                    scope.states[key] = state
-                else:
-                    # The running maximum keeps the order of use within the scope; between
-                    # scopes, what would be forgotten sooner goes first.
-                    latest = max(latest, expiry - now_us)
-                    idle.append((latest, scope, key))
-        if not freed:
-            idle.sort(key=lambda entry: entry[0])
-            for _, scope, key in idle[: max(1, len(idle) // 8)]:
-                del scope.states[key]
-                self.evicted += 1
-                freed += 1
-        self._count -= freed
-        return freed > 0
+    def _evict(self, spared: Sequence[str]) -> None:
+        """Forget some keys, if any are found that are not being refused."""
+        idle: list[tuple[int, str, _Scope]] = []
+        for name, scope in list(self._scopes.items()):
+            # To the far end, so that the next eviction begins with others.
+            self._scopes[name] = self._scopes.pop(name)
+            for _ in range(min(SHARDS_PER_EVICTION, len(scope.table.shards))):
+                idle += [(left_us, key, scope) for left_us, key in scope.idle_keys(spared)]
+            if len(idle) > SHARDS_PER_EVICTION * SHARD_KEYS:
+                break
+        # Between scopes too, what would be forgotten sooner goes first; the expired all go.
+        idle.sort(key=itemgetter(0))
+        expired = bisect_right(idle, 0, key=itemgetter(0))
+        chosen = idle[: expired or max(1, len(idle) // 8)]
+        by_scope: dict[_Scope, list[str]] = {}
+        for _, key, scope in chosen:
+            by_scope.setdefault(scope, []).append(key)
+        for scope, keys in by_scope.items():
+            scope.table.forget(keys)
+        self._count -= len(chosen)
+        self.evicted += 0 if expired else len(chosen)

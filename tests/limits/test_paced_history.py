@@ -130,3 +130,11 @@ def test_a_turn_given_back_leaves_the_burst_spent() -> None:
         state = give_back(taken, START_US, 1, limit, waiting.receipt)
         assert not decide(state, START_US, 1, limit, 0)[1].allowed
     assert decide(state, START_US + SECOND_US + 1, 1, limit, 0)[1].allowed
+
+
+def test_a_burst_given_back_is_whole_though_the_clock_has_just_begun() -> None:
+    """A clock that is younger than the window has nothing in its past that could count."""
+    limit = Limit(5, 1000 * SECOND_US, 5, NAME)
+    state, decision = decide(None, SECOND_US, 5, limit, 0)
+    unspent = give_back(state, SECOND_US, 5, limit, decision.receipt)
+    assert decide(unspent, SECOND_US, 0, limit, 0)[1].remaining == 5

@@ -9,17 +9,30 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
+from typing import ClassVar
 
 from gateway.errors import StoreError
 from gateway.limits.decision import NEVER, Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask, Store
 
+SECOND_US = 1_000_000
 DAY_US = 86_400_000_000
 BUCKET = Limit(5, DAY_US, 5, scope="contract/bucket")
 LOG = Limit(5, DAY_US, 5, "sliding_window_log", scope="contract/log")
-BOTH = (BUCKET, LOG)
-FOREVER_US = 10**12
+MONTH_US = 30 * DAY_US
+PATIENT_US = 110 * DAY_US
+COUNTER = Limit(5, MONTH_US, 5, "sliding_window_counter", scope="contract/counter")
+WINDOW = Limit(5, MONTH_US, 5, "fixed_window", scope="contract/window")
+MONTH = Limit(
+    5, MONTH_US, 5, "fixed_window", scope="contract/month", calendar="month", zone="Asia/Tokyo"
+)
+PACED = Limit(5, DAY_US, 5, "paced_history", scope="contract/paced")
+IN_FLIGHT = Limit(5, DAY_US, 5, "concurrency", scope="contract/in-flight")
+EVERY = (BUCKET, LOG, COUNTER, WINDOW, MONTH, PACED, IN_FLIGHT)
+COUNTS_REFUSED = ("sliding_window_log", "sliding_window_counter", "fixed_window")
+FOREVER_US = 2**50
 
 
 def ask(limit: Limit, key: str = "k", cost: int = 1, max_wait_us: int = FOREVER_US) -> Ask:
@@ -39,11 +52,17 @@ async def remaining(store: Store, limit: Limit, key: str = "k") -> int:
 
 
 class StoreContract:
-    """The tests; `store` is the subclass's."""
+    """The tests; `store` is the subclass's.
+
+    Attributes:
+        limits: one of each kind that the store can count.
+    """
+
+    limits: ClassVar[tuple[Limit, ...]] = EVERY
 
     async def test_as_many_as_the_limit_pass(self, store: Store) -> None:
         """The burst passes one by one, the next is refused and told when to come back."""
-        for limit in BOTH:
+        for limit in self.limits:
             for left in (4, 3, 2, 1, 0):
                 (verdict,) = await decide(store, ask(limit))
                 assert verdict[:3] == (True, 0, 0)
@@ -51,27 +70,27 @@ class StoreContract:
                 assert verdict.decisions[0].limit == 5
             (verdict,) = await decide(store, ask(limit))
             assert not verdict.allowed
-            assert 0 < verdict.retry_after_us <= DAY_US + 1
+            assert 0 < verdict.retry_after_us <= 2 * limit.period_us + 1
             assert verdict.retry_after_us == verdict.decisions[0].retry_after_us
-            assert 0 < verdict.decisions[0].reset_us <= DAY_US + 1
+            assert 0 < verdict.decisions[0].reset_us <= 2 * limit.period_us + 1
 
     async def test_a_refusal_takes_nothing(self, store: Store) -> None:
         """What is too much now leaves all of it for somebody who needs less."""
-        for limit in BOTH:
+        for limit in self.limits:
             assert (await decide(store, ask(limit, cost=4)))[0].allowed
             assert not (await decide(store, ask(limit, cost=2)))[0].allowed
             assert (await decide(store, ask(limit, cost=1)))[0].allowed
 
     async def test_more_than_the_limit_never_passes(self, store: Store) -> None:
         """And that is said, instead of a time to come back."""
-        for limit in BOTH:
+        for limit in self.limits:
             (verdict,) = await decide(store, ask(limit, cost=6))
             assert (verdict.allowed, verdict.retry_after_us) == (False, NEVER)
             assert await remaining(store, limit) == 5
 
     async def test_a_batch_is_decided_in_order(self, store: Store) -> None:
         """Each ask sees what those before it took."""
-        for limit in BOTH:
+        for limit in self.limits:
             verdicts = await decide(store, *[ask(limit) for _ in range(7)])
             assert [verdict.allowed for verdict in verdicts] == [True] * 5 + [False] * 2
 
@@ -82,16 +101,16 @@ class StoreContract:
     async def test_all_limits_are_spent_or_none(self, store: Store) -> None:
         """One limit that refuses keeps the others from being spent, whatever their order."""
         narrow = replace(BUCKET, burst=1, scope="contract/narrow")
-        for limits in ((BUCKET, LOG, narrow), (narrow, LOG, BUCKET)):
-            question = Ask(limits, ("all",) * 3, 1, 0)
+        for limits in ((*self.limits, narrow), (narrow, *self.limits)):
+            question = Ask(limits, ("all",) * len(limits), 1, 0)
             verdicts = await decide(store, question, question)
-            assert [verdict.allowed for verdict in verdicts] == [limits[0] is BUCKET, False]
-        assert await remaining(store, BUCKET, "all") == 4
-        assert await remaining(store, LOG, "all") == 4
+            assert [verdict.allowed for verdict in verdicts] == [limits[-1] is narrow, False]
+        for limit in self.limits:
+            assert await remaining(store, limit, "all") == 4
 
     async def test_a_look_takes_nothing(self, store: Store) -> None:
         """Cost 0 passes even where nothing is left, and leaves no trace."""
-        for limit in BOTH:
+        for limit in self.limits:
             assert await remaining(store, limit) == 5
             await decide(store, ask(limit, cost=5))
             (look,) = await decide(store, ask(limit, cost=0))
@@ -120,6 +139,70 @@ class StoreContract:
         (without_queue,) = await decide(store, ask(BUCKET, max_wait_us=FOREVER_US))
         assert not without_queue.allowed
 
+    async def test_every_queue_keeps_its_order(self, store: Store) -> None:
+        """Turns come later and later; who does not wait is refused while others do."""
+        for limit in self.limits:
+            if limit.algorithm == "concurrency":
+                continue
+            queue = replace(limit, max_wait_us=PATIENT_US)
+            await decide(store, ask(queue, cost=5))
+            verdicts = await decide(store, *[ask(queue) for _ in range(7)])
+            waits = [verdict.wait_us for verdict in verdicts]
+            assert all(verdict.allowed for verdict in verdicts)
+            # Waits are from the moment of each decision, so for one moment they get shorter.
+            assert all(0 < early < late + SECOND_US for early, late in pairwise(waits))
+            assert not (await decide(store, ask(queue, max_wait_us=0)))[0].allowed
+
+    async def test_nobody_waits_for_what_is_in_flight(self, store: Store) -> None:
+        """A limit on concurrency refuses at once, however long the ask would wait."""
+        if IN_FLIGHT in self.limits:
+            queue = replace(IN_FLIGHT, max_wait_us=PATIENT_US)
+            verdicts = await decide(store, *[ask(queue) for _ in range(6)])
+            assert [verdict.allowed for verdict in verdicts] == [True] * 5 + [False]
+            assert {verdict.wait_us for verdict in verdicts} == {0}
+
+    async def test_refused_requests_count_where_they_should(self, store: Store) -> None:
+        """What was too much takes what is left; the limits that had room are not spent."""
+        for limit in self.limits:
+            if limit.algorithm not in COUNTS_REFUSED:
+                continue
+            counting = replace(limit, count_refused=True)
+            wide = replace(counting, count=50, burst=50, scope=f"{limit.scope}/wide")
+            both = (counting, wide)
+            assert (await decide(store, Ask(both, ("k", "k"), 4, 0)))[0].allowed
+            assert not (await decide(store, Ask(both, ("k", "k"), 2, 0)))[0].allowed
+            assert not (await decide(store, Ask(both, ("k", "k"), 1, 0)))[0].allowed
+            assert await remaining(store, counting) == 0
+            assert await remaining(store, wide) == 46
+
+    async def test_what_is_held_is_kept_by_renewing(self, store: Store) -> None:
+        """Until it is released; of other limits nothing is held, and refusals hold nothing."""
+        for limit in self.limits:
+            (verdict,) = await decide(store, ask(limit, cost=5))
+            assert await store.renew(ask(limit, cost=5), verdict)
+            (refused,) = await decide(store, ask(limit))
+            assert not await store.renew(ask(limit), refused)
+            await store.give_back(ask(limit, cost=5), verdict)
+            is_held = await store.renew(ask(limit, cost=5), verdict)
+            assert is_held == (limit.algorithm != "concurrency")
+
+    async def test_what_its_holder_left_is_free_after_a_lease(self, store: Store) -> None:
+        """A lease that is renewed outlives its time; one that is not is lost for good."""
+        if IN_FLIGHT not in self.limits:
+            return
+        short = replace(IN_FLIGHT, count=1, burst=1, period_us=150_000)
+        (first,) = await decide(store, ask(short))
+        for _ in range(10):
+            await asyncio.sleep(0.025)
+            assert await store.renew(ask(short), first)
+        (refused,) = await decide(store, ask(short))
+        assert 0 < refused.retry_after_us <= 150_000
+        await asyncio.sleep(0.2)
+        assert (await decide(store, ask(short)))[0].allowed
+        assert not await store.renew(ask(short), first)
+        await store.give_back(ask(short), first)
+        assert not (await decide(store, ask(short)))[0].allowed
+
     async def test_what_is_given_back_can_be_taken_again(self, store: Store) -> None:
         """A turn in the queue and a place in the log are free again at once."""
         queue = replace(BUCKET, max_wait_us=DAY_US // 5)
@@ -128,13 +211,15 @@ class StoreContract:
             (verdict,) = await decide(store, ask(queue))
             assert verdict.wait_us > 0
             await store.give_back(ask(queue), verdict)
-        (verdict,) = await decide(store, ask(LOG, cost=5))
-        await store.give_back(ask(LOG, cost=5), verdict)
-        assert await remaining(store, LOG) == 5
+        for limit in self.limits:
+            if limit is not BUCKET:
+                (verdict,) = await decide(store, ask(limit, cost=5))
+                await store.give_back(ask(limit, cost=5), verdict)
+                assert await remaining(store, limit) == 5
 
     async def test_giving_back_never_makes_more_than_there_was(self, store: Store) -> None:
         """Not twice, not for a refusal, not for a key that nobody knows."""
-        for limit in BOTH:
+        for limit in self.limits:
             (verdict,) = await decide(store, ask(limit))
             await store.give_back(ask(limit), verdict)
             await store.give_back(ask(limit), verdict)
@@ -146,10 +231,10 @@ class StoreContract:
 
     async def test_a_changed_limit_keeps_the_counts(self, store: Store) -> None:
         """More is allowed at once when a limit is raised, less when it is lowered."""
-        for limit in BOTH:
+        for limit in self.limits:
             assert (await decide(store, ask(limit, cost=4)))[0].allowed
             raised = replace(limit, count=10, burst=10)
-            assert await remaining(store, raised) == 6 if limit is LOG else 8
+            assert await remaining(store, raised) == (2 if limit is BUCKET else 6)
             lowered = replace(limit, count=2, burst=2)
             assert not (await decide(store, ask(lowered)))[0].allowed
 

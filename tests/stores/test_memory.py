@@ -20,9 +20,15 @@ from tests.stores.contract import StoreContract
 
 SECOND_US = 1_000_000
 FOREVER_US = 2**62
+WITH_BURST = ("token_bucket", "paced_history")
 BUCKET = Limit(2, SECOND_US, 2, scope="bucket")
 QUEUE = Limit(3, SECOND_US, 2, max_wait_us=SECOND_US, scope="queue")
 LOG = Limit(2, SECOND_US, 2, "sliding_window_log", scope="log")
+COUNTER = Limit(2, SECOND_US, 2, "sliding_window_counter", scope="counter", count_refused=True)
+WINDOW = Limit(2, SECOND_US, 2, "fixed_window", max_wait_us=SECOND_US, scope="window")
+PACED = Limit(2, SECOND_US, 2, "paced_history", max_wait_us=SECOND_US, scope="paced")
+IN_FLIGHT = Limit(2, SECOND_US, 2, "concurrency", scope="flight")
+ALL = (BUCKET, QUEUE, LOG, COUNTER, WINDOW, PACED, IN_FLIGHT)
 
 
 def ask(key: str, *limits: Limit, cost: int = 1) -> Ask:
@@ -96,7 +102,16 @@ STEPS = st.lists(
     st.tuples(
         st.integers(-SECOND_US // 10, SECOND_US),  # time that passes
         st.sampled_from("abc"),
-        st.sampled_from(["bucket", "queue", "log", "bucket log", "queue bucket log"]),
+        st.sampled_from(
+            [
+                *(limit.scope for limit in ALL),
+                "bucket log",
+                "queue bucket log",
+                "counter window",
+                "paced flight",
+                "flight counter paced bucket",
+            ]
+        ),
         NUMBERS,
         st.integers(0, 3),  # cost
         st.booleans(),  # give something back
@@ -114,14 +129,14 @@ def test_it_is_the_pure_functions_with_a_memory(steps: list[Any]) -> None:
     was taken is given back; forgetting what has expired is never noticed.
     """
     clock = ManualClock(10 * SECOND_US)
-    store = MemoryStore(clock=clock)
+    store = MemoryStore(clock=clock, calendar_clock=clock)
     reference = Reference()
     taken: list[tuple[Ask, Verdict]] = []
     for passed_us, key, names, (count, burst), cost, gives_back in steps:
         clock.advance(us=passed_us)
         limits = tuple(
-            replace(limit, count=count, burst=count if limit is LOG else burst)
-            for limit in (BUCKET, QUEUE, LOG)
+            replace(limit, count=count, burst=burst if limit.algorithm in WITH_BURST else count)
+            for limit in ALL
             if limit.scope in names.split()
         )
         question = ask(key, *limits, cost=cost)
@@ -237,7 +252,7 @@ def test_then_the_least_recently_used_make_room() -> None:
     assert store.decide_now(ask("stranger:0", slow, cost=0)).decisions[0].remaining == 100
 
 
-@pytest.mark.parametrize("limit", [BUCKET, QUEUE, LOG], ids=lambda limit: limit.scope)
+@pytest.mark.parametrize("limit", ALL, ids=lambda limit: limit.scope)
 def test_a_flood_never_frees_a_key_that_is_being_refused(limit: Limit) -> None:
     """An attacker cannot wash his own counts away by inventing others."""
     slow = replace(limit, period_us=3600 * SECOND_US)
@@ -283,3 +298,30 @@ async def test_a_closed_store_has_forgotten_everything() -> None:
     await store.aclose()
     assert len(store) == 0
     assert all(store.decide_now(ask(f"full:{number}")).allowed for number in range(3))
+
+
+def test_calendars_go_by_the_clock_on_the_wall() -> None:
+    """A day begins at midnight, whatever the clock says that all else goes by."""
+    wall = ManualClock(1_800_000_000 * SECOND_US)
+    store = MemoryStore(clock=ManualClock(), calendar_clock=wall)
+    day = Limit(1, 86_400 * SECOND_US, 1, "fixed_window", calendar="day", zone="Asia/Kathmandu")
+    for limits in ((day,), (day, BUCKET)):
+        assert store.decide_now(ask("k", *limits)).allowed
+        refused = store.decide_now(ask("k", *limits))
+        wall.advance(us=refused.retry_after_us)
+        assert (wall() // SECOND_US + 5 * 3600 + 45 * 60) % 86_400 == 0
+        wall.advance(us=-1)
+        assert not store.decide_now(ask("k", *limits)).allowed
+        wall.advance(us=1)
+
+
+def test_the_keys_of_one_request_do_not_push_each_other_out() -> None:
+    """With room for three, a request with three limits keeps all of its counts."""
+    store = MemoryStore(3, ManualClock(SECOND_US))
+    limits = (LOG, QUEUE, BUCKET)
+    assert store.decide_now(ask("old", BUCKET)).allowed
+    for number in range(20):
+        store.decide_now(ask(f"k:{number}", *limits))
+        second = store.decide_now(ask(f"k:{number}", *limits))
+        assert [decision.remaining for decision in second.decisions] == [0, 0, 0]
+        assert len(store) <= 3 + 3

@@ -1,0 +1,101 @@
+"""A dictionary in pieces: it grows without pauses and has no slack to speak of.
+
+A large `dict` is copied as a whole when it grows, tens of milliseconds for a million keys, and
+again and again while keys come and go, each time to up to three times the room it needs. So keys
+are spread over shards of a few hundred by extendible hashing: the last bits of a key's hash choose
+the shard from a directory; a shard that is too large becomes two, which one more bit tells apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Shard = dict[str, Any]
+
+SHARD_KEYS: Final = 341
+"""A `dict` of this many keys is exactly full (two thirds of 512); one more would double it."""
+
+
+class Table:
+    """Shards of a dictionary.
+
+    The hot path reads `table.shards[hash(key) & table.mask]` itself; a call would cost a tenth
+    of a decision. A shard must not be kept across `insert`, `sweep` and `discard`, which may
+    replace it.
+
+    Attributes:
+        shards: the directory; a shard is in it once or several times.
+        mask: which bits of a hash choose from the directory.
+    """
+
+    __slots__ = ("_depths", "_hand", "count", "mask", "shards")
+
+    def __init__(self) -> None:
+        self.shards: list[Shard] = [{}]
+        self.mask = 0
+        self.count = 0
+        self._depths = [0]
+        self._hand = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def get(self, key: str) -> Any:
+        """What is kept for a key, or None."""
+        return self.shards[hash(key) & self.mask].get(key)
+
+    def put(self, key: str, value: Any) -> bool:
+        """Keep a value; whether the key is a new one."""
+        index = hash(key) & self.mask
+        shard = self.shards[index]
+        if key in shard:
+            shard[key] = value
+            return False
+        if len(shard) >= SHARD_KEYS:
+            self._split(index)
+            shard = self.shards[hash(key) & self.mask]
+        shard[key] = value
+        self.count += 1
+        return True
+
+    def next_shard(self) -> Shard:
+        """One shard after the other, for ever."""
+        self._hand = (self._hand + 1) & self.mask
+        while self._hand >> self._depths[self._hand]:
+            # Another entry for a shard that was already there.
+            self._hand = (self._hand + 1) & self.mask
+        return self.shards[self._hand]
+
+    def forget(self, keys: list[str]) -> None:
+        """Forget keys that are there, and the room that they had."""
+        changed = set()
+        for key in keys:
+            index = hash(key) & self.mask
+            del self.shards[index][key]
+            changed.add(index & ((1 << self._depths[index]) - 1))
+        self.count -= len(keys)
+        for index in changed:
+            # A copy has no holes. With them the next growth would be to the threefold.
+            self._replace(index, self._depths[index], dict(self.shards[index]))
+
+    def _split(self, index: int) -> None:
+        depth = self._depths[index]
+        if 1 << depth > self.mask:
+            if self.mask > self.count // 16:
+                # So many hashes alike are no chance: let the shard grow, not the directory.
+                return
+            self.shards *= 2
+            self._depths *= 2
+            self.mask = 2 * self.mask + 1
+        halves: tuple[Shard, Shard] = ({}, {})
+        for key, value in self.shards[index].items():
+            halves[hash(key) >> depth & 1][key] = value
+        first = index & ((1 << depth) - 1)
+        self._replace(first, depth + 1, halves[0])
+        self._replace(first | 1 << depth, depth + 1, halves[1])
+
+    def _replace(self, first: int, depth: int, shard: Shard) -> None:
+        """Put a shard wherever the last `depth` bits are those of `first`."""
+        for index in range(first, self.mask + 1, 1 << depth):
+            self.shards[index] = shard
+            self._depths[index] = depth
