@@ -383,6 +383,15 @@ def run(server: RedisServer, *command: Any, raw: bool = False) -> Any:
         return client.execute_command(*command)  # type: ignore[no-untyped-call]  # its stub
 
 
+async def replicated(primary: RedisServer, replica: RedisServer) -> None:
+    """Return when a replica has heard of all that was written so far.
+
+    WAIT would not do: it knows of the writes of its own connection only.
+    """
+    written: int = run(primary, "INFO", "replication")["master_repl_offset"]
+    await until(lambda: run(replica, "INFO", "replication")["slave_repl_offset"] >= written)
+
+
 def _wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not condition():

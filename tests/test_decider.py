@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -198,6 +198,46 @@ def test_alone_a_gateway_spends_its_share(share: int | None, seen: int, passed: 
         four = rule(Limit(4, 3600 * SECOND_US, 4, scope="p/ip"))
         outcomes = [await bench.decide(four) for _ in range(6)]
         assert sum(each.verdict.allowed for each in outcomes) == passed
+        await bench.decider.aclose()
+
+    run(told())
+
+
+class Sharded(ScriptedStore):
+    """A store of several servers, one for each key, of which one hangs."""
+
+    def shard(self, ask: Ask) -> str:
+        """The server of an ask."""
+        return ask.keys[0]
+
+    async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+        """Only one that is not `lost` answers."""
+        if asks[0].keys[0] == "lost":
+            self.asked.append(tuple(asks))
+            await asyncio.sleep(1000)
+        return await super().decide(asks)
+
+
+def test_a_server_that_is_lost_concerns_its_own_keys_only() -> None:
+    """Shards are asked apart, each under its own deadline and breaker; others do not wait."""
+
+    async def told() -> None:
+        store = Sharded(clock())
+        bench = Bench(store)
+        for number in range(1, 11):
+            begin_us = clock()()
+            lost, first, second = (bench.start(key=key) for key in ("lost", "k", "k"))
+            assert not (await first).alone
+            assert not (await second).alone
+            assert clock()() == begin_us
+            assert (await lost).alone
+            assert clock()() - begin_us == (DEADLINE_US if number <= 3 else 0)
+        batches = [[ask.keys[0] for ask in batch] for batch in store.asked]
+        assert batches.count(["lost"]) == 3
+        assert batches.count(["k", "k"]) == 10
+        assert bench.metrics.errors == {"timeout": 3, "breaker_open": 7}
+        bench.decider._refresh_metrics()
+        assert bench.metrics.breaker == "open"
         await bench.decider.aclose()
 
     run(told())

@@ -18,7 +18,7 @@ from gateway.stores import open_store
 from gateway.stores.base import Ask, ShardedStore
 from gateway.stores.redis_cluster import RedisClusterStore
 from gateway.stores.redis_slots import slot_of
-from tests.servers import ClusterServers, RedisServer, becomes, run, until
+from tests.servers import ClusterServers, RedisServer, becomes, replicated, run, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, StoreContract, ask, decide, remaining
 
 LIMIT = replace(BUCKET, count=1000, burst=1000)
@@ -233,6 +233,26 @@ async def test_gateways_count_each_other(cluster: ClusterServers, make_store: Ma
     await until(lambda: stores[0].gateways == 1)
 
 
+async def test_a_server_that_is_full_and_one_that_hangs_up(
+    cluster: ClusterServers, store: RedisClusterStore
+) -> None:
+    """Each fails its own keys only, for its own reason, and is used again when it can be."""
+    full, hanging = cluster.primaries[:2]
+    keys = [key_in(cluster.owner, server) for server in cluster.primaries]
+    await decide(store, *[ask(LIMIT, key) for key in keys])
+    run(full, "CONFIG", "SET", "maxmemory", 1)
+    try:
+        with pytest.raises(StoreUnavailable) as caught:
+            await store.decide([ask(LIMIT, keys[0])])
+        assert caught.value.reason == "oom"
+        run(hanging, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        assert (await decide(store, ask(LIMIT, keys[2])))[0].decisions[0].remaining == 998
+    finally:
+        run(full, "CONFIG", "SET", "maxmemory", 0)
+    await recovers(store, *keys)
+    assert [await remaining(store, LIMIT, key) for key in keys] == [999, 999, 998]
+
+
 async def test_a_shard_that_is_lost(own_cluster: ClusterServers, make_store: MakeStore) -> None:
     """Only its own keys fail, at once; the others are decided on, alone or in one batch apart."""
     store = await ready(make_store(own_cluster.url))
@@ -284,7 +304,7 @@ async def test_a_failover_loses_no_more_than_what_was_never_replicated(
     key = key_in(own_cluster.owner, primary)
     limit = replace(LIMIT, count=100, burst=100)
     passed = sum(verdict.allowed for verdict in await decide(store, *[ask(limit, key)] * 30))
-    assert run(primary, "WAIT", 1, 2000) == 1
+    await replicated(primary, replica)
     replica.freeze()
     run(primary, "CLIENT", "KILL", "TYPE", "replica")
     unheard = sum(verdict.allowed for verdict in await decide(store, *[ask(limit, key)] * 40))

@@ -16,7 +16,7 @@ from gateway.stores.redis import RedisStore
 from gateway.stores.redis_address import parse_redis_url
 from gateway.stores.redis_sentinel import Sentinels
 from tests.processes import free_port
-from tests.servers import SentinelServers, becomes, run, until
+from tests.servers import SentinelServers, becomes, replicated, run, until
 from tests.stores.contract import BUCKET, ask, decide, remaining
 
 LIMIT = replace(BUCKET, count=100, burst=100)
@@ -58,7 +58,7 @@ async def test_a_failover(sentinels: SentinelServers) -> None:
     try:
         await until(lambda: store.is_ready)
         passed = sum(verdict.allowed for verdict in await decide(store, *[ask(LIMIT)] * 30))
-        assert run(sentinels.primary, "WAIT", 1, 2000) == 1
+        await replicated(sentinels.primary, sentinels.replica)
         sentinels.replica.freeze()
         run(sentinels.primary, "CLIENT", "KILL", "TYPE", "replica")
         unheard = sum(verdict.allowed for verdict in await decide(store, *[ask(LIMIT)] * 40))
@@ -88,7 +88,7 @@ async def test_a_planned_failover_is_followed_without_losing_a_count(
     try:
         await until(lambda: store.is_ready)
         await decide(store, *[ask(LIMIT)] * 30)
-        assert run(sentinels.primary, "WAIT", 1, 2000) == 1
+        await replicated(sentinels.primary, sentinels.replica)
         run(sentinels.sentinels[0], "SENTINEL", "FAILOVER", sentinels.SERVICE)
         await until(lambda: sentinels.primary_port() == sentinels.replica.port, 20)
 
