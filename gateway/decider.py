@@ -285,6 +285,18 @@ def refusing_rule(outcome: Outcome) -> Rule:
     raise AssertionError("a refusal comes from one of the decisions")
 
 
+def without_queue(verdict: Verdict) -> Verdict:
+    """What is left of a turn when there is no room to wait for it: a refusal."""
+    wait_us = verdict.wait_us
+    decisions = tuple(
+        decision._replace(allowed=False, wait_us=0, retry_after_us=wait_us, remaining=0)
+        if decision.wait_us == wait_us
+        else decision
+        for decision in verdict.decisions
+    )
+    return Verdict(False, 0, wait_us, decisions)
+
+
 def _wake(future: asyncio.Future[None], _outcome: Outcome) -> None:
     if not future.done():
         future.set_result(None)

@@ -16,7 +16,7 @@ from gateway.config import cross
 from gateway.config.merge import merge
 from gateway.config.messages import words_for
 from gateway.config.models import GatewayConfig, RouteConfig
-from gateway.config.nodes import Node, find, plain, show_path
+from gateway.config.nodes import Node, find, node_of, plain, show_path
 from gateway.config.shorthand import KEY, Expanded, Finding, Path, expand
 from gateway.config.source import read
 from gateway.config.substitute import ReadSecret
@@ -42,7 +42,10 @@ class Checked(NamedTuple):
 
 
 def check(
-    sources: Iterable[Source], environ: Mapping[str, str], read_secret: ReadSecret
+    sources: Iterable[Source],
+    environ: Mapping[str, str],
+    read_secret: ReadSecret,
+    model: type[GatewayConfig] = GatewayConfig,
 ) -> Checked:
     """Read and check a configuration of one or several files.
 
@@ -50,6 +53,7 @@ def check(
         sources: the files, in the order in which they are to be joined.
         environ: the variables that `${VAR}` refers to.
         read_secret: gives the text of the file that `${file:...}` refers to.
+        model: what the whole is: a gateway, or the `LimiterConfig` of a library's user.
 
     Raises:
         ConfigError: with every problem that was found, in order of place.
@@ -69,7 +73,7 @@ def check(
     if roots:
         joined, found = merge(roots)
         problems += found
-        config, wrong, warnings = _Checker(joined, is_whole=is_whole).run()
+        config, wrong, warnings = _Checker(joined, model, is_whole=is_whole).run()
         problems += wrong
     if problems or config is None:
         raise ConfigError(_in_order(problems, order))
@@ -77,7 +81,11 @@ def check(
 
 
 def check_text(
-    text: str, *, file: str = "sluice.yaml", environ: Mapping[str, str] | None = None
+    text: str,
+    *,
+    file: str = "sluice.yaml",
+    environ: Mapping[str, str] | None = None,
+    model: type[GatewayConfig] = GatewayConfig,
 ) -> Checked:
     """Check a configuration that is at hand as text; it cannot refer to secret files.
 
@@ -88,7 +96,24 @@ def check_text(
     def no_files(path: str) -> str:
         raise FileNotFoundError(2, "No such file or directory", path)
 
-    return check([Source(file, text.encode())], environ or {}, no_files)
+    return check([Source(file, text.encode())], environ or {}, no_files, model)
+
+
+def check_data(data: object, *, name: str, model: type[GatewayConfig] = GatewayConfig) -> Checked:
+    """Check a configuration that is at hand as plain data; text in it is taken as it is.
+
+    Args:
+        data: mappings, lists and single values, as YAML would give them.
+        name: what messages call it.
+        model: as in `check`.
+
+    Raises:
+        ConfigError: with every problem that was found.
+    """
+    config, problems, warnings = _Checker(node_of(data, name), model, is_whole=True).run()
+    if problems or config is None:
+        raise ConfigError(_in_order(problems, {}))
+    return Checked(config, tuple(_in_order(warnings, {})))
 
 
 def _in_order(problems: Iterable[Problem], order: Mapping[str, int]) -> list[Problem]:
@@ -96,7 +121,10 @@ def _in_order(problems: Iterable[Problem], order: Mapping[str, int]) -> list[Pro
     problems = [
         replace(one, message=_shorten(one.message), hint=_shorten(one.hint)) for one in problems
     ]
-    unique = {(one.file, one.line, one.column, one.message): one for one in reversed(problems)}
+    # Plain data has no lines; there the path is the place.
+    unique = {
+        (one.file, one.line or one.path, one.column, one.message): one for one in reversed(problems)
+    }
     return sorted(
         unique.values(), key=lambda one: (order.get(one.file, 0), one.line, one.column, one.message)
     )
@@ -109,8 +137,9 @@ def _shorten(text: str) -> str:
 class _Checker:
     """One run over one joined tree."""
 
-    def __init__(self, root: Node, *, is_whole: bool) -> None:
+    def __init__(self, root: Node, model: type[GatewayConfig], *, is_whole: bool) -> None:
         self.root = root
+        self.model = model
         self.is_whole = is_whole
         self.expanded: Expanded = expand(plain(root))
 
@@ -119,7 +148,7 @@ class _Checker:
         findings: list[Finding] = list(self.expanded.findings)
         config: GatewayConfig | None = None
         try:
-            config = GatewayConfig.model_validate(self.expanded.data, context=FROM_FILE)
+            config = self.model.model_validate(self.expanded.data, context=FROM_FILE)
         except ValidationError as error:
             details = error.errors(include_url=False)
             findings += [words_for(one) for one in details if self._is_news(one)]

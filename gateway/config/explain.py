@@ -147,10 +147,10 @@ def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
         bound = f", {_number(int(keys))} keys at most" if keys else ""
         yield f"Counts are kept in this gateway's memory{bound}; other gateways have their own."
         return
-    yield (
-        f"Counts are kept in Redis at {url.place}, database {url.database}, shared by all gateways "
-        f"of domain {config.domain}."
-    )
+    where = f"Redis at {url.place}, database {url.database}"
+    if url.kind != "redis":
+        where = f"{url.kind}://{url.place}"
+    yield f"Counts are kept in {where}, shared by all gateways of domain {config.domain}."
     share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)
     yield (
         f"If it takes longer than {format_duration(store.deadline)}, the request goes on without "
