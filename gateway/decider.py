@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
-from gateway.breaker import Breaker
+from gateway.breaker import Breaker, BreakerState
 from gateway.clock import Clock, monotonic_us
 from gateway.errors import StoreError, StoreReplyError, StoreTimeout
 from gateway.limits.decision import Verdict
@@ -51,6 +51,15 @@ class Outcome(NamedTuple):
     ask: Ask
 
 
+FAILURES: Final = 3
+"""Calls in a row that may fail before the store is left alone."""
+PROBE_AFTER_US: Final = US // 4
+LONGEST_PROBE_US: Final = US
+"""How often a store that failed is tried: at first, and when it has been away for long."""
+START_S: Final = 1.0
+"""How long a store may take to be there before its absence is worth a line in the log."""
+
+_NOTHING: Final = Ask((Limit(1, US, 1, scope="probe"),), ("probe",), 0, 0)
 _PASSED: Final = Verdict(True, 0, 0, ())
 _CLOSED: Final = Verdict(False, 0, CLOSED_RETRY_AFTER_US, ())
 
@@ -131,29 +140,34 @@ class Decider:
         self._share = share
         self._metrics = metrics
         self._clock = clock
-        self._breaker = Breaker(failures=3, open_us=US // 4)
+        self._breaker = Breaker(FAILURES, PROBE_AFTER_US, LONGEST_PROBE_US)
+        self._is_probing = False
         self._fallback = MemoryStore(clock=clock)
         self._pending: list[Pending] = []
         self._tasks = Tasks()
+        self._watching = Tasks()
         self._loop = asyncio.get_running_loop()
         self.waiting = WaitingRoom(max_waiting)
         metrics.refresh = self._refresh_metrics
 
     @property
     def is_ready(self) -> bool:
-        """Whether the store would probably answer now."""
-        return self._store.is_ready
+        """Whether an ask would be answered by the store now, as far as is known."""
+        return self._store.is_ready and self._breaker.state is BreakerState.CLOSED
 
     def _refresh_metrics(self) -> None:
-        self._metrics.is_ready = self._store.is_ready
+        self._metrics.is_ready = self.is_ready
         self._metrics.breaker = self._breaker.state.value
 
     async def start(self) -> None:
-        """Let the store connect in the background."""
+        """Let the store connect in the background; say so if it does not."""
         await self._store.start()
+        if self._immediate is None:
+            self._watching.start(self._look_at_store())
 
     async def aclose(self) -> None:
         """Finish what is under way and let go of the store."""
+        await self._watching.finish(0)
         await self._tasks.finish(1)
         await self._store.aclose()
 
@@ -166,7 +180,7 @@ class Decider:
         """
         if self._immediate is not None:
             return Outcome(self._immediate.decide_now(ask), rules, None, False, ask)
-        if not self._breaker.allow(self._clock()):
+        if self._breaker.state is not BreakerState.CLOSED:
             self._metrics.errors["breaker_open"] += 1
             return self._decide_alone(ask, rules)
         pending = Pending(ask, rules)
@@ -185,8 +199,7 @@ class Decider:
         try:
             verdicts = await self._within_deadline([pending.ask for pending in batch])
         except StoreError as error:
-            self._breaker.failure(self._clock())
-            metrics.errors[error.reason] += 1
+            self._failed(error)
             for pending in batch:
                 if not pending.is_abandoned:
                     pending.resolve(self._decide_alone(pending.ask, pending.rules))
@@ -201,6 +214,46 @@ class Decider:
             elif verdict.allowed:
                 # The client left while the store was being asked.
                 self.give_back(outcome)
+
+    def _failed(self, error: StoreError) -> None:
+        """A call failed; after some in a row the store is asked by a probe alone."""
+        self._breaker.failure(self._clock())
+        self._metrics.errors[error.reason] += 1
+        if self._breaker.state is not BreakerState.CLOSED and not self._is_probing:
+            self._is_probing = True
+            log.warning(
+                "the store does not decide (%s: %s); on_store_error does", error.reason, error
+            )
+            self._watching.start(self._probe())
+
+    async def _probe(self) -> None:
+        """Ask the store for nothing until it answers, so that no request has to find out."""
+        lost_us = self._clock()
+        while True:
+            await asyncio.sleep(PROBE_AFTER_US / US)
+            if not self._breaker.allow(self._clock()):
+                continue
+            try:
+                await self._within_deadline([_NOTHING])
+            except StoreError as error:
+                self._failed(error)
+            else:
+                break
+        now_us = self._clock()
+        self._breaker.success(now_us)
+        self._is_probing = False
+        log.warning("the store decides again, after %.1f s", (now_us - lost_us) / US)
+
+    async def _look_at_store(self) -> None:
+        """See whether the store can be used at all, before the first request needs it."""
+        await asyncio.sleep(START_S)
+        while self._breaker.state is BreakerState.CLOSED:
+            try:
+                await self._within_deadline([_NOTHING])
+            except StoreError as error:
+                self._failed(error)
+            else:
+                return
 
     async def _within_deadline(self, asks: list[Ask]) -> Sequence[Verdict]:
         """Ask the store; a late answer counts as none, unless this loop itself was late."""
@@ -227,9 +280,10 @@ class Decider:
             if rule.policy.on_store_error == "closed":
                 return Outcome(_CLOSED, (), rule.policy, True, ask)
             if rule.policy.on_store_error == "local":
-                limits.append(_share(limit, parts))
+                share = _share(limit, parts)
+                limits.append(share)
                 keys.append(key)
-                kept.append(rule)
+                kept.append(rule if share is limit else rule._replace(limit=share))
         if not limits:
             return Outcome(_PASSED, (), None, True, ask)
         local_ask = Ask(tuple(limits), tuple(keys), ask.cost, ask.max_wait_us)

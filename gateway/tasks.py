@@ -32,6 +32,7 @@ class Tasks:
             _, late = await asyncio.wait(self._tasks, timeout=seconds)
             for task in late:
                 task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -248,7 +248,7 @@ def test_a_stall_does_not_excuse_a_store_for_ever() -> None:
     """Who does not answer within the second deadline either is late."""
 
     async def test(bench: Bench) -> None:
-        bench.scripted.then(Call(lambda: clock().advance(seconds=1)), Delay(1000))
+        bench.scripted.then(Call(lambda: clock().advance(seconds=0.5)), Delay(1000))
         assert not (await bench.decide()).alone
         asked = bench.start()
         await asyncio.sleep(0.001)
@@ -261,23 +261,43 @@ def test_a_stall_does_not_excuse_a_store_for_ever() -> None:
 
 
 def test_a_dead_store_is_not_asked_every_time() -> None:
-    """After three failures nobody waits for it; then one probe finds out whether it is back."""
+    """After three failures nobody waits for it; probes that ask for nothing find it again."""
 
     async def test(bench: Bench) -> None:
-        bench.scripted.then(*[DOWN] * 3)
+        bench.scripted.then(*[DOWN] * 5)
         open_ = rule(on_store_error="open")
         for _ in range(10):
             assert (await bench.decide(open_)).alone
         assert len(bench.scripted.asked) == 3
         assert bench.metrics.errors == {"unavailable": 3, "breaker_open": 7}
-        assert "open" in repr(bench.decider._breaker)
-        await asyncio.sleep(0.25)
-        outcomes = await asyncio.gather(*(bench.start(open_) for _ in range(5)))
-        assert [each.alone for each in outcomes] == [False, True, True, True, True]
+        assert not bench.decider.is_ready
+        await asyncio.sleep(0.5)
+        assert len(bench.scripted.asked) > 3
+        assert all(each.cost == 0 for batch in bench.scripted.asked[3:] for each in batch)
+        assert (await bench.decide(open_)).alone
+        await asyncio.sleep(2)
+        assert bench.decider.is_ready
         assert not (await bench.decide(open_)).alone
-        assert "closed" in repr(bench.decider._breaker)
 
     story(test)
+
+
+def test_a_store_that_is_not_there_is_missed_before_anybody_asks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Soon after the start it is not ready and the log says why; and later that it is back."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(*[DOWN] * 3)
+        await asyncio.sleep(1.1)
+        assert not bench.decider.is_ready
+        await asyncio.sleep(1)
+        assert bench.decider.is_ready
+
+    story(test)
+    lost, found = (record.getMessage() for record in caplog.records)
+    assert "does not decide (unavailable" in lost
+    assert "decides again" in found
 
 
 def test_an_answer_resets_the_count_of_failures() -> None:

@@ -7,7 +7,7 @@ text or -1 says that something does not apply, and its field is left out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from gateway.clock import Clock, wall_us
@@ -97,6 +97,41 @@ class AccessLog:
                 error,
             )
         )
+
+    def repeat(
+        self,
+        client: str,
+        method: str,
+        host: str,
+        path: str,
+        route: str,
+        policy: str,
+        decision: str,
+        wait_us: int,
+        upstream: str,
+        upstream_us: int,
+        status: int,
+        body_bytes: int,
+    ) -> Callable[[int], None]:
+        """Prepare lines that differ in time and duration only.
+
+        Arguments as in `log`. What is returned writes one such line, given the duration.
+        """
+        values = (client, method, host, path, route, policy, decision, wait_us)
+        answered = (upstream, upstream_us, status, body_bytes)
+        if self._line is not _json_line:
+            return partial(self.log, *values, *answered)
+        # In JSON, the time is the first value and the duration the last.
+        line = _json_line("", *values, *answered, 0, "")
+        start = line.index('""') + 1
+        middle = line[start : line.rindex(":") + 1]
+        before = line[:start]
+
+        def write(duration_us: int) -> None:
+            time = self._time(self._clock())
+            self._write(f"{before}{time}{middle}{duration_us / 1000:.3f}}}\n")
+
+        return write
 
 
 @lru_cache(maxsize=1024)

@@ -27,8 +27,12 @@ from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
 from gateway.errors import BadRequestError
 
 if TYPE_CHECKING:
+    from gateway.proxy.repeated import RepeatedRefusal
     from gateway.proxy.request import Request
     from gateway.proxy.server import Proxy
+
+LONGEST_SEGMENT = 4096
+"""Bytes of a request that are kept to recognise it by."""
 
 READ_BUFFER = 128 * 1024
 """Bytes of a request's body that lie here before the client is held back (twice as many)."""
@@ -61,6 +65,8 @@ class ClientConnection(RequestHandler):
         due: the loop's time at which the client has taken too long; `inf` for never.
         sent_headers: the header fields of the request before, and
         sent_fields: what was made of them for the upstream: clients mostly repeat themselves.
+        segment: what the present request was read from, if that is one whole request.
+        refused: the last refusal, in case the client does not listen.
     """
 
     __slots__ = (
@@ -75,7 +81,9 @@ class ClientConnection(RequestHandler):
         "is_trusted",
         "peer",
         "peer_key",
+        "refused",
         "scheme",
+        "segment",
         "sent_fields",
         "sent_headers",
         "sent_host",
@@ -100,6 +108,8 @@ class ClientConnection(RequestHandler):
         self.sent_headers: object = None
         self.sent_host = ""
         self.sent_fields = b""
+        self.segment = b""
+        self.refused: RepeatedRefusal | None = None
 
     @property
     def is_closing(self) -> bool:
@@ -151,8 +161,21 @@ class ClientConnection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Parse, and serve what is complete; nothing follows the last request."""
+        if self._is_between_requests:
+            if self.refused is not None and not self._paused:
+                answer = self._proxy.refuse_again(self.refused, data)
+                if answer:
+                    self.send(answer)
+                    self.due = self._loop.time() + self._patience.idle
+                    return
+                self.refused = None
+            self.segment = data if len(data) <= LONGEST_SEGMENT else b""
+        else:
+            self.segment = b""
         super().data_received(data)
         if self._messages:
+            if len(self._messages) > 1 or not data.endswith(b"\r\n\r\n"):
+                self.segment = b""
             if self._current is None and not self._is_serving:
                 self._serve_queued()
             elif isinstance(self._messages[-1][0], _ErrInfo):
@@ -182,6 +205,11 @@ class ClientConnection(RequestHandler):
         self._is_serving = True
         try:
             while self._messages and self._current is None and not self._force_close:
+                if self._paused:
+                    # Who does not read answers gets no more of them.
+                    self._on_late = self.break_off
+                    self.due = self._loop.time() + self._patience.body
+                    return
                 message, payload = self._messages.popleft()
                 if self._parser is not None:
                     self._parser.message_consumed()
@@ -206,13 +234,21 @@ class ClientConnection(RequestHandler):
         self._is_finished = True
         if not request.keeps_alive or self._close:
             self._end(lingers=not request.payload.is_eof() or bool(request.message.upgrade))
-        elif self._messages:
-            if not self._is_serving:
-                self._serve_queued()
-        else:
-            self._is_between_requests = True
-            self._on_late = self.force_close
-            self.due = self._loop.time() + self._patience.idle
+        elif not self._messages:
+            self._await_request()
+        elif not self._is_serving:
+            self._serve_queued()
+
+    def _await_request(self) -> None:
+        self._is_between_requests = True
+        self._on_late = self.force_close
+        self.due = self._loop.time() + self._patience.idle
+
+    def resume_writing(self) -> None:
+        """The client has read enough of what was sent."""
+        super().resume_writing()
+        if self._messages and self._current is None and not self._is_serving:
+            self._serve_queued()
 
     def _end(self, *, lingers: bool) -> None:
         """Close; but while the client may still be sending, let it read the answer first.

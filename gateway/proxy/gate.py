@@ -8,6 +8,7 @@ from aiohttp.http_writer import HttpVersion11
 
 from gateway import answer
 from gateway.answer import Answer
+from gateway.clock import monotonic_us
 from gateway.decider import (
     Decider,
     Outcome,
@@ -140,7 +141,7 @@ class Gate:
             if outcome.closed_by is not None:
                 return self._closed(request, outcome.closed_by, verdict)
             request.decision = "error"
-        elif route.limit_fields is not None:
+        if route.limit_fields is not None and rules:
             request.added_fields = route.limit_fields.lines(rules, verdict)
         if not verdict.allowed:
             return self._refuse(request, outcome)
@@ -183,16 +184,17 @@ class Gate:
             self._decider.give_back(outcome)
             refused = outcome._replace(verdict=without_queue(outcome.verdict))
             route = request.route
-            if route is not None and route.limit_fields is not None and not outcome.alone:
+            if route is not None and route.limit_fields is not None:
                 request.added_fields = route.limit_fields.lines(refused.rules, refused.verdict)
             return self._refuse(request, refused)
         request.decision = "delay"
-        request.wait_us = outcome.verdict.wait_us
         counters.waiting += 1
+        started_us = monotonic_us()
         try:
             await self._decider.wait_turn(outcome)
         finally:
             counters.waiting -= 1
+            request.wait_us = monotonic_us() - started_us
         counters.delayed += 1
         counters.wait_us += request.wait_us
         return None

@@ -20,7 +20,7 @@ from gateway import answer
 from gateway.answer import Answer
 from gateway.clock import wall_us
 from gateway.config.models import ServerConfig
-from gateway.decider import Outcome, Pending
+from gateway.decider import Outcome, Pending, refusing_rule
 from gateway.errors import BadRequestError, ClientError, UpstreamError
 from gateway.logs import AccessLog
 from gateway.metrics import GatewayMetrics
@@ -29,6 +29,7 @@ from gateway.proxy.deadlines import Watch
 from gateway.proxy.forward import Forwarder
 from gateway.proxy.gate import Gate
 from gateway.proxy.head import http_date
+from gateway.proxy.repeated import RepeatedRefusal, holds_for_ns
 from gateway.proxy.request import Request
 from gateway.tasks import Tasks
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 US: Final = 1_000_000
+CLIENT_LEFT: Final = 499
 LINGER_S: Final = 2.0
 """How long a client that is still sending may take to read its answer (nginx: 5 s)."""
 
@@ -116,6 +118,8 @@ class Proxy:
         """A client is gone before its answer was complete."""
         self._metrics.clients_left += 1
         request.error = "client_left"
+        # nginx's word for it; nothing was answered.
+        request.status = request.status or CLIENT_LEFT
         if request.task is not None:
             request.task.cancel()
         elif request.pending is not None:
@@ -161,14 +165,38 @@ class Proxy:
         if outcome is not None:
             refusal = self.gate.heed(request, route, outcome)
             if refusal is not None:
-                self._answer(request, refusal)
+                reply = self._answer(request, refusal)
                 self._finish(request)
+                self._remember(request, outcome, reply)
                 return
             if outcome.verdict.wait_us:
                 self._start(request, self._wait_and_forward(request, route, outcome))
                 return
         if not self._forwarder.forward_at_once(request, route.upstream):
             self._start(request, self._forwarder.forward(request, route.upstream))
+
+    def _remember(self, request: Request, outcome: Outcome, reply: bytes) -> None:
+        """Keep a refusal at hand, for as long as it holds."""
+        holds_ns = holds_for_ns(request, outcome)
+        if not holds_ns or outcome.closed_by is not None:
+            return
+        log_again = None
+        if self._access_log is not None:
+            log_again = self._access_log.repeat(*_log_values(request))
+        policy = refusing_rule(outcome).policy.metrics
+        request.connection.refused = RepeatedRefusal(request, holds_ns, reply, policy, log_again)
+
+    def refuse_again(self, refused: RepeatedRefusal, segment: bytes) -> bytes:
+        """The answer to a request that the last one was refused with; none if it may differ."""
+        now_ns = time.monotonic_ns()
+        if self._is_draining or not refused.fits(segment, now_ns):
+            return b""
+        refused.policy.refused += 1
+        duration_us = (time.monotonic_ns() - now_ns) // 1000
+        refused.route.answered(refused.status, duration_us)
+        if refused.log is not None:
+            refused.log(duration_us)
+        return refused.answer
 
     async def _wait_and_forward(self, request: Request, route: Route, outcome: Outcome) -> None:
         refusal = await self.gate.wait(request, outcome)
@@ -252,7 +280,8 @@ class Proxy:
                 *(len(reply.body), 0, "client"),
             )
 
-    def _answer(self, request: Request, reply: Answer) -> None:
+    def _answer(self, request: Request, reply: Answer) -> bytes:
+        """Send an answer of the gateway's own; returns its bytes."""
         if not request.payload.is_eof():
             # A body that nobody will read ends the connection.
             request.keeps_alive = False
@@ -265,6 +294,7 @@ class Proxy:
             request.sent = len(reply.body)
             head += reply.body
         request.connection.send(head)
+        return head
 
     def _note(self, request: Request) -> None:
         """Count and log a request whose fate is known."""
@@ -273,22 +303,7 @@ class Proxy:
         if route is not None:
             route.metrics.answered(request.status, duration_us)
         if self._access_log is not None:
-            self._access_log.log(
-                request.client,
-                request.method,
-                request.raw_host,
-                request.target,
-                route.name if route is not None else "",
-                request.policy,
-                request.decision,
-                request.wait_us,
-                request.upstream,
-                request.upstream_us,
-                request.status,
-                request.sent,
-                duration_us,
-                request.error,
-            )
+            self._access_log.log(*_log_values(request), duration_us, request.error)
 
     # Beginning and end.
 
@@ -310,6 +325,26 @@ class Proxy:
             connection.break_off()
         await self._tasks.finish(1)
         self._watch.stop()
+
+
+def _log_values(
+    request: Request,
+) -> tuple[str, str, str, str, str, str, str, int, str, int, int, int]:
+    route = request.route
+    return (
+        request.client,
+        request.method,
+        request.raw_host,
+        request.target,
+        route.name if route is not None else "",
+        request.policy,
+        request.decision,
+        request.wait_us,
+        request.upstream,
+        request.upstream_us,
+        request.status,
+        request.sent,
+    )
 
 
 def _head(reply: Answer, connection: bytes = b"", fields: bytes = b"") -> bytes:

@@ -96,6 +96,7 @@ async def test_while_the_store_is_away(
             policies=policies,
             route={"policies": ["p"]},
             store={"url": NOBODY, "share": 1},
+            complaint="the store does not decide (connect",
         ) as run,
     ):
         assert isinstance(run.gateway._decider._store, RedisStore)
@@ -112,7 +113,13 @@ async def test_a_client_that_leaves_while_the_store_is_asked(tmp_path: Path) -> 
     """Its request goes nowhere, and nothing is left of it."""
     async with (
         answering(OK) as upstream,
-        running(tmp_path, upstream, route={"limit": "9/h"}, store=NOBODY) as run,
+        running(
+            tmp_path,
+            upstream,
+            route={"limit": "9/h"},
+            store=NOBODY,
+            complaint="the store does not decide (connect",
+        ) as run,
     ):
         for _ in range(5):
             client = await run.client()
