@@ -312,6 +312,20 @@ class Decider:
         else:
             self._tasks.start(self._give_back(outcome))
 
+    async def renew(self, outcome: Outcome) -> bool:
+        """Keep what an allowed outcome holds for another lease; see `Store.renew`.
+
+        Raises:
+            StoreError: nobody knows whether it is still held.
+        """
+        if outcome.alone:
+            return self._fallback.renew_now(outcome.ask, outcome.verdict)
+        try:
+            async with asyncio.timeout(self._deadline):
+                return await self._store.renew(outcome.ask, outcome.verdict)
+        except TimeoutError:
+            raise StoreTimeout("no answer within the deadline") from None
+
     async def _give_back(self, outcome: Outcome) -> None:
         try:
             async with asyncio.timeout(self._deadline):

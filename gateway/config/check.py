@@ -121,13 +121,16 @@ def _in_order(problems: Iterable[Problem], order: Mapping[str, int]) -> list[Pro
     problems = [
         replace(one, message=_shorten(one.message), hint=_shorten(one.hint)) for one in problems
     ]
-    # Plain data has no lines; there the path is the place.
-    unique = {
-        (one.file, one.line or one.path, one.column, one.message): one for one in reversed(problems)
-    }
-    return sorted(
-        unique.values(), key=lambda one: (order.get(one.file, 0), one.line, one.column, one.message)
-    )
+    # Plain data has no lines; there the path is the place, and the order that of finding.
+    unique: dict[tuple[str, int | str, int, str], Problem] = {}
+    for one in problems:
+        unique.setdefault((one.file, one.line or one.path, one.column, one.message), one)
+
+    def place(one: Problem) -> tuple[int, int, int, str]:
+        message = one.message if one.line else ""
+        return order.get(one.file, 0), one.line, one.column, message
+
+    return sorted(unique.values(), key=place)
 
 
 def _shorten(text: str) -> str:

@@ -38,10 +38,11 @@ def setup(app: web.Application, limiter: Limiter, policies: Policies) -> None:
 
     @web.middleware
     async def limit(request: web.Request, handler: Handler) -> web.StreamResponse:
-        fields, answer = await guard.admit(_head(request))
+        fields, answer, slot = await guard.admit(_head(request))
         request[_FIELDS] = fields
         if answer is None:
-            return await handler(request)
+            async with slot:
+                return await handler(request)
         own = CIMultiDict(split_fields(answer.fields))
         return web.Response(status=answer.status, headers=own, body=answer.body)
 

@@ -59,9 +59,10 @@ class LimitMiddleware:
             return
         client = _Client(receive)
         try:
-            fields, answer = await self._guard.admit(_head(scope), client.hold)
+            fields, answer, slot = await self._guard.admit(_head(scope), client.hold)
             if answer is None:
-                await self._app(scope, client.receive, _adding(send, fields))
+                async with slot:
+                    await self._app(scope, client.receive, _adding(send, fields))
             elif scope["type"] == "http":
                 await _answer(_adding(send, fields), answer, "http.response")
             else:

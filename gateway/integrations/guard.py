@@ -7,6 +7,7 @@ patterns, under the same keys, with the same statuses, fields and bodies.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, NamedTuple
 
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -58,10 +59,12 @@ class Admission(NamedTuple):
     Attributes:
         fields: what the answer is to say of the limits, whoever gives it.
         answer: the answer, if the request may not go on.
+        slot: what it goes on in, for limits such as `5 at once`.
     """
 
     fields: Fields
     answer: Answer | None
+    slot: AbstractAsyncContextManager[object] = nullcontext()
 
 
 _FREE: Final = Admission([], None)
@@ -166,20 +169,18 @@ class Guard:
         if isinstance(question, Missing):
             question.policy.metrics.refused += 1
             raise BadRequestError(f"The request lacks what it is counted by: {question.word}")
-        outcome = await self._limiter.decide(*question)
-        turn = self._limiter.settle(outcome)
-        return _heed(await (hold(turn) if outcome.verdict.wait_us else turn), route.fields)
-
-
-def _heed(outcome: Outcome, limit_fields: LimitFields) -> Admission:
-    if outcome.closed_by is not None:
-        return Admission([], closed(outcome.verdict.retry_after_us))
-    fields: Fields = []
-    if not outcome.alone:
-        fields = split_fields(limit_fields.lines(outcome.rules, outcome.verdict))
-    if outcome.verdict.allowed:
-        return Admission(fields, None)
-    return Admission(fields, refusal(refusing_rule(outcome).policy, outcome.verdict))
+        asker = self._limiter.asker
+        outcome = await asker.decide(*question)
+        turn = asker.settle(outcome)
+        outcome = await (hold(turn) if outcome.verdict.wait_us else turn)
+        if outcome.closed_by is not None:
+            return Admission([], closed(outcome.verdict.retry_after_us))
+        fields: Fields = []
+        if outcome.rules:
+            fields = split_fields(route.fields.lines(outcome.rules, outcome.verdict))
+        if outcome.verdict.allowed:
+            return Admission(fields, None, asker.holding(outcome))
+        return Admission(fields, refusal(refusing_rule(outcome).policy, outcome.verdict))
 
 
 def _pattern(text: str) -> Pattern:

@@ -95,7 +95,7 @@ class Decision:
         """
         rules, verdict = self._outcome.rules, self._outcome.verdict
         lines = b""
-        if rules and not self._outcome.alone:
+        if rules:
             lines = LimitFields(rules).lines(rules, verdict)
         fields = dict(split_fields(lines))
         if not verdict.allowed and verdict.retry_after_us != NEVER:
@@ -114,8 +114,8 @@ class Decision:
         return min(pairs, key=lambda pair: pair[1].remaining)
 
     def take_outcome(self) -> Outcome | None:
-        """What is to be given back; None if that was done, or there is nothing."""
-        if self._is_given_back or not self._outcome.verdict.allowed:
+        """What is to be given back; None if that was done."""
+        if self._is_given_back:
             return None
         self._is_given_back = True
         return self._outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any, ParamSpec, TypeVar
@@ -15,20 +16,20 @@ class LimitDecorator:
     """What `Limiter.limit` returns.
 
     Args:
-        admit: returns when a call may go, given its key and cost; raises if it may not.
+        hold: what a call goes on in, given its key and cost; raises on entry if it may not.
         key: from the call's arguments to its key.
         cost: of a call, or a function of its arguments.
     """
 
-    __slots__ = ("_admit", "_cost", "_key")
+    __slots__ = ("_cost", "_hold", "_key")
 
     def __init__(
         self,
-        admit: Callable[[str, int], Awaitable[None]],
+        hold: Callable[[str, int], AbstractAsyncContextManager[object]],
         key: Callable[..., str],
         cost: int | Callable[..., int],
     ) -> None:
-        self._admit = admit
+        self._hold = hold
         self._key = key
         self._cost = cost
 
@@ -40,12 +41,12 @@ class LimitDecorator:
         """
         if not iscoroutinefunction(function):
             raise TypeError(f"{function!r} is not a coroutine function ('async def')")
-        admit, key, cost = self._admit, self._key, self._cost
+        hold, key, cost = self._hold, self._key, self._cost
 
         @wraps(function)
         async def limited(*args: P.args, **kwargs: P.kwargs) -> R:
             amount = cost(*args, **kwargs) if callable(cost) else cost
-            await admit(key(*args, **kwargs), amount)
-            return await function(*args, **kwargs)
+            async with hold(key(*args, **kwargs), amount):
+                return await function(*args, **kwargs)
 
         return limited

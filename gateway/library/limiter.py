@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -13,25 +14,21 @@ import gateway
 from gateway.config.check import Checked, check_data, check_text
 from gateway.config.library import LimiterConfig
 from gateway.config.load import load
-from gateway.decider import Decider, Outcome, refusing_rule, slowest_rule, without_queue
+from gateway.decider import Decider
 from gateway.errors import ConfigError, Problem
+from gateway.library.asking import Asker, count
 from gateway.library.decision import Decision, LimitExceeded
 from gateway.library.decorator import LimitDecorator
-from gateway.library.lines import Lines, Patience
 from gateway.library.policies import Policy
 from gateway.library.questions import EVERYBODY, Names, Question, Questions
-from gateway.limits.decision import NEVER
+from gateway.library.slots import Slot
 from gateway.metrics import GatewayMetrics
-from gateway.policy import Plan, Rule
-from gateway.policy import Policy as CompiledPolicy
-from gateway.stores import open_store
-from gateway.stores.base import Ask, Store
+from gateway.policy import Plan
+from gateway.stores import find_store
+from gateway.stores.base import Store
 
 log = logging.getLogger(__name__)
 
-US: Final = 1_000_000
-TIMER_SLACK_US: Final = 500
-"""The loop's timers may be early by part of a millisecond, and asking twice is dear."""
 CONNECT_S: Final = 1.0
 """How long opening waits for a store that is not ready; then `on_store_error` has the word."""
 
@@ -73,7 +70,7 @@ class Limiter:
         own_store = store if isinstance(store, Store) else None
         data = {
             "policies": _by_name(policies),
-            "store": "memory://" if own_store else store,
+            "store": store if own_store is None else "memory://",
             "domain": domain,
             "trusted_proxies": trusted_proxies,
             "ipv6_prefix": ipv6_prefix,
@@ -116,9 +113,10 @@ class Limiter:
         self.config = checked.config
         self.metrics = GatewayMetrics(gateway.__version__)
         self._own_store = store
+        # Found here, because it reads files, and an event loop should not have to wait for that.
+        self._make_store = find_store(self.config.store.url)
         self._questions = Questions(self.config.policies, self.metrics)
-        self._open: Decider | None = None
-        self._lines = Lines()
+        self._open: Asker | None = None
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed"
@@ -130,6 +128,11 @@ class Limiter:
     def is_open(self) -> bool:
         """Whether it may be asked."""
         return self._open is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the store would probably answer now; False while it is closed."""
+        return self._open is not None and self._open.is_ready
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -148,39 +151,35 @@ class Limiter:
 
         Raises:
             RuntimeError: it is open already.
-            ValueError: the store's URL cannot be used.
+            ConfigError: the store's URL cannot be used.
         """
         if self.is_open:
             raise RuntimeError("the limiter is open already")
         settings = self.config.store
-        store = self._own_store or open_store(
-            settings.url, domain=self.config.domain, deadline_us=settings.deadline
-        )
-        decider = self._open = Decider(
+        store = self._own_store
+        if store is None:
+            store = self._make_store(
+                settings.url, domain=self.config.domain, deadline_us=settings.deadline
+            )
+        decider = Decider(
             store,
             deadline_us=settings.deadline,
             share=None if settings.share == "auto" else settings.share,
             max_waiting=self.config.server.max_waiting,
             metrics=self.metrics.store("main"),
         )
-        await decider.start()
-        loop = asyncio.get_running_loop()
-        due = loop.time() + CONNECT_S
-        # The contract of stores has no event for it, so that one's own is easy to write.
-        while not decider.is_ready and loop.time() < due:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        self._open = Asker(decider)
+        try:
+            await _connect(decider)
+        except BaseException:
+            await self.aclose()
+            raise
 
     async def aclose(self) -> None:
         """Let go of the store, and of everything else; closing twice is harmless."""
-        decider, self._open = self._open, None
-        if decider is not None:
-            await decider.aclose()
-
-    @property
-    def _decider(self) -> Decider:
-        if self._open is None:
-            raise RuntimeError("the limiter is not open: use it in 'async with limiter:'")
-        return self._open
+        asker, self._open = self._open, None
+        if asker is not None:
+            await asker.aclose()
 
     # Asking.
 
@@ -201,11 +200,9 @@ class Limiter:
             RuntimeError: the limiter is not open.
         """
         question = self._questions.question(policy)
-        outcome = self._decider.decide(question.ask(key, cost, 0), question.rules)
-        if not isinstance(outcome, Outcome):
-            outcome = await outcome
+        outcome = await self.asker.decide(question.ask(key, cost, 0), question.rules)
         if cost:
-            self._count(outcome)
+            count(outcome)
         return Decision(outcome)
 
     async def peek(self, key: str = EVERYBODY, *, policy: Names = None) -> Decision:
@@ -238,15 +235,53 @@ class Limiter:
             ValueError, RuntimeError: as for `acquire`.
         """
         question = self._questions.question(policy)
-        patience = Patience(max_wait)
-        if question.has_queue or not patience.microseconds:
-            ask = question.ask(key, cost, patience.microseconds)
-            outcome = await self.settle(await self.decide(ask, question.rules))
-        else:
-            outcome = await self._wait_in_line(question, key, cost, patience)
+        outcome = await self.asker.wait(question, key, cost, max_wait)
         if not outcome.verdict.allowed:
             raise LimitExceeded(Decision(outcome))
         return Decision(outcome)
+
+    @asynccontextmanager
+    async def slot(
+        self,
+        key: str = EVERYBODY,
+        cost: int = 1,
+        *,
+        policy: Names = None,
+        max_wait: float | None = None,
+    ) -> AsyncIterator[Slot]:
+        """Be one of those that a limit such as `5 at once` lets through, within an `async with`.
+
+        The slot is held while the block runs, however long, and released when it is left. What
+        other limits of the policies have counted stays spent. If this process dies, its slots
+        are free again when their `lease` is over.
+
+        Args:
+            key: whom to count.
+            cost: how many slots to take.
+            policy: the policy's name, or several; see `acquire`.
+            max_wait: as for `wait`. Who waits is served in order within this limiter; slots
+                that other processes release are found within a twentieth of a second.
+
+        Raises:
+            LimitExceeded: there is no slot within that time; nothing was taken.
+            ValueError, RuntimeError: as for `acquire`; or no limit of the policies has slots.
+        """
+        question = self._questions.question(policy)
+        if not question.has_leases:
+            names = ", ".join(dict.fromkeys(rule.policy.name for rule in question.rules))
+            raise ValueError(f"no limit of {names} is such as '5 at once'; use acquire or wait")
+        async with self._hold(question, key, cost, max_wait) as slot:
+            yield slot
+
+    @asynccontextmanager
+    async def _hold(
+        self, question: Question, key: str, cost: int, max_wait: float | None
+    ) -> AsyncIterator[Slot]:
+        outcome = await self.asker.wait(question, key, cost, max_wait)
+        if not outcome.verdict.allowed:
+            raise LimitExceeded(Decision(outcome))
+        async with self.asker.holding(outcome) as slot:
+            yield slot
 
     def give_back(self, decision: Decision) -> None:
         """Undo a decision: the request will not be made after all.
@@ -257,7 +292,7 @@ class Limiter:
         """
         outcome = decision.take_outcome()
         if outcome is not None:
-            self._decider.give_back(outcome)
+            self.asker.give_back(outcome)
 
     def limit(
         self,
@@ -278,96 +313,37 @@ class Limiter:
         Raises:
             ValueError: there is no such policy.
 
-        The function under it raises `LimitExceeded` instead of being called when over.
+        The function under it raises `LimitExceeded` instead of being called when over. A slot of
+        a limit such as `5 at once` is held while the call lasts.
         """
-        names = policies or None
-        self._questions.question(names)
+        question = self._questions.question(policies or None)
 
-        async def admit(key: str, cost: int) -> None:
-            await self.wait(key, cost, policy=names, max_wait=max_wait)
+        def hold(key: str, cost: int) -> AbstractAsyncContextManager[object]:
+            return self._hold(question, key, cost, max_wait)
 
-        return LimitDecorator(admit, key or (lambda *_, **__: EVERYBODY), cost)
+        return LimitDecorator(hold, key or (lambda *_, **__: EVERYBODY), cost)
 
     # For the integrations, which ask about requests that carry their keys.
+
+    @property
+    def asker(self) -> Asker:
+        """What is asked. Raises `RuntimeError` if the limiter is not open."""
+        if self._open is None:
+            raise RuntimeError("the limiter is not open: use it in 'async with limiter:'")
+        return self._open
 
     def plan(self, route: str, policies: Names) -> Plan:
         """The policies of the requests of one route. Raises `ValueError` for unknown ones."""
         return self._questions.plan(route, policies)
 
-    async def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome:
-        """Ask the store; what it says is to be settled."""
-        outcome = self._decider.decide(ask, rules)
-        return outcome if isinstance(outcome, Outcome) else await outcome
 
-    async def settle(self, outcome: Outcome) -> Outcome:
-        """Wait for the turn, if there is one, and count what became of the request.
-
-        Returns a refusal if there is no room to wait in.
-        """
-        if outcome.verdict.wait_us:
-            return await self._wait_turn(outcome)
-        if outcome.ask.cost:
-            self._count(outcome)
-        return outcome
-
-    # How it is done.
-
-    async def _wait_turn(self, outcome: Outcome) -> Outcome:
-        decider = self._decider
-        policy = slowest_rule(outcome).policy
-        if not decider.may_wait(outcome):
-            decider.give_back(outcome)
-            refused = outcome._replace(verdict=without_queue(outcome.verdict))
-            self._count(refused)
-            return refused
-        policy.metrics.waiting += 1
-        try:
-            await decider.wait_turn(outcome)
-        finally:
-            policy.metrics.waiting -= 1
-        policy.metrics.delayed += 1
-        policy.metrics.wait_us += outcome.verdict.wait_us
-        return outcome
-
-    async def _wait_in_line(
-        self, question: Question, key: str, cost: int, patience: Patience
-    ) -> Outcome:
-        """Wait for policies of which at least one has no queue."""
-        name = (question, question.ask(key, cost, 0).keys)
-        try:
-            async with asyncio.timeout_at(patience.due), self._lines.stand(name):
-                while True:
-                    ask = question.ask(key, cost, patience.microseconds)
-                    outcome = await self.decide(ask, question.rules)
-                    pause_us = outcome.verdict.retry_after_us + TIMER_SLACK_US
-                    if not _may_ask_again(outcome) or pause_us > patience.microseconds:
-                        break
-                    await asyncio.sleep(pause_us / US)
-        except TimeoutError:
-            # Who was never first in the line is told by what he is refused.
-            outcome = await self.decide(question.ask(key, cost, 0), question.rules)
-        return await self.settle(outcome)
-
-    @staticmethod
-    def _count(outcome: Outcome) -> None:
-        """Note what became of a request, in the counters of its policies."""
-        if outcome.closed_by is not None:
-            outcome.closed_by.metrics.store_error_refused += 1
-        elif not outcome.verdict.allowed:
-            refusing_rule(outcome).policy.metrics.refused += 1
-        elif outcome.alone:
-            for policy in _policies(outcome):
-                policy.metrics.store_error_passed += 1
-        else:
-            for policy in _policies(outcome):
-                policy.metrics.passed += 1
-
-
-def _policies(outcome: Outcome) -> Iterable[CompiledPolicy]:
-    rules = outcome.rules
-    if len(rules) == 1:
-        return (rules[0].policy,)
-    return dict.fromkeys(rule.policy for rule in rules)
+async def _connect(decider: Decider) -> None:
+    await decider.start()
+    loop = asyncio.get_running_loop()
+    due = loop.time() + CONNECT_S
+    # The contract of stores has no event for it, so that one's own is easy to write.
+    while not decider.is_ready and loop.time() < due:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
 
 
 def _by_name(policies: Sequence[Policy]) -> dict[str, Any]:
@@ -378,15 +354,3 @@ def _by_name(policies: Sequence[Policy]) -> dict[str, Any]:
             raise ConfigError([Problem("Limiter", 0, 0, path, message, "each has its own name")])
         named[policy.name] = policy.as_data()
     return named
-
-
-def _may_ask_again(outcome: Outcome) -> bool:
-    """Whether it is a refusal that passes with time, and is not a full queue's."""
-    verdict = outcome.verdict
-    if verdict.allowed or outcome.closed_by is not None or verdict.retry_after_us == NEVER:
-        return False
-    return not any(
-        rule.policy.queue_max
-        for rule, decision in zip(outcome.rules, verdict.decisions, strict=True)
-        if not decision.allowed
-    )

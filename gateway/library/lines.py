@@ -45,6 +45,7 @@ class Lines:
     """One line for each name that somebody waits for."""
 
     def __init__(self) -> None:
+        self._pauses: dict[Hashable, asyncio.Future[None]] = {}
         self._lines: dict[Hashable, deque[asyncio.Future[None]]] = {}
 
     def __len__(self) -> int:
@@ -67,3 +68,24 @@ class Lines:
                 del self._lines[name]
             elif was_first and not line[0].done():
                 line[0].set_result(None)
+
+    async def pause(self, name: Hashable, seconds: float) -> None:
+        """For the first of the line: wait so long, or until `wake` is called."""
+        loop = asyncio.get_running_loop()
+        pause = self._pauses[name] = loop.create_future()
+        timer = loop.call_later(seconds, _end, pause)
+        try:
+            await pause
+        finally:
+            timer.cancel()
+            del self._pauses[name]
+
+    def wake(self) -> None:
+        """Something was given back: it may be there for the first of some line."""
+        for pause in self._pauses.values():
+            _end(pause)
+
+
+def _end(pause: asyncio.Future[None]) -> None:
+    if not pause.done():
+        pause.set_result(None)

@@ -16,6 +16,8 @@ class PolicyOptions(TypedDict, total=False):
 
     algorithm: AlgorithmName
     queue: Mapping[str, int | str] | Literal["off"]
+    lease: str
+    count_refused: bool
     on_limit: Mapping[str, int | str]
     on_store_error: OnStoreError
     if_missing: IfMissing

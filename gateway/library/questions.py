@@ -7,6 +7,7 @@ from typing import Final
 
 from gateway.config.messages import did_you_mean
 from gateway.config.models import PolicyConfig
+from gateway.limits import ALGORITHMS
 from gateway.metrics import GatewayMetrics
 from gateway.policy import Plan, Policy, Rule, compile_plan, compile_policy
 from gateway.routing.keys import identity
@@ -25,13 +26,15 @@ class Question:
     Attributes:
         rules: one for each limit, in order.
         has_queue: whether the store gives turns to all who ask: every policy has a queue.
+        has_leases: whether something is held until it is given back.
     """
 
-    __slots__ = ("_limits", "_shared", "has_queue", "rules")
+    __slots__ = ("_limits", "_shared", "has_leases", "has_queue", "rules")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
-        self.has_queue = all(rule.policy.queue_max for rule in self.rules)
+        self.has_queue = all(rule.limit.max_wait_us for rule in self.rules)
+        self.has_leases = any(_is_lease(rule) for rule in self.rules)
         self._limits = tuple(rule.limit for rule in self.rules)
         self._shared = tuple(rule.word == EVERYBODY for rule in self.rules)
 
@@ -46,6 +49,10 @@ class Question:
         own = identity(key)
         keys = tuple([EVERYBODY if shared else own for shared in self._shared])
         return Ask(self._limits, keys, cost, max_wait_us)
+
+
+def _is_lease(rule: Rule) -> bool:
+    return ALGORITHMS[rule.limit.algorithm].renew is not None
 
 
 class Questions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from gateway.errors import ConfigError, Problem
@@ -35,6 +35,13 @@ be used, and connects in `start`.
 """
 
 
+class StoreMaker(Protocol):
+    """Makes a store; it connects when it is started."""
+
+    def __call__(self, url: str, *, domain: str, deadline_us: int) -> Store:
+        """See `open_store`."""
+
+
 def open_store(url: str, *, domain: str, deadline_us: int) -> Store:
     """Make the store that a URL names; it connects when it is started.
 
@@ -46,18 +53,31 @@ def open_store(url: str, *, domain: str, deadline_us: int) -> Store:
     Raises:
         ConfigError: no store has that scheme, or the one that has it cannot be used.
     """
+    return find_store(url)(url, domain=domain, deadline_us=deadline_us)
+
+
+def find_store(url: str) -> StoreMaker:
+    """What makes the store that a URL names, loaded: making it reads no more files.
+
+    Raises:
+        ConfigError: no store has that scheme, or the one that has it cannot be used.
+    """
     scheme = urlsplit(url).scheme
     make = _builtin(scheme) if scheme in STORES else _from_elsewhere(scheme)
-    try:
-        store: object = make(url, domain=domain, deadline_us=deadline_us)
-    except ValueError as error:
-        raise _problem(f"the URL of the store cannot be used: {error}") from error
-    if not isinstance(store, Store):
-        raise _problem(
-            f"{type(store).__qualname__}, which {scheme}:// stands for, is no store",
-            "gateway.stores.base.Store says what one has",
-        )
-    return store
+
+    def make_store(url: str, *, domain: str, deadline_us: int) -> Store:
+        try:
+            store: object = make(url, domain=domain, deadline_us=deadline_us)
+        except ValueError as error:
+            raise _problem(f"the URL of the store cannot be used: {error}") from error
+        if not isinstance(store, Store):
+            raise _problem(
+                f"{type(store).__qualname__}, which {scheme}:// stands for, is no store",
+                "gateway.stores.base.Store says what one has",
+            )
+        return store
+
+    return make_store
 
 
 def offered() -> dict[str, EntryPoint]:
