@@ -68,7 +68,7 @@ def find_store(url: str) -> StoreMaker:
     def make_store(url: str, *, domain: str, deadline_us: int) -> Store:
         try:
             store: object = make(url, domain=domain, deadline_us=deadline_us)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise _problem(f"the URL of the store cannot be used: {error}") from error
         if not isinstance(store, Store):
             raise _problem(
