@@ -1,11 +1,27 @@
-"""Sluice: a rate-limiting reverse-proxy gateway.
+"""Sluice: a rate-limiting reverse-proxy gateway, and its limiter as a library.
+
+    from gateway import Limiter, Policy
 
 Every room of the package says in its own docstring what lives there; `docs/architecture.md`
-draws the house and the arrows between the rooms.
+draws the house and the arrows between the rooms, `docs/library.md` is for users of the library.
 """
 
 from __future__ import annotations
 
-__all__ = ["__version__"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.library import Decision, Limiter, LimitExceeded, Policy
+
+__all__ = ["Decision", "LimitExceeded", "Limiter", "Policy", "__version__"]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """The library's names, imported when first asked for: the command line has no use for them."""
+    if name in __all__:
+        from gateway import library
+
+        return getattr(library, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -44,7 +44,8 @@ class Gateway:
         config: checked and complete.
 
     Raises:
-        StartError: the log's file cannot be opened, or the store's URL cannot be used.
+        StartError: the log's file cannot be opened.
+        ConfigError: the store's URL cannot be used.
         GatewayError: this machine's aiohttp must not be used at the edge.
     """
 
@@ -61,12 +62,9 @@ class Gateway:
         setup_logging(self._output, config.log.format, config.log.level)
         self._lines = LineWriter(self._output, partial(loop.call_later, LOG_DELAY_S))
         access_log = AccessLog(self._lines.write, config.log.format) if config.log.access else None
-        try:
-            store = open_store(
-                config.store.url, domain=config.domain, deadline_us=config.store.deadline
-            )
-        except ValueError as error:
-            raise StartError("store.url", str(error)) from error
+        store = open_store(
+            config.store.url, domain=config.domain, deadline_us=config.store.deadline
+        )
         self._decider = Decider(
             store,
             deadline_us=config.store.deadline,

@@ -22,6 +22,7 @@ from gateway.limits.rate import Limit
 from gateway.metrics import StoreMetrics
 from gateway.policy import Policy, Rule
 from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store
+from gateway.stores.deadline import Deadline
 from gateway.stores.memory import MemoryStore
 from gateway.tasks import Tasks
 from gateway.waiting import WaitingRoom
@@ -286,7 +287,7 @@ class Decider:
 
     async def _within_deadline(self, asks: list[Ask]) -> Sequence[Verdict]:
         """Ask the store; a late answer counts as none, unless this loop itself was late."""
-        with _Deadline(self._loop, self._deadline):
+        with Deadline(self._loop, self._deadline):
             try:
                 verdicts = await self._store.decide(asks)
             except StoreError:
@@ -341,6 +342,20 @@ class Decider:
         else:
             self._tasks.start(self._give_back(outcome))
 
+    async def renew(self, outcome: Outcome) -> bool:
+        """Keep what an allowed outcome holds for another lease; see `Store.renew`.
+
+        Raises:
+            StoreError: nobody knows whether it is still held.
+        """
+        if outcome.alone:
+            return self._fallback.renew_now(outcome.ask, outcome.verdict)
+        try:
+            async with asyncio.timeout(self._deadline):
+                return await self._store.renew(outcome.ask, outcome.verdict)
+        except TimeoutError:
+            raise StoreTimeout("no answer within the deadline") from None
+
     async def _give_back(self, outcome: Outcome) -> None:
         try:
             async with asyncio.timeout(self._deadline):
@@ -383,46 +398,21 @@ class _Shard:
         return self.breaker.state is BreakerState.CLOSED
 
 
+def without_queue(verdict: Verdict) -> Verdict:
+    """What is left of a turn when there is no room to wait for it: a refusal."""
+    wait_us = verdict.wait_us
+    decisions = tuple(
+        decision._replace(allowed=False, wait_us=0, retry_after_us=wait_us, remaining=0)
+        if decision.wait_us == wait_us
+        else decision
+        for decision in verdict.decisions
+    )
+    return Verdict(False, 0, wait_us, decisions)
+
+
 def _wake(future: asyncio.Future[None], _outcome: Outcome) -> None:
     if not future.done():
         future.set_result(None)
-
-
-class _Deadline:
-    """Ends what its task waits for with `StoreTimeout`.
-
-    `asyncio.timeout` would do the same, but cannot tell a slow store from a stall of this
-    process: then the answer may be lying in the socket all the while, so there is one more
-    span of time to look for it.
-    """
-
-    __slots__ = ("_due", "_is_extended", "_is_over", "_loop", "_seconds", "_task", "_timer")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        self._loop = loop
-        self._seconds = seconds
-        self._is_extended = False
-        self._is_over = False
-
-    def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-        self._due = self._loop.time() + self._seconds
-        self._timer = self._loop.call_later(self._seconds, self._end)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._timer.cancel()
-        if self._is_over and self._task is not None:
-            self._task.uncancel()
-            if kind is asyncio.CancelledError:
-                raise StoreTimeout("no answer within the deadline") from None
-
-    def _end(self) -> None:
-        if not self._is_extended and self._loop.time() - self._due > self._seconds / 4:
-            self._is_extended = True
-            self._timer = self._loop.call_later(self._seconds, self._end)
-        elif self._task is not None:
-            self._is_over = True
-            self._task.cancel()
 
 
 @lru_cache(maxsize=4096)

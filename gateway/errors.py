@@ -16,6 +16,7 @@ Each branch says who is to blame, and so what is done about it::
         UpstreamTimeout        connect, first byte, idle or total time ran out
         UpstreamProtocolError  the answer is not HTTP, or frames itself in two ways
         UpstreamBusyError      every connection is in use and the queue for one is full
+      LimitExceeded            nobody: in the library, what may not go (`gateway.library.decision`)
       ClientError              the peer: .status says what it is told
         BadRequestError        400 and its kin: what was sent cannot be one request
 

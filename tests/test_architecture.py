@@ -17,10 +17,10 @@ LAYERS: Final = (
     {"routing", "stores", "metrics"},
     {"config", "logs"},
     {"policy", "waiting", "obstacles"},
-    {"decider"},
+    {"answer", "decider"},
     {"proxy", "frontends", "admin"},
-    {"app", "demo"},
-    {"supervisor", "cli"},
+    {"app", "demo", "library"},
+    {"integrations", "supervisor", "cli"},
     {"__main__"},
 )
 """Rooms from the bottom up; a room imports from itself and from lower layers only."""
@@ -34,6 +34,7 @@ PURE: Final = (
     "gateway.protocols",
     "gateway.breaker",
     "gateway.routing",
+    "gateway.answer",
     "gateway.policy",
     "gateway.config.models",
     "gateway.config.source",
@@ -137,7 +138,7 @@ def test_only_the_composition_root_and_the_command_line_load_configurations() ->
         for _, name in _imports(path.read_text())
         if _is_in(name, "gateway.config.load") and not _is_in(module, "gateway.config")
     }
-    assert users <= {"gateway.app", "gateway.cli", "gateway.supervisor"}
+    assert users <= {"gateway.app", "gateway.cli", "gateway.library.limiter", "gateway.supervisor"}
 
 
 def test_the_proxy_names_no_store_and_stores_know_no_http() -> None:

@@ -16,7 +16,7 @@ from gateway.config import cross
 from gateway.config.merge import merge
 from gateway.config.messages import words_for
 from gateway.config.models import GatewayConfig, RouteConfig
-from gateway.config.nodes import Node, find, plain, show_path
+from gateway.config.nodes import Node, find, node_of, plain, show_path
 from gateway.config.redaction import Secrets, redact_prose
 from gateway.config.shorthand import KEY, Expanded, Finding, Path, expand
 from gateway.config.source import read
@@ -50,7 +50,10 @@ class Checked(NamedTuple):
 
 
 def check(
-    sources: Iterable[Source], environ: Mapping[str, str], read_secret: ReadSecret
+    sources: Iterable[Source],
+    environ: Mapping[str, str],
+    read_secret: ReadSecret,
+    model: type[GatewayConfig] = GatewayConfig,
 ) -> Checked:
     """Read and check a configuration of one or several files.
 
@@ -58,6 +61,7 @@ def check(
         sources: the files, in the order in which they are to be joined.
         environ: the variables that `${VAR}` refers to.
         read_secret: gives the text of the file that `${file:...}` refers to.
+        model: what the whole is: a gateway, or the `LimiterConfig` of a library's user.
 
     Raises:
         ConfigError: with every problem that was found, in order of place.
@@ -78,7 +82,7 @@ def check(
     if roots:
         joined, found = merge(roots)
         problems += found
-        config, wrong, warnings = _Checker(joined, is_whole=is_whole).run()
+        config, wrong, warnings = _Checker(joined, model, is_whole=is_whole).run()
         problems += wrong
     if problems or config is None:
         raise ConfigError(_in_order(problems, order, secrets))
@@ -86,7 +90,11 @@ def check(
 
 
 def check_text(
-    text: str, *, file: str = "sluice.yaml", environ: Mapping[str, str] | None = None
+    text: str,
+    *,
+    file: str = "sluice.yaml",
+    environ: Mapping[str, str] | None = None,
+    model: type[GatewayConfig] = GatewayConfig,
 ) -> Checked:
     """Check a configuration that is at hand as text; it cannot refer to secret files.
 
@@ -97,7 +105,25 @@ def check_text(
     def no_files(path: str) -> str:
         raise FileNotFoundError(2, "No such file or directory", path)
 
-    return check([Source(file, text.encode())], environ or {}, no_files)
+    return check([Source(file, text.encode())], environ or {}, no_files, model)
+
+
+def check_data(data: object, *, name: str, model: type[GatewayConfig] = GatewayConfig) -> Checked:
+    """Check a configuration that is at hand as plain data; text in it is taken as it is.
+
+    Args:
+        data: mappings, lists and single values, as YAML would give them.
+        name: what messages call it.
+        model: as in `check`.
+
+    Raises:
+        ConfigError: with every problem that was found.
+    """
+    secrets = Secrets()
+    config, problems, warnings = _Checker(node_of(data, name), model, is_whole=True).run()
+    if problems or config is None:
+        raise ConfigError(_in_order(problems, {}, secrets))
+    return Checked(config, tuple(_in_order(warnings, {}, secrets)), secrets)
 
 
 def _in_order(
@@ -113,10 +139,16 @@ def _in_order(
         )
         for one in problems
     ]
-    unique = {(one.file, one.line, one.column, one.message): one for one in reversed(problems)}
-    return sorted(
-        unique.values(), key=lambda one: (order.get(one.file, 0), one.line, one.column, one.message)
-    )
+    # Plain data has no lines; there the path is the place, and the order that of finding.
+    unique: dict[tuple[str, int | str, int, str], Problem] = {}
+    for one in problems:
+        unique.setdefault((one.file, one.line or one.path, one.column, one.message), one)
+
+    def place(one: Problem) -> tuple[int, int, int, str]:
+        message = one.message if one.line else ""
+        return order.get(one.file, 0), one.line, one.column, message
+
+    return sorted(unique.values(), key=place)
 
 
 def _showable(text: str, secrets: Secrets) -> str:
@@ -127,8 +159,9 @@ def _showable(text: str, secrets: Secrets) -> str:
 class _Checker:
     """One run over one joined tree."""
 
-    def __init__(self, root: Node, *, is_whole: bool) -> None:
+    def __init__(self, root: Node, model: type[GatewayConfig], *, is_whole: bool) -> None:
         self.root = root
+        self.model = model
         self.is_whole = is_whole
         self.expanded: Expanded = expand(plain(root))
 
@@ -137,7 +170,7 @@ class _Checker:
         findings: list[Finding] = list(self.expanded.findings)
         config: GatewayConfig | None = None
         try:
-            config = GatewayConfig.model_validate(self.expanded.data, context=FROM_FILE)
+            config = self.model.model_validate(self.expanded.data, context=FROM_FILE)
         except ValidationError as error:
             details = error.errors(include_url=False)
             findings += [words_for(one) for one in details if self._is_news(one)]

@@ -126,7 +126,7 @@ def advice(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(("upstreams", name, KEY), f"no route uses the upstream {name!r}")
     used = {name for route in config.routes for name in route.policies}
     for name, policy in config.policies.items():
-        if name not in used:
+        if name not in used and config.routes:
             yield Finding(("policies", name, KEY), f"no route uses the policy {name!r}")
         for finding in _policy_advice(policy):
             yield finding._replace(path=("policies", name, *finding.path))

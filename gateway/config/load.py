@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.config.check import Checked, Source, check
+from gateway.config.models import GatewayConfig
 from gateway.config.source import MAX_BYTES
 from gateway.errors import ConfigError, Problem
 
@@ -22,12 +23,15 @@ Loaded = Checked
 """`config`, and `warnings`: what is allowed but hardly meant."""
 
 
-def load(path: Path, environ: Mapping[str, str]) -> Loaded:
+def load(
+    path: Path, environ: Mapping[str, str], model: type[GatewayConfig] = GatewayConfig
+) -> Loaded:
     """Read, check and complete the configuration at `path`.
 
     Args:
         path: a file, or a folder of files.
         environ: the variables that `${VAR}` refers to.
+        model: as in `check`.
 
     Raises:
         ConfigError: with everything that is wrong, in order of place.
@@ -54,7 +58,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Loaded:
             raise OSError(f"larger than {MAX_SECRET_BYTES >> 10} KiB")
         return content.decode()
 
-    return check(sources, environ, read_secret)
+    return check(sources, environ, read_secret, model)
 
 
 def _files(path: Path) -> list[Path]:

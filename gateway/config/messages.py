@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
@@ -79,7 +79,8 @@ def _out_of_range(kind: str, path: Path, found: object, context: dict[str, Any])
     if kind == "less_than_equal":
         return Finding(path, f"{found} is too large", f"at most {context['le']}")
     if kind == "too_short":
-        return Finding(path, "the list is empty", "at least one")
+        what = "there is nothing in it" if isinstance(found, Mapping) else "the list is empty"
+        return Finding(path, what, "at least one")
     if kind == "too_long":
         hint = f"at most {context['max_length']}"
         return Finding(path, f"{context['actual_length']} are too many", hint)
@@ -129,6 +130,7 @@ _EXAMPLES: Final = {
     "targets": "such as targets: [http://127.0.0.1:9000]",
     "limits": "such as limits: [10/s burst 20]",
     "max_wait": "such as max_wait: 2s",
+    "policies": "such as policies: {pay: 10/s burst 20}",
     "path": "such as path: /v1/**",
 }
 

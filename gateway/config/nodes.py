@@ -6,6 +6,7 @@ Three kinds of node, as in YAML. `find` follows a path to the place that it stan
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -132,6 +133,17 @@ def find(root: Node, path: Path) -> Found:
         if isinstance(node, ScalarNode) and node.is_broken:
             is_broken = True
     return Found(node, place, key, tuple(walked), is_broken)
+
+
+def node_of(data: object, name: str) -> Node:
+    """Nodes for data that never was text: their place is the `name` alone."""
+    place = Place(Document(name, []), 0, 0)
+    if isinstance(data, Mapping):
+        members = {str(key): Member(place, node_of(value, name)) for key, value in data.items()}
+        return MappingNode(place, members)
+    if isinstance(data, list | tuple):
+        return SequenceNode(place, [node_of(item, name) for item in data])
+    return ScalarNode(data, place)
 
 
 def plain(node: Node) -> Any:

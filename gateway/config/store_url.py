@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from gateway import stores
 from gateway.config.address import MAX_URL
 from gateway.config.redaction import redact
 
@@ -44,7 +45,8 @@ class StoreUrl(NamedTuple):
     """What a URL says, for explanations.
 
     Attributes:
-        kind: memory, redis, or a way to several servers: sentinel, cluster.
+        kind: memory, redis, or a way to several servers: sentinel, cluster; or the scheme of a
+            store that another distribution offers.
         place: hosts and ports, or the path of a socket; empty for memory.
         database: the number of the Redis database.
         options: what follows the question mark.
@@ -71,6 +73,9 @@ def parse_store_url(url: str) -> StoreUrl:
     if "://" not in text:
         raise StoreUrlError(f"{redact(text)!r} is not the URL of a store", _missing_hint(text))
     read = _READERS.get(scheme)
+    if read is None and scheme in stores.offered():
+        # What its URL may say is known to the store alone; it is asked when it is opened.
+        return StoreUrl(scheme, redact(text).partition("://")[2], 0, {})
     if read is None:
         near = get_close_matches(scheme.lower(), _READERS, 1)
         known = "memory://, redis://, redis+sentinel://, redis+cluster:// or unix://"

@@ -126,7 +126,9 @@ def describe(value: object) -> str:
         return repr(shown)
     if isinstance(value, Mapping):
         return "a mapping"
-    return "a list"
+    return (
+        "a list" if isinstance(value, list | tuple) else f"a value of type {type(value).__name__}"
+    )
 
 
 def _text(value: object, expected: str) -> str:

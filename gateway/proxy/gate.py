@@ -6,13 +6,20 @@ from typing import Final, NoReturn
 
 from aiohttp.http_writer import HttpVersion11
 
+from gateway import answer
+from gateway.answer import Answer
 from gateway.clock import monotonic_us
-from gateway.decider import Decider, Outcome, Pending, refusing_rule, slowest_rule
+from gateway.decider import (
+    Decider,
+    Outcome,
+    Pending,
+    refusing_rule,
+    slowest_rule,
+    without_queue,
+)
 from gateway.errors import BadRequestError
 from gateway.limits.decision import Verdict
 from gateway.policy import Missing, Plan, Policy
-from gateway.proxy import answer
-from gateway.proxy.answer import Answer
 from gateway.proxy.request import Request
 from gateway.proxy.routes import Route
 from gateway.routing.client_address import ClientAddress
@@ -175,7 +182,7 @@ class Gate:
         request.policy = policy.name
         if not self._decider.may_wait(outcome):
             self._decider.give_back(outcome)
-            refused = outcome._replace(verdict=_without_queue(outcome.verdict))
+            refused = outcome._replace(verdict=without_queue(outcome.verdict))
             route = request.route
             if route is not None and route.limit_fields is not None:
                 request.added_fields = route.limit_fields.lines(refused.rules, refused.verdict)
@@ -205,15 +212,3 @@ class Gate:
         raise BadRequestError(
             f"The request lacks what it is counted by: {missing.word}", kind="key"
         )
-
-
-def _without_queue(verdict: Verdict) -> Verdict:
-    """What is left of a turn when there is no room to wait for it: a refusal."""
-    wait_us = verdict.wait_us
-    decisions = tuple(
-        decision._replace(allowed=False, wait_us=0, retry_after_us=wait_us, remaining=0)
-        if decision.wait_us == wait_us
-        else decision
-        for decision in verdict.decisions
-    )
-    return Verdict(False, 0, wait_us, decisions)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gateway.answer import LimitFields
 from gateway.config.models import GatewayConfig
 from gateway.metrics import GatewayMetrics, RouteMetrics
 from gateway.policy import Plan, compile_plan, compile_policy
-from gateway.proxy.answer import LimitFields
 from gateway.proxy.pool import Upstream
 from gateway.routing.table import Pattern, RouteTable
 

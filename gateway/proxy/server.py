@@ -16,14 +16,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from gateway import answer
+from gateway.answer import Answer
 from gateway.clock import wall_us
 from gateway.config.models import ServerConfig
 from gateway.decider import Outcome, Pending, refusing_rule
 from gateway.errors import BadRequestError, ClientError, UpstreamError
 from gateway.logs import AccessLog
 from gateway.metrics import GatewayMetrics
-from gateway.proxy import answer
-from gateway.proxy.answer import Answer
 from gateway.proxy.client import ClientConnection, Patience, ProxyServer
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.forward import Forwarder

@@ -46,6 +46,13 @@ _is_safe: Final = re.compile(f"[{_SAFE}]*+").fullmatch
 _unsafe: Final = re.compile(f"[^{_SAFE}]")
 
 
+_PLAIN: Final = r" -$&-z|~"
+"""The same with `=` and `|`, which join the parts of an identity."""
+
+_is_plain: Final = re.compile(f"[{_PLAIN}]*+").fullmatch
+_not_plain: Final = re.compile(f"[^{_PLAIN}]")
+
+
 class Absence(Enum):
     """What a key function says of a request without an identity."""
 
@@ -186,6 +193,17 @@ def _bound(text: str) -> str:
         return text
     digest = blake2b(text.encode("ascii"), digest_size=_HASH_BYTES).hexdigest()
     return f"{text[:_READABLE]}{_HASH_MARK}{digest}"
+
+
+def identity(key: str) -> str:
+    """The identity of a key that somebody names who has no request, one-to-one.
+
+    Printable ASCII stays as it is, so that the identities above can be named; `%`, braces and
+    whatever is not printable are escaped, and what is long ends in a hash.
+    """
+    if _is_plain(key):
+        return key if len(key) <= MAX_BYTES else _bound(key)
+    return _bound(_not_plain.sub(_escape_character, key))
 
 
 def _escape(value: str) -> str:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.answer import LimitFields, closed, problem, refusal, seconds_up, status_line
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.limits.token_bucket import decide
 from gateway.metrics import PolicyMetrics
 from gateway.policy import Policy, Rule
-from gateway.proxy.answer import LimitFields, closed, problem, refusal, seconds_up, status_line
 
 SECOND_US = 1_000_000
 Items = list[tuple[str, dict[str, int]]]

@@ -1,0 +1,188 @@
+"""The limiter under an ASGI application, such as Starlette's or FastAPI's.
+
+`app.add_middleware(LimitMiddleware, limiter=limiter, policies="pay")`. The limiter is opened by
+the application, in its lifespan, which passes through untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import quote
+
+from multidict import CIMultiDict
+
+from gateway.answer import Answer
+from gateway.decider import Outcome
+from gateway.integrations.guard import Fields, Guard, Head, Policies
+from gateway.library import Limiter
+from gateway.library.decision import split_fields
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+POLICY_VIOLATION: Final = 1008
+"""RFC 6455, section 7.4.1; before the handshake, servers answer 403 for it."""
+_DENIAL: Final = "websocket.http.response"
+_BEGINS: Final = frozenset({"http.response.start", "websocket.accept", f"{_DENIAL}.start"})
+"""Messages that carry the fields of an answer."""
+
+
+class LimitMiddleware:
+    """Holds requests, and the handshakes of WebSockets, to policies.
+
+    Args:
+        app: what is called with those that may go on.
+        limiter: whose policies are meant; it must be open when requests come.
+        policies: the name of one, several names, or a mapping from patterns such as
+            `POST /v1/pay` or `/v1/**` to these; what fits no pattern is not limited.
+
+    Raises:
+        ConfigError: a pattern cannot be read.
+        ValueError: there is no such policy.
+    """
+
+    def __init__(self, app: ASGIApp, limiter: Limiter, policies: Policies) -> None:
+        self._app = app
+        self._guard = Guard(limiter, policies)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request or WebSocket; lifespan and the rest are passed through."""
+        if scope["type"] not in {"http", "websocket"}:
+            await self._app(scope, receive, send)
+            return
+        client = _Client(receive)
+        try:
+            fields, answer, slot = await self._guard.admit(_head(scope), client.hold)
+            if answer is None:
+                async with slot:
+                    await self._app(scope, client.receive, _adding(send, fields))
+            elif scope["type"] == "http":
+                await _answer(_adding(send, fields), answer, "http.response")
+            else:
+                await _deny(scope, client, _adding(send, fields), answer)
+        except _ClientLeft:
+            return
+        finally:
+            await client.aclose()
+
+
+class _ClientLeft(Exception):
+    """There is nobody to answer."""
+
+
+class _Client:
+    """What a client sends, read ahead while its request waits: it may leave meanwhile.
+
+    One message at a time, and none after a piece of a body that goes on: what is read here has
+    to be kept.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._ahead: deque[Message] = deque()
+        self._next: asyncio.Task[Message] | None = None
+
+    async def receive(self) -> Message:
+        """The next message, for the application."""
+        if self._ahead:
+            return self._ahead.popleft()
+        if self._next is not None:
+            begun, self._next = self._next, None
+            return await begun
+        return await self._receive()
+
+    async def hold(self, turn: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """Await a turn. Raises `_ClientLeft` if it was given back, because nobody is there."""
+        waiting = asyncio.get_running_loop().create_task(turn)
+        try:
+            while not waiting.done():
+                awaited: set[asyncio.Task[Any]] = {waiting}
+                if not self._ahead or not self._ahead[-1].get("more_body", False):
+                    self._next = self._next or asyncio.get_running_loop().create_task(self._read())
+                    awaited.add(self._next)
+                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                self._keep()
+            return waiting.result()
+        finally:
+            await _cancel(waiting)
+
+    async def aclose(self) -> None:
+        """Read no more."""
+        if self._next is not None:
+            await _cancel(self._next)
+
+    async def _read(self) -> Message:
+        return await self._receive()
+
+    def _keep(self) -> None:
+        if self._next is not None and self._next.done():
+            message = self._next.result()
+            self._next = None
+            self._ahead.append(message)
+            if message["type"] in {"http.disconnect", "websocket.disconnect"}:
+                raise _ClientLeft
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    if not task.done():
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _head(scope: Scope) -> Head:
+    headers = CIMultiDict(
+        (name.decode("latin-1"), value.decode("utf-8", "surrogateescape"))
+        for name, value in scope["headers"]
+    )
+    client = scope.get("client")
+    raw_path: bytes | None = scope.get("raw_path")
+    path = raw_path.decode("latin-1") if raw_path else quote(scope["path"])
+    return Head(
+        client[0] if client else "",
+        scope.get("method", "GET"),
+        path.partition("?")[0],
+        scope["query_string"].decode("latin-1"),
+        headers,
+    )
+
+
+def _encode(fields: Fields) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in fields]
+
+
+def _adding(send: Send, fields: Fields) -> Send:
+    """`send`, which adds the fields to whatever the answer turns out to be."""
+    if not fields:
+        return send
+    added = _encode(fields)
+
+    async def send_with_fields(message: Message) -> None:
+        if message["type"] in _BEGINS:
+            message = {**message, "headers": [*message.get("headers", ()), *added]}
+        await send(message)
+
+    return send_with_fields
+
+
+async def _answer(send: Send, answer: Answer, kind: str) -> None:
+    headers = _encode(split_fields(answer.fields))
+    headers.append((b"content-length", b"%d" % len(answer.body)))
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": answer.body})
+
+
+async def _deny(scope: Scope, client: _Client, send: Send, answer: Answer) -> None:
+    """Refuse a handshake, with the answer of a request if the server can send one."""
+    await client.receive()  # "websocket.connect" comes before anything may be sent
+    if _DENIAL in (scope.get("extensions") or {}):
+        await _answer(send, answer, _DENIAL)
+    else:
+        await send({"type": "websocket.close", "code": POLICY_VIOLATION})

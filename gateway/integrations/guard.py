@@ -1,0 +1,193 @@
+"""What every middleware asks about a request: which policies, and what they say.
+
+Policies find their requests, count them and answer for them as in the gateway: by the same
+patterns, under the same keys, with the same statuses, fields and bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, Final, NamedTuple
+
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from gateway.answer import Answer, LimitFields, closed, problem, refusal
+from gateway.config.paths import PathError, parse_path, split_pattern
+from gateway.decider import Outcome, refusing_rule
+from gateway.errors import BadRequestError, ConfigError, Problem
+from gateway.library import Limiter
+from gateway.library.decision import split_fields
+from gateway.policy import Missing, Plan
+from gateway.routing import fields
+from gateway.routing.client_address import ClientAddress
+from gateway.routing.host import normal_host
+from gateway.routing.table import Pattern, RouteTable
+
+Names = str | Sequence[str]
+Policies = Names | Mapping[str, Names]
+"""The policies of all requests, or of those under each pattern, such as `POST /v1/pay`."""
+
+Fields = list[tuple[str, str]]
+
+Hold = Callable[[Coroutine[Any, Any, Outcome]], Awaitable[Outcome]]
+"""Awaits what ends when a turn has come."""
+
+EVERYTHING: Final = "/**"
+
+
+class Head(NamedTuple):
+    """The head of a request, as the framework read it.
+
+    Attributes:
+        peer: the address of the connection; empty if it has none.
+        method: as sent.
+        path: as sent, escapes and all.
+        query: as sent, without the question mark.
+        headers: the fields, as text in UTF-8 with surrogate escapes.
+    """
+
+    peer: str
+    method: str
+    path: str
+    query: str
+    headers: CIMultiDict[str] | CIMultiDictProxy[str]
+
+
+class Admission(NamedTuple):
+    """What is to be done with a request.
+
+    Attributes:
+        fields: what the answer is to say of the limits, whoever gives it.
+        answer: the answer, if the request may not go on.
+        slot: what it goes on in, for limits such as `5 at once`.
+    """
+
+    fields: Fields
+    answer: Answer | None
+    slot: AbstractAsyncContextManager[object] = nullcontext()
+
+
+_FREE: Final = Admission([], None)
+
+
+class _View:
+    """What keys are made from."""
+
+    __slots__ = ("_head", "client_key")
+
+    def __init__(self, head: Head, client_key: str) -> None:
+        self._head = head
+        self.client_key = client_key
+
+    @property
+    def host(self) -> str:
+        raw = self._head.headers.get("host", "")
+        return normal_host(raw) if raw else ""
+
+    @property
+    def method(self) -> str:
+        return self._head.method
+
+    @property
+    def query(self) -> str:
+        return self._head.query
+
+    @property
+    def headers(self) -> fields.Fields:
+        return self._head.headers
+
+
+class _Route(NamedTuple):
+    plan: Plan
+    fields: LimitFields
+
+
+async def _until_then(turn: Coroutine[Any, Any, Outcome]) -> Outcome:
+    return await turn
+
+
+class Guard:
+    """Asks a limiter about requests.
+
+    Args:
+        limiter: asked while it is open.
+        policies: which of its policies requests are held to.
+
+    Raises:
+        ConfigError: a pattern cannot be read.
+        ValueError: there is no such policy.
+    """
+
+    def __init__(self, limiter: Limiter, policies: Policies) -> None:
+        self._limiter = limiter
+        config = limiter.config
+        self._addresses = ClientAddress(config.trusted_proxies, config.ipv6_prefix)
+        self._everywhere: _Route | None = None
+        self._table: RouteTable[_Route] | None = None
+        if isinstance(policies, Mapping):
+            self._table = RouteTable(
+                [(_pattern(text), self._route(text, names)) for text, names in policies.items()]
+            )
+        else:
+            self._everywhere = self._route(EVERYTHING, policies)
+
+    def _route(self, name: str, names: Names) -> _Route:
+        plan = self._limiter.plan(" ".join(name.split()), names)
+        return _Route(plan, LimitFields(plan.rules))
+
+    async def admit(self, head: Head, hold: Hold = _until_then) -> Admission:
+        """Decide on a request; if it may wait, return when its turn has come.
+
+        Args:
+            head: of the request.
+            hold: awaits the turn, if there is one; a framework that hears of it when a client
+                leaves may end that early.
+        """
+        try:
+            return await self._admit(head, hold)
+        except BadRequestError as error:
+            return Admission([], problem(error.status, error.title))
+
+    async def _admit(self, head: Head, hold: Hold) -> Admission:
+        client = self._addresses.resolve(
+            head.peer,
+            head.headers.getall("X-Forwarded-For", ()),
+            head.headers.getall("Forwarded", ()),
+        )
+        view = _View(head, self._addresses.bucket(client))
+        route = self._everywhere
+        if self._table is not None:
+            path = head.path if head.path != "*" else "/"
+            route = self._table.find(view.host, path, head.method, head.headers)
+        if route is None:
+            return _FREE
+        question = route.plan.ask(view)
+        if question is None:
+            for policy in route.plan.policies:
+                policy.metrics.skipped += 1
+            return _FREE
+        if isinstance(question, Missing):
+            question.policy.metrics.refused += 1
+            raise BadRequestError(f"The request lacks what it is counted by: {question.word}")
+        asker = self._limiter.asker
+        outcome = await asker.decide(*question)
+        turn = asker.settle(outcome)
+        outcome = await (hold(turn) if outcome.verdict.wait_us else turn)
+        if outcome.closed_by is not None:
+            return Admission([], closed(outcome.verdict.retry_after_us))
+        fields: Fields = []
+        if outcome.rules:
+            fields = split_fields(route.fields.lines(outcome.rules, outcome.verdict))
+        if outcome.verdict.allowed:
+            return Admission(fields, None, asker.holding(outcome))
+        return Admission(fields, refusal(refusing_rule(outcome).policy, outcome.verdict))
+
+
+def _pattern(text: str) -> Pattern:
+    try:
+        parts = split_pattern(text)
+        return Pattern(parts.host, parse_path(parts.path), parts.methods)
+    except ValueError as error:
+        hint = error.hint if isinstance(error, PathError) else ""
+        raise ConfigError([Problem("policies", 0, 0, text, str(error), hint)]) from error

@@ -1,0 +1,162 @@
+"""Asking an open store: at once, for a turn in a queue, or in a line of this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from gateway.decider import Decider, Outcome, refusing_rule, slowest_rule, without_queue
+from gateway.library.lines import Lines, Patience
+from gateway.library.questions import Question
+from gateway.library.slots import Slot
+from gateway.limits.decision import NEVER
+from gateway.policy import Policy, Rule
+from gateway.stores.base import Ask
+
+US: Final = 1_000_000
+TIMER_SLACK_US: Final = 500
+"""The loop's timers may be early by part of a millisecond, and asking twice is dear."""
+LOOK_US: Final = 50_000
+"""How often to look for a slot: nobody is told when another process releases one."""
+
+
+class Asker:
+    """What a limiter has while it is open.
+
+    Args:
+        decider: asks the store, and is closed with this.
+    """
+
+    def __init__(self, decider: Decider) -> None:
+        self._decider = decider
+        self._lines = Lines()
+        self._is_closed = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the store would probably answer now."""
+        return self._decider.is_ready
+
+    async def aclose(self) -> None:
+        """Let go of the store; who waits in a line gets an error instead of a turn."""
+        self._is_closed = True
+        self._lines.wake()
+        await self._decider.aclose()
+
+    async def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome:
+        """Ask the store; what it says is to be settled."""
+        outcome = self._decider.decide(ask, rules)
+        if isinstance(outcome, Outcome):
+            return outcome
+        try:
+            return await outcome
+        except asyncio.CancelledError:
+            # The answer may have come in the same turn of the loop.
+            outcome.then(self.give_back)
+            raise
+
+    async def settle(self, outcome: Outcome) -> Outcome:
+        """Wait for the turn, if there is one, and count what became of the request.
+
+        Returns a refusal if there is no room to wait in.
+        """
+        if outcome.verdict.wait_us:
+            return await self._wait_turn(outcome)
+        if outcome.ask.cost:
+            count(outcome)
+        return outcome
+
+    async def wait(
+        self, question: Question, key: str, cost: int, max_wait: float | None
+    ) -> Outcome:
+        """Wait as `Limiter.wait` says; returns a refusal if there is no turn in time."""
+        patience = Patience(max_wait)
+        if question.has_queue or not patience.microseconds:
+            ask = question.ask(key, cost, patience.microseconds)
+            return await self.settle(await self.decide(ask, question.rules))
+        return await self._wait_in_line(question, key, cost, patience)
+
+    def holding(self, outcome: Outcome) -> Slot:
+        """Hold the slots that an outcome has taken, if any, within an `async with`."""
+        return Slot(self._decider, outcome, self._lines.wake)
+
+    def give_back(self, outcome: Outcome) -> None:
+        """Undo an outcome, as far as it was allowed."""
+        if outcome.verdict.allowed:
+            self._decider.give_back(outcome)
+            self._lines.wake()
+
+    async def _wait_turn(self, outcome: Outcome) -> Outcome:
+        policy = slowest_rule(outcome).policy
+        if not self._decider.may_wait(outcome):
+            self._decider.give_back(outcome)
+            refused = outcome._replace(verdict=without_queue(outcome.verdict))
+            count(refused)
+            return refused
+        policy.metrics.waiting += 1
+        try:
+            await self._decider.wait_turn(outcome)
+        finally:
+            policy.metrics.waiting -= 1
+        policy.metrics.delayed += 1
+        policy.metrics.wait_us += outcome.verdict.wait_us
+        return outcome
+
+    async def _wait_in_line(
+        self, question: Question, key: str, cost: int, patience: Patience
+    ) -> Outcome:
+        """Wait for policies of which at least one has no queue."""
+        name = (question, key)
+        try:
+            async with asyncio.timeout_at(patience.due), self._lines.stand(name):
+                while True:
+                    ask = question.ask(key, cost, patience.microseconds)
+                    outcome = await self.decide(ask, question.rules)
+                    if not _may_ask_again(outcome):
+                        break
+                    pause_us = outcome.verdict.retry_after_us + TIMER_SLACK_US
+                    if question.has_leases:
+                        pause_us = min(pause_us, LOOK_US)
+                    elif pause_us > patience.microseconds:
+                        break
+                    await self._lines.pause(name, pause_us / US)
+                    if self._is_closed:
+                        raise RuntimeError("the limiter was closed")
+        except TimeoutError:
+            # Who was never first in the line is told by what he is refused.
+            outcome = await self.decide(question.ask(key, cost, 0), question.rules)
+        return await self.settle(outcome)
+
+
+def count(outcome: Outcome) -> None:
+    """Note what became of a request that does not wait, in the counters of its policies."""
+    if outcome.closed_by is not None:
+        outcome.closed_by.metrics.store_error_refused += 1
+    elif not outcome.verdict.allowed:
+        refusing_rule(outcome).policy.metrics.refused += 1
+    elif outcome.alone:
+        for policy in _policies(outcome):
+            policy.metrics.store_error_passed += 1
+    else:
+        for policy in _policies(outcome):
+            policy.metrics.passed += 1
+
+
+def _policies(outcome: Outcome) -> Iterable[Policy]:
+    rules = outcome.rules
+    if len(rules) == 1:
+        return (rules[0].policy,)
+    return dict.fromkeys(rule.policy for rule in rules)
+
+
+def _may_ask_again(outcome: Outcome) -> bool:
+    """Whether it is a refusal that passes with time, and is not a full queue's."""
+    verdict = outcome.verdict
+    if verdict.allowed or outcome.closed_by is not None or verdict.retry_after_us == NEVER:
+        return False
+    return not any(
+        rule.limit.max_wait_us
+        for rule, decision in zip(outcome.rules, verdict.decisions, strict=True)
+        if not decision.allowed
+    )

@@ -1,0 +1,52 @@
+"""A decorator that holds the calls of a coroutine function to policies."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class LimitDecorator:
+    """What `Limiter.limit` returns.
+
+    Args:
+        hold: what a call goes on in, given its key and cost; raises on entry if it may not.
+        key: from the call's arguments to its key.
+        cost: of a call, or a function of its arguments.
+    """
+
+    __slots__ = ("_cost", "_hold", "_key")
+
+    def __init__(
+        self,
+        hold: Callable[[str, int], AbstractAsyncContextManager[object]],
+        key: Callable[..., str],
+        cost: int | Callable[..., int],
+    ) -> None:
+        self._hold = hold
+        self._key = key
+        self._cost = cost
+
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        """The function, held to its policies; its signature stays as it is.
+
+        Raises:
+            TypeError: it is no coroutine function.
+        """
+        if not iscoroutinefunction(function):
+            raise TypeError(f"{function!r} is not a coroutine function ('async def')")
+        hold, key, cost = self._hold, self._key, self._cost
+
+        @wraps(function)
+        async def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+            amount = cost(*args, **kwargs) if callable(cost) else cost
+            async with hold(key(*args, **kwargs), amount):
+                return await function(*args, **kwargs)
+
+        return limited

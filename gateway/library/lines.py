@@ -1,0 +1,91 @@
+"""Lines of callers, first come, first served, where the store gives no turns.
+
+A policy without a queue refuses at once, in every gateway that shares its store; who wants to
+wait for it all the same has to ask again. Only the first of a line does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from gateway.policy import UNBOUNDED_WAIT_US
+
+US: Final = 1_000_000
+
+
+class Patience:
+    """How long a caller still waits.
+
+    Args:
+        seconds: from now on; None for ever.
+
+    Attributes:
+        due: when it ends, by the clock of the loop; None for never.
+    """
+
+    __slots__ = ("_loop", "due")
+
+    def __init__(self, seconds: float | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.due = None if seconds is None else self._loop.time() + max(seconds, 0)
+
+    @property
+    def microseconds(self) -> int:
+        """What is left of it, rounded down; 0 when it is over."""
+        if self.due is None:
+            return UNBOUNDED_WAIT_US
+        return max(0, int((self.due - self._loop.time()) * US))
+
+
+class Lines:
+    """One line for each name that somebody waits for."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[Hashable, asyncio.Future[None]] = {}
+        self._lines: dict[Hashable, deque[asyncio.Future[None]]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    @asynccontextmanager
+    async def stand(self, name: Hashable) -> AsyncIterator[None]:
+        """Come to the front of the line, and leave it afterwards."""
+        line = self._lines.setdefault(name, deque())
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line.append(place)
+        try:
+            if line[0] is not place:
+                await place
+            yield
+        finally:
+            was_first = line[0] is place
+            line.remove(place)
+            if not line:
+                del self._lines[name]
+            elif was_first and not line[0].done():
+                line[0].set_result(None)
+
+    async def pause(self, name: Hashable, seconds: float) -> None:
+        """For the first of the line: wait so long, or until `wake` is called."""
+        loop = asyncio.get_running_loop()
+        pause = self._pauses[name] = loop.create_future()
+        timer = loop.call_later(seconds, _end, pause)
+        try:
+            await pause
+        finally:
+            timer.cancel()
+            del self._pauses[name]
+
+    def wake(self) -> None:
+        """Something was given back: it may be there for the first of some line."""
+        for pause in self._pauses.values():
+            _end(pause)
+
+
+def _end(pause: asyncio.Future[None]) -> None:
+    if not pause.done():
+        pause.set_result(None)

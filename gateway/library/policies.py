@@ -1,0 +1,57 @@
+"""A policy as it is written in Python.
+
+It says what the configuration says, word for word, and is checked by the same models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict, Unpack
+
+from gateway.config.policies import AlgorithmName, HeaderStyle, IfMissing, OnStoreError
+
+
+class PolicyOptions(TypedDict, total=False):
+    """What a policy may say beside its limits; `docs/configuration.md` explains each."""
+
+    algorithm: AlgorithmName
+    queue: Mapping[str, int | str] | Literal["off"]
+    lease: str
+    count_refused: bool
+    on_limit: Mapping[str, int | str]
+    on_store_error: OnStoreError
+    if_missing: IfMissing
+    headers: HeaderStyle
+
+
+class Policy:
+    """A rule with a name: how many may pass, and what happens to the excess.
+
+    Args:
+        name: under which it is counted, in stores, headers and metrics.
+        limits: lines such as `10/s burst 20`; all of them let a request through, or none
+            is spent.
+        options: as in the configuration, durations as text with a unit:
+            `queue={"max": 100, "max_wait": "2s"}`.
+
+    Nothing is checked here: a `Limiter` names everything that is wrong at once.
+
+    >>> Policy("pay", "10/s burst 20", "1000/h", on_store_error="open")
+    Policy('pay', '10/s burst 20', '1000/h', on_store_error='open')
+    """
+
+    __slots__ = ("limits", "name", "options")
+
+    def __init__(self, name: str, *limits: str, **options: Unpack[PolicyOptions]) -> None:
+        self.name = name
+        self.limits = limits
+        self.options = options
+
+    def __repr__(self) -> str:
+        words = [repr(self.name), *map(repr, self.limits)]
+        words += [f"{name}={value!r}" for name, value in self.options.items()]
+        return f"Policy({', '.join(words)})"
+
+    def as_data(self) -> dict[str, Any]:
+        """The policy as the configuration would have it."""
+        return {"limits": self.limits, **self.options}

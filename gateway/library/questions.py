@@ -1,0 +1,102 @@
+"""From a key that the caller names to a question for the store: pure, and compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gateway.config.messages import did_you_mean
+from gateway.config.models import PolicyConfig
+from gateway.limits import ALGORITHMS
+from gateway.metrics import GatewayMetrics
+from gateway.policy import Plan, Policy, Rule, compile_plan, compile_policy
+from gateway.routing.keys import identity
+from gateway.stores.base import Ask
+
+EVERYBODY: Final = "all"
+"""The identity of limits that are `per all`, and the key of who names none."""
+
+Names = str | Sequence[str] | None
+"""One policy, several that must all agree, or None for the only one there is."""
+
+
+class Question:
+    """Some policies, ready to be asked about a key.
+
+    Attributes:
+        rules: one for each limit, in order.
+        has_queue: whether the store gives turns to all who ask: every policy has a queue.
+        has_leases: whether something is held until it is given back.
+    """
+
+    __slots__ = ("_limits", "_shared", "has_leases", "has_queue", "rules")
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = tuple(rules)
+        self.has_queue = all(rule.limit.max_wait_us for rule in self.rules)
+        self.has_leases = any(_is_lease(rule) for rule in self.rules)
+        self._limits = tuple(rule.limit for rule in self.rules)
+        self._shared = tuple(rule.word == EVERYBODY for rule in self.rules)
+
+    def ask(self, key: str, cost: int, max_wait_us: int) -> Ask:
+        """The question about one request.
+
+        A limit that is `per all` counts everybody together; any other counts `key`, which
+        stands for whatever the limit is per.
+        """
+        if cost < 0:
+            raise ValueError(f"a request cannot cost {cost}")
+        own = identity(key)
+        keys = tuple([EVERYBODY if shared else own for shared in self._shared])
+        return Ask(self._limits, keys, cost, max_wait_us)
+
+
+def _is_lease(rule: Rule) -> bool:
+    return ALGORITHMS[rule.limit.algorithm].renew is not None
+
+
+class Questions:
+    """The policies of a limiter, compiled; the run-time form of each is shared."""
+
+    def __init__(self, policies: Mapping[str, PolicyConfig], metrics: GatewayMetrics) -> None:
+        self._configs = dict(policies)
+        self._policies: dict[str, Policy] = {
+            name: compile_policy(name, config, metrics.policy(name))
+            for name, config in policies.items()
+        }
+        self._known: dict[Names, Question] = {}
+
+    def question(self, names: Names) -> Question:
+        """The question about these policies.
+
+        Raises:
+            ValueError: there is no such policy, or there are several and none was named.
+        """
+        try:
+            known = self._known.get(names)
+        except TypeError:  # a list
+            return self.question(tuple(names or ()))
+        if known is None:
+            known = self._known[names] = Question(self.plan("", names).rules)
+        return known
+
+    def plan(self, route: str, names: Names) -> Plan:
+        """The policies of requests that are counted by what they carry; `route` is its name."""
+        return compile_plan(route, self._check(names), self._configs, self._policies)
+
+    def _check(self, names: Names) -> tuple[str, ...]:
+        known = list(self._configs)
+        if names is None:
+            if len(known) > 1:
+                raise ValueError(f"name the policy: there are {', '.join(known)}")
+            return (known[0],)
+        chosen = (names,) if isinstance(names, str) else tuple(names)
+        if not chosen:
+            raise ValueError("no policy is named")
+        for position, name in enumerate(chosen):
+            if name not in self._configs:
+                hint = did_you_mean(name, known, f"there are {', '.join(known)}")
+                raise ValueError(f"there is no policy {name!r}: {hint}")
+            if name in chosen[:position]:
+                raise ValueError(f"the policy {name!r} is named twice")
+        return chosen

@@ -1,0 +1,188 @@
+"""Stores that others bring: found by their scheme, and the example that makes one."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, Final, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway import Limiter, Policy
+from gateway.clock import ManualClock
+from gateway.config.check import check_text
+from gateway.config.explain import explain
+from gateway.errors import ConfigError, StoreError
+from gateway.limits.rate import Limit
+from gateway.stores import STORES, open_store
+from gateway.stores.base import Ask, Store
+from gateway.stores.memory import MemoryStore
+
+EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "own-store" / "ratio_store.py"
+WINDOW_US: Final = 100
+LIMIT: Final = Limit(4, WINDOW_US, 4, "sliding_window_log", max_wait_us=150, scope="p/ip")
+
+
+def _load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("ratio_store", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["ratio_store"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+EXAMPLE_MODULE: Final[Any] = _load()
+
+
+@pytest.fixture
+def offers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Offers entry points, as an installed distribution does."""
+
+    def offer(**entries: str) -> None:
+        info = tmp_path / "theirs-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+        lines = [f"{name} = {value}" for name, value in entries.items()]
+        (info / "entry_points.txt").write_text("\n".join(["[sluice.stores]", *lines, ""]))
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    return offer
+
+
+def test_a_store_is_found_by_its_scheme(offers: Any, tmp_path: Path) -> None:
+    """In the library and in a gateway's configuration, where it is explained by its URL."""
+    offers(sqlite="ratio_store:open_sqlite")
+    url = f"sqlite://{tmp_path}/counts.db"
+    policy = Policy("pay", "2/h", algorithm="sliding_window_log")
+
+    limiter = Limiter(policy, store={"url": url, "deadline": "5s"})
+
+    async def once() -> list[bool]:
+        async with limiter:
+            return [(await limiter.acquire("alice")).allowed for _ in range(2)]
+
+    assert asyncio.run(once()) == [True, True]
+    assert asyncio.run(once()) == [False, False]
+    text = f"store: {url}\nroutes: {{ /**: {{ upstream: http://127.0.0.1:9000, limit: 1/s }} }}"
+    sentences = explain(check_text(text).config)
+    assert any(f"Counts are kept in {url}, shared by all" in each for each in sentences)
+
+
+def test_what_cannot_be_used_is_a_problem_of_the_configuration(
+    offers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheme that nobody has, a class that cannot be loaded, one that is no store, a bad URL."""
+    offers(
+        sqlite="ratio_store:open_sqlite",
+        gone="no_such_module:Store",
+        odd="gateway.clock:ManualClock.advance",
+        wrong="theirs:not_a_store",
+        memory="builtins:dict",
+    )
+
+    theirs = SimpleNamespace(not_a_store=lambda url, **_: url)
+    monkeypatch.setitem(sys.modules, "theirs", cast("ModuleType", theirs))
+
+    def complaint(url: str) -> str:
+        with pytest.raises(ConfigError) as caught:
+            open_store(url, domain="sluice", deadline_us=1)
+        return str(caught.value)
+
+    assert "no store has the scheme 'sqlit' (did you mean sqlite://?)" in complaint("sqlit://x")
+    assert "known: memory, redis" in complaint("zebra://x")
+    assert "no_such_module:Store, which gone:// stands for, cannot be loaded: ModuleNotFou" in (
+        complaint("gone://x")
+    )
+    assert "names no file" in complaint("sqlite://")
+    assert "is no store" in complaint("wrong://x")
+    assert isinstance(open_store("memory://", domain="", deadline_us=1), MemoryStore)
+    with pytest.raises(ConfigError, match="not a kind of store"):
+        check_text("store: zebra://x\nroutes: { /**: { upstream: http://a, limit: 1/s } }")
+
+
+def test_every_scheme_of_ours_leads_to_something() -> None:
+    """The table names modules and classes that are there."""
+    for scheme in STORES:
+        service = "main/0" if "sentinel" in scheme else ""
+        store = open_store(f"{scheme}://127.0.0.1/{service}", domain="sluice", deadline_us=1_000)
+        assert isinstance(store, Store), scheme
+
+
+def in_memory() -> Any:
+    """A storage that is gone with its store."""
+    return EXAMPLE_MODULE.SqliteStorage(":memory:")
+
+
+STEPS: Final = st.lists(
+    st.tuples(
+        st.integers(0, WINDOW_US // 2),  # time that passes before it
+        st.sampled_from(["a", "b"]),
+        st.integers(0, 5),  # cost
+        st.sampled_from([0, 40, 1_000]),  # patience
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=40)
+@given(STEPS)
+def test_four_verbs_decide_as_the_log_does(steps: list[tuple[int, str, int, int]]) -> None:
+    """Counting alone gives the verdicts of the pure function: turns, waits and all."""
+    clock = ManualClock(1_000_000)
+    store = EXAMPLE_MODULE.FourVerbStore(in_memory, "sluice", clock)
+    model = MemoryStore(clock=clock)
+    other = replace(LIMIT, count=2, burst=2, max_wait_us=0, count_refused=True, scope="p/all")
+
+    async def told() -> None:
+        for passed_us, key, cost, patience_us in steps:
+            clock.advance(us=passed_us)
+            limits, keys = ((LIMIT, other), (key, "all")) if cost < 3 else ((LIMIT,), (key,))
+            ask = Ask(limits, keys, cost, patience_us)
+            (found,) = await store.decide([ask])
+            expected = model.decide_now(ask)
+            assert found[:3] == expected[:3]
+            for one, two in zip(found.decisions, expected.decisions, strict=True):
+                assert one[:6] == two[:6]
+            await store.give_back(ask, found)
+            assert await store.renew(ask, found)
+        await store.aclose()
+        with pytest.raises(StoreError):
+            await store.decide([])
+
+    asyncio.run(told())
+
+
+def test_flush_forgets_everything(tmp_path: Path) -> None:
+    """The fourth verb, for an operator or a test that begins anew; and drop says how many."""
+    with EXAMPLE_MODULE.SqliteStorage(str(tmp_path / "counts.db")) as storage:
+        storage.add("a", 5, 10)
+        storage.add("a", 6, 10)
+        assert (storage.count("a", 5), storage.drop("a", 6), storage.count("a", 9)) == (1, 1, 1)
+        storage.flush()
+        assert storage.count("a", 9) == 0
+    storage.close()
+
+
+def test_what_the_storage_cannot_do_is_an_error_of_the_store(tmp_path: Path) -> None:
+    """A file that cannot be opened, an algorithm it has not: `on_store_error` has the word."""
+    store = EXAMPLE_MODULE.FourVerbStore(in_memory, "sluice")
+
+    async def told() -> None:
+        with pytest.raises(StoreError, match="no token_bucket"):
+            await store.decide([Ask((Limit(1, 1, 1),), ("k",), 1, 0)])
+        await store.aclose()
+        lost = EXAMPLE_MODULE.open_sqlite(f"sqlite://{tmp_path}/no/file", domain="", deadline_us=1)
+        with pytest.raises(StoreError, match="unable to open"):
+            await lost.decide([Ask((LIMIT,), ("k",), 1, 0)])
+        await lost.aclose()
+
+    asyncio.run(told())

@@ -1,0 +1,40 @@
+"""Limiters that share a store, and one whose store is away: on a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway import Limiter, Policy
+from tests.servers import RedisServer, until
+
+PAY = Policy("pay", "10/d per ip", "15/d per all")
+
+
+async def test_limiters_on_one_redis_are_one(redis_server: RedisServer) -> None:
+    """What one counts the others see; the first request finds the store connected."""
+    async with (
+        Limiter(PAY, store=redis_server.url) as first,
+        Limiter(PAY, store=redis_server.url) as second,
+        Limiter(PAY, store=redis_server.url, domain="other") as other,
+    ):
+        asked = [limiter.acquire("alice") for limiter in (first, second) for _ in range(10)]
+        decisions = await asyncio.gather(*asked)
+        assert sum(decision.allowed for decision in decisions) == 10
+        assert not any(decision.decided_alone for decision in decisions)
+        assert (await second.acquire("bob", 5)).allowed
+        assert (await first.peek("carol")).remaining == 0
+        assert (await other.acquire("alice", 10)).allowed
+
+
+async def test_a_store_that_is_away_is_asked_again_when_it_is_back(
+    redis_server: RedisServer,
+) -> None:
+    """Opening does not fail without it, and decisions go on by what the policy says."""
+    redis_server.stop()
+    settings = {"url": redis_server.url, "deadline": "500ms"}
+    async with Limiter(Policy("pay", "2/d"), store=settings) as limiter:
+        assert (await limiter.acquire("alice")).decided_alone
+        redis_server.start()
+        await until(lambda: limiter.is_ready)
+        decision = await limiter.acquire("alice")
+        assert (decision.decided_alone, decision.remaining) == (False, 1)
