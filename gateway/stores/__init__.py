@@ -15,12 +15,13 @@ def open_store(url: str, *, domain: str, deadline_us: int) -> Store:
     """Make the store that a URL names; it connects when it is started.
 
     Args:
-        url: `memory://` or `redis://...`, as `gateway.config.store_url` allows.
+        url: `memory://`, `redis://...` or `mysql://...`, as `gateway.config.store_url` allows.
         domain: the namespace that counts live in.
         deadline_us: how long callers wait for a decision.
 
     Raises:
-        ValueError: no store has that scheme, or the URL cannot be used.
+        ValueError: no store has that scheme, the URL cannot be used, or the store needs a
+            library that is not installed.
     """
     parts = urlsplit(url)
     if parts.scheme == "memory":
@@ -31,4 +32,12 @@ def open_store(url: str, *, domain: str, deadline_us: int) -> Store:
         from gateway.stores.redis import RedisStore
 
         return RedisStore(url, domain=domain, deadline_us=deadline_us)
+    if parts.scheme == "mysql":
+        try:
+            from gateway.stores.mysql import MySQLStore
+        except ImportError:
+            hint = "pip install 'sluice-gateway[mysql]'"
+            raise ValueError(f"mysql:// needs the driver asyncmy: {hint}") from None
+
+        return MySQLStore(url, domain=domain, deadline_us=deadline_us)
     raise ValueError(f"no store has the scheme {parts.scheme!r}")
