@@ -25,6 +25,7 @@ from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
 from gateway.stores.mysql import MySQLStore
 from tests.mariadb import DATABASE, PASSWORD, USER, MariaDB
+from tests.servers import until
 
 IN_FLIGHT: Final = 64
 KEYS: Final = (1, 1_000, 10_000)
@@ -83,8 +84,7 @@ async def compare(server: MariaDB, keys: int, seconds: float) -> tuple[Figure, F
     """Batches and one by one, in turn; the best round of each."""
     store = MySQLStore(server.url, domain="bench", deadline_us=10_000_000)
     await store.start()
-    while not store.is_ready:
-        await asyncio.sleep(0.01)
+    await until(lambda: store.is_ready)
     port = urlsplit(server.url).port or 0
     connections = [
         await connect(host="127.0.0.1", port=port, user=USER, password=PASSWORD, database=DATABASE)

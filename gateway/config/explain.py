@@ -140,6 +140,9 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
     )
 
 
+_STORE_NAMES: Final = {"redis": "Redis", "mysql": "MySQL"}
+
+
 def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
     url = parse_store_url(store.url)
     if url.kind == "memory":
@@ -148,7 +151,7 @@ def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
         yield f"Counts are kept in this gateway's memory{bound}; other gateways have their own."
         return
     yield (
-        f"Counts are kept in Redis at {url.place}, database {url.database}, shared by all gateways "
+        f"Counts are kept in {_STORE_NAMES[url.kind]} at {url.place}, database {url.database}, shared by all gateways "
         f"of domain {config.domain}."
     )
     share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)

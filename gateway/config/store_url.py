@@ -9,16 +9,21 @@ import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Final, NamedTuple
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from gateway.config.address import MAX_URL, redact
 
 MAX_KEYS: Final = 100_000_000
 MAX_DATABASE: Final = 99_999
 
+_MYSQL_OPTION: Final = (
+    r"(connections=([1-9]|[1-5][0-9]|6[0-4])|ssl=true|"
+    r"(ssl_ca_certs|ssl_certfile|ssl_keyfile|throttlex|unix_socket)=[^&\s]+)"
+)
 STORE_URL_PATTERN: Final = (
     r"^\s*(memory://(\?max_keys=[0-9]{1,9})?|redis://[^/?#\s]+(/[0-9]{0,5})?|"
-    r"rediss://[^/?#\s]+(/[0-9]{0,5})?(\?\S*)?|unix:///[^?#\s]+(\?db=[0-9]{1,5})?)\s*$"
+    r"rediss://[^/?#\s]+(/[0-9]{0,5})?(\?\S*)?|unix:///[^?#\s]+(\?db=[0-9]{1,5})?|"
+    rf"mysql://[^/?#\s]+/[^/?#\s]+(\?{_MYSQL_OPTION}(&{_MYSQL_OPTION})*)?)\s*$"
 )
 
 
@@ -35,15 +40,15 @@ class StoreUrl(NamedTuple):
     """What a URL says, for explanations.
 
     Attributes:
-        kind: memory or redis.
+        kind: memory, redis or mysql.
         place: host and port, or the path of a socket; empty for memory.
-        database: the number of the Redis database.
+        database: the number of the Redis database, or the name of the MySQL one.
         options: what follows the question mark.
     """
 
     kind: str
     place: str
-    database: int
+    database: int | str
     options: dict[str, str]
 
 
@@ -62,7 +67,7 @@ def parse_store_url(url: str) -> StoreUrl:
     read = _READERS.get(scheme)
     if read is None:
         near = get_close_matches(scheme.lower(), _READERS, 1)
-        known = "memory://, redis://, rediss:// or unix://"
+        known = "memory://, redis://, rediss://, unix:// or mysql://"
         hint = f"did you mean {near[0]}://? {known}" if near else known
         raise StoreUrlError(f"{scheme!r} is not a kind of store", hint)
     if _UNESCAPED.search(text):
@@ -105,6 +110,22 @@ def _read_unix(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
         raise StoreUrlError("the URL of the store names no socket", hint)
     _check_options(options, {"db": MAX_DATABASE})
     return StoreUrl("redis", parts.path, int(options.get("db", 0)), options)
+
+
+def _read_mysql(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
+    if not parts.hostname:
+        hint = "such as mysql://gateway:password@127.0.0.1:3306/sluice"
+        raise StoreUrlError("the URL of the store has no host", hint)
+    database = unquote(parts.path.removeprefix("/"))
+    if not database or "/" in database:
+        hint = f"such as mysql://{parts.hostname}/sluice"
+        raise StoreUrlError("the URL of the store names no database", hint)
+    _check_options(options, _MYSQL_OPTIONS)
+    if options.get("ssl", "true") != "true":
+        raise StoreUrlError(f"ssl is {options['ssl']!r}", "true, or left out")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    place = options.get("unix_socket") or f"{host}:{parts.port or 3306}"
+    return StoreUrl("mysql", place, database, options)
 
 
 def _options(parts: SplitResult) -> dict[str, str]:
@@ -155,9 +176,20 @@ _TLS_OPTIONS: Final[dict[str, int]] = dict.fromkeys(
 )
 """As redis-py names them; the store reads their values."""
 
+_MYSQL_OPTIONS: Final[dict[str, int]] = {
+    "connections": 64,
+    "ssl": 0,
+    "ssl_ca_certs": 0,
+    "ssl_certfile": 0,
+    "ssl_keyfile": 0,
+    "throttlex": 0,
+    "unix_socket": 0,
+}
+
 _READERS: Final[dict[str, Callable[[SplitResult, dict[str, str]], StoreUrl]]] = {
     "memory": _read_memory,
     "redis": _read_redis,
     "rediss": _read_redis,
     "unix": _read_unix,
+    "mysql": _read_mysql,
 }

@@ -23,6 +23,8 @@ Work = Callable[[Ask, Sequence[Slot], int], Answer]
 
 MAX_BATCH: Final = 256
 """Asks of one transaction; more would only hold locks for longer."""
+MIN_SHARE: Final = 16
+"""Fewer are not worth a second transaction."""
 MAX_WAITING: Final = 16_384
 """Asks that wait; more would only pile up memory and be too late."""
 
@@ -81,6 +83,7 @@ class Queue:
         self._waiting: list[Entry] = []
         self._busy: set[str] = set()
         self._wake = asyncio.Event()
+        self._takers = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -103,6 +106,7 @@ class Queue:
 
     async def take(self, within_s: float) -> list[Entry]:
         """Wait for entries whose keys are free and take them; none if none come in time."""
+        self._takers += 1
         try:
             async with asyncio.timeout(within_s):
                 while not (taken := self._take_now()):
@@ -111,6 +115,8 @@ class Queue:
                 return taken
         except TimeoutError:
             return []
+        finally:
+            self._takers -= 1
 
     def done(self, entries: Sequence[Entry]) -> None:
         """The keys of these are free again."""
@@ -125,12 +131,15 @@ class Queue:
             entry.call.fail(error)
 
     def _take_now(self) -> list[Entry]:
+        # With a free hand beside this one, it takes half: the server works on one half while
+        # this process works on the other.
+        most = min(max(-(-len(self._waiting) // self._takers), MIN_SHARE), MAX_BATCH)
         taken: list[Entry] = []
         left: list[Entry] = []
         blocked = set(self._busy)
         names: set[str] = set()
         for at, entry in enumerate(self._waiting):
-            if len(taken) == MAX_BATCH:
+            if len(taken) == most:
                 left += self._waiting[at:]
                 break
             if entry.call.future.done():
