@@ -151,8 +151,8 @@ def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
         yield f"Counts are kept in this gateway's memory{bound}; other gateways have their own."
         return
     yield (
-        f"Counts are kept in {_STORE_NAMES[url.kind]} at {url.place}, database {url.database}, shared by all gateways "
-        f"of domain {config.domain}."
+        f"Counts are kept in {_STORE_NAMES[url.kind]} at {url.place}, database {url.database}, "
+        f"shared by all gateways of domain {config.domain}."
     )
     share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)
     yield (

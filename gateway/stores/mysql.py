@@ -305,9 +305,9 @@ class MySQLStore:
         try:
             # Some errors roll back the statement only, and leave the locks.
             await link.run("ROLLBACK", GIVE_UP_S)
+            await asyncio.sleep(RETRY_PAUSE_S * random.random())  # noqa: S311 - jitter
         finally:
             self._again(entries, conflict, MAX_ATTEMPTS)
-        await asyncio.sleep(RETRY_PAUSE_S * random.random())  # noqa: S311 - jitter
 
     def _again(self, entries: list[Entry], error: StoreError, max_attempts: int) -> None:
         """Put entries back into the queue, or fail those that were tried often enough."""

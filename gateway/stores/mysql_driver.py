@@ -107,7 +107,7 @@ class Link:
             if known.reason == "connection_lost" or isinstance(known, StoreReplyError):
                 known = StoreUnavailable("the store could not be reached", "connect")
             raise known from error
-        except (OSError, RuntimeError, ValueError, IndexError, AssertionError) as error:
+        except Exception as error:
             # What does not speak the protocol makes the driver stumble in many ways.
             raise StoreUnavailable("the store could not be reached", "connect") from error
 
@@ -130,7 +130,7 @@ class Link:
             if not isinstance(known, Conflict):
                 self.drop()
             raise known from error
-        except (OSError, RuntimeError, ValueError, IndexError, AttributeError) as error:
+        except Exception as error:
             self.drop()
             raise StoreUnavailable(
                 "the connection to the store was lost", "connection_lost"

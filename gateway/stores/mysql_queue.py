@@ -100,9 +100,8 @@ class Queue:
         self._wake.set()
 
     def put_back(self, entries: Sequence[Entry]) -> None:
-        """Return what was taken and not done, to the front."""
+        """Return what was taken and not done, to the front; its keys are yet to be freed."""
         self._waiting[:0] = entries
-        self.done(entries)
 
     async def take(self, within_s: float) -> list[Entry]:
         """Wait for entries whose keys are free and take them; none if none come in time."""
