@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final, Literal
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 Calendar = Literal["day", "week", "month"]
 
@@ -50,6 +50,21 @@ def window(now_us: int, calendar: Calendar, zone: str) -> tuple[int, int]:
         day += 1
         start, end = _span(calendar, zone, day)
     return start, end
+
+
+def is_zone(name: str) -> bool:
+    """Whether there is a time zone of this name."""
+    try:
+        _zone(name)
+    except (ValueError, KeyError, OSError):
+        # Not a name, not in the database, or a folder of it such as `Europe`.
+        return False
+    return True
+
+
+def zones() -> frozenset[str]:
+    """The names of all time zones; none where there is no database."""
+    return frozenset(available_timezones())
 
 
 _zone = lru_cache(maxsize=1024)(ZoneInfo)

@@ -62,7 +62,7 @@ def decide(
         retry_after_us,
         capacity,
         max(capacity - used, 0) if at == now_us else 0,
-        end - now_us if used else 0,
+        end - now_us if used else at - now_us,
         receipt,
     )
 
@@ -81,4 +81,5 @@ def give_back(
 def expires_us(state: State, limit: Limit) -> int:
     """When the state can be forgotten, in microseconds of the same clock."""
     last, used = state
-    return bounds(last, limit)[1] if used else 0
+    # Where all of a later window was given back, the ones before it still are not open again.
+    return bounds(last, limit)[1] if used else last

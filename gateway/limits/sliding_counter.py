@@ -7,8 +7,9 @@ Time is cut into windows of `period_us`, aligned to the epoch of the clock. At a
 
 as if those of the window before had come evenly. A request passes if that and its cost are not
 more than `count`. The comparison is made in whole numbers, without rounding. It is a law about
-the estimate: a client that sends everything late in one window and early in the next can get
-up to twice the limit through within one period, never more; evenly spread, it is exact.
+the estimate: a client that sends everything at the end of one window can get up to twice the
+limit through within one period, never more. Of requests that come evenly, less than one in each
+period is refused for the estimate's sake.
 
 The state is three whole numbers, `(last, previous, current)`: the latest turn in microseconds,
 and how much was counted in the window before that one and in that window. The beginning of the
@@ -87,7 +88,8 @@ def expires_us(state: State, limit: Limit) -> int:
     """When the state can be forgotten, in microseconds of the same clock."""
     last, previous, current = state
     if not previous and not current:
-        return 0
+        # All was given back; but nobody passes before the latest turn.
+        return last
     start = last - last % limit.period_us
     return start + limit.period_us * (2 if current else 1)
 

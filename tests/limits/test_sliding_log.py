@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -207,3 +208,33 @@ def test_giving_back_takes_out_as_many_of_that_time(
     assert after.count(turn) == max(state.count(turn) - cost, 0)
     assert [time for time in after if time != turn] == [time for time in state if time != turn]
     assert give_back(None, 5, cost, limit, turn) is None
+
+
+@given(st.data())
+def test_refused_requests_count_if_they_should(data: st.DataObject) -> None:
+    """As if every request had been kept, though no more than the limit are; as ratio does."""
+    limit = replace(data.draw(limits(queue=False)), count_refused=True)
+    state: State | None = None
+    now_us = START_US
+    asked: list[int] = []
+    for _ in range(data.draw(st.integers(1, 30))):
+        now_us += data.draw(st.integers(0, limit.period_us + 2))
+        cost = data.draw(st.integers(1, limit.count))
+        used = sum(now_us - time <= limit.period_us for time in asked)
+        state, decision = decide(state, now_us, cost, limit, 0)
+        assert decision.allowed == (used + cost <= limit.count)
+        assert len(state) <= limit.count
+        asked += [now_us] * cost
+
+
+def test_who_does_not_stop_asking_stays_refused() -> None:
+    """Until it was quiet for a whole window."""
+    limit = Limit(3, 10, 3, "sliding_window_log", count_refused=True)
+    state: State | None = None
+    answers = []
+    for moment in range(0, 60, 3):
+        state, decision = decide(state, START_US + moment, 1, limit, 0)
+        answers.append(decision)
+    assert [decision.allowed for decision in answers] == [True] * 3 + [False] * 17
+    assert answers[-1].retry_after_us == 5
+    assert decide(state, START_US + 57 + 11, 3, limit, 0)[1].allowed
