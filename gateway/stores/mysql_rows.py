@@ -9,8 +9,8 @@ algorithm:
   were written with it. If those are no longer what they were, somebody else has written: for a
   token bucket their word counts (it is a bucket in ThrottleX's terms), all others begin anew.
 
-All values in the SQL are whole numbers, hexadecimal literals, or keys made by `KeyNames` of
-letters that need no escaping.
+All values in the SQL are whole numbers, lists of such, or keys made by `KeyNames` of letters that
+need no escaping.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ MAX_EXPIRED: Final = 1_000
 """Old rows of one log that one transaction deletes at most; the next one goes on."""
 UNKNOWN_US: Final = 999
 """Where in its millisecond a request of ThrottleX is taken to be: as late as it can have been."""
+MAX_CACHED: Final = 8_192
+"""Names of keys that are remembered."""
 LOG: Final = "sliding_window_log"
 BUCKET: Final = "token_bucket"
 
@@ -59,24 +62,28 @@ class KeyNames:
         throttlex: that scope; empty for none.
     """
 
-    __slots__ = ("_domain", "_prefixes", "_throttlex")
+    __slots__ = ("_domain", "_name", "_prefixes", "_throttlex")
 
     def __init__(self, domain: str, throttlex: str) -> None:
         self._domain = domain
         self._throttlex = throttlex
         self._prefixes: dict[tuple[str, str], Any] = {}
+        # Keys that are asked for often are, and a digest takes as long as the decision itself.
+        self._name = lru_cache(MAX_CACHED)(self._make)
 
     def name(self, limit: Limit, key: str) -> str:
         """The row of one identity under one limit."""
-        scope = limit.scope
+        return self._name(limit.scope, limit.algorithm, key)
+
+    def _make(self, scope: str, algorithm: str, key: str) -> str:
         if scope == self._throttlex != "" and _PLAIN.fullmatch(key):
             return key
-        prefix = self._prefixes.get((scope, limit.algorithm))
+        prefix = self._prefixes.get((scope, algorithm))
         if prefix is None:
             # JSON has an end, so no two lists and keys make the same text.
-            parts = _encode([self._domain, scope, ALGORITHMS[limit.algorithm].tag])
+            parts = _encode([self._domain, scope, ALGORITHMS[algorithm].tag])
             prefix = blake2b(parts.encode(), digest_size=16)
-            self._prefixes[scope, limit.algorithm] = prefix
+            self._prefixes[scope, algorithm] = prefix
         digest = prefix.copy()
         digest.update(key.encode("utf-8", "surrogatepass"))
         return f"{_ODD.sub('_', f'{scope}:{key}'[:160])}#{digest.hexdigest()}"
@@ -116,10 +123,9 @@ class Slot:
 
     def _state_of(self, row: Row) -> Any:
         _, _, tokens, last_refill, text, _ = row
-        if text is not None:
-            written_tokens, written_refill, state = json.loads(text)
-            if (written_tokens, written_refill) == (tokens, last_refill):
-                return _frozen(state)
+        if text is not None and text.startswith(start := f"[{tokens},{last_refill},"):
+            rest = text[len(start) : -1]
+            return int(rest) if rest.isdecimal() else _frozen(json.loads(rest))
         if self.limit.algorithm == BUCKET:
             return bucket_of(tokens, last_refill, self.limit)
         return None
@@ -152,7 +158,7 @@ class Slot:
             else:
                 look = ALGORITHMS[limit.algorithm].decide(state, now_us, 0, limit, 0)[1]
                 tokens, refill = look.remaining, now_us // US_PER_MS
-            text = f"x'{_encode([tokens, refill, state]).encode().hex()}'"
+            text = f"'[{tokens},{refill},{state if type(state) is int else _encode(state)}]'"
         return f"({row_id},'{self.name}',{tokens},{refill},{text},{expires_s})"
 
     def needs_row(self) -> bool:

@@ -12,6 +12,16 @@ from gateway.stores.mysql_rows import Slot
 
 def decide(ask: Ask, slots: Sequence[Slot], now_us: int) -> Verdict:
     """Spend all limits of an ask or none."""
+    if len(slots) == 1:
+        # The usual case is spared the lists of the general one.
+        slot, limit = slots[0], ask.limits[0]
+        wait_us = min(limit.max_wait_us, ask.max_wait_us)
+        state, decision = ALGORITHMS[limit.algorithm].decide(
+            slot.state, now_us, ask.cost, limit, wait_us
+        )
+        if ask.cost if decision.allowed else slot.state is not None:
+            slot.state = state
+        return Verdict(decision.allowed, decision.wait_us, decision.retry_after_us, (decision,))
     decisions = []
     after = []
     for limit, slot in zip(ask.limits, slots, strict=True):

@@ -280,22 +280,30 @@ async def test_a_server_that_became_read_only(server: MariaDB, store: MySQLStore
 
 async def test_too_many_connections(server: MariaDB, make_store: MakeStore) -> None:
     """The store says so, does not storm the server, and is let in when there is room."""
-    server.sql("SET GLOBAL max_connections=10")
-    others = []
+    admin = await Link.open(
+        parse_mysql_url(f"mysql://root@localhost/sluice?unix_socket={server.socket}")
+    )
+
+    async def connections() -> int:
+        results = await admin.run("SHOW GLOBAL STATUS LIKE 'Connections'")
+        return int(results[0][0][1])
+
+    await admin.run("SET GLOBAL max_connections=10")
+    others = [admin]
     try:
         with contextlib.suppress(StoreError):
             while True:
                 others.append(await Link.open(parse_mysql_url(server.url)))
-        before = int(server.sql("SHOW GLOBAL STATUS LIKE 'Connections'")[0][1])
+        before = await connections()
         store = make_store(server.url)
         await store.start()
         await reason_becomes(store, "too_many_connections")
         await asyncio.sleep(0.3)
-        assert int(server.sql("SHOW GLOBAL STATUS LIKE 'Connections'")[0][1]) - before < 30
+        assert await connections() - before < 30
     finally:
+        await admin.run("SET GLOBAL max_connections=150")
         for other in others:
             await other.aclose()
-        server.sql("SET GLOBAL max_connections=150")
     await reason_becomes(store, "")
 
 
@@ -384,7 +392,7 @@ async def test_gateways_are_counted(server: MariaDB, make_store: MakeStore) -> N
 
 async def test_what_has_expired_is_removed(server: MariaDB, make_store: MakeStore) -> None:
     """Rows and logs go in pieces; what still counts stays, and so does what others wrote."""
-    store = await ready(make_store(server.url, heartbeat_s=0.02, tidy_every_s=0.02))
+    store = await ready(make_store(server.url))
     asks = [Ask((LIMIT, SLOW_LOG), (f"k{n}", f"k{n}"), 1, 0) for n in range(450)]
     await store.decide(asks)
     server.sql(
@@ -392,6 +400,7 @@ async def test_what_has_expired_is_removed(server: MariaDB, make_store: MakeStor
         "UPDATE throttlex_usage SET tokens=3 WHERE key_id LIKE '%bucket:k8#%';"
         "INSERT INTO throttlex_usage VALUES (NULL, '192.0.2.1', 5, 1, NULL, NULL)"
     )
+    await ready(make_store(server.url, heartbeat_s=0.02, tidy_every_s=0.02))
     left = "SELECT COUNT(*), COUNT(sluice_expires) FROM throttlex_usage"
     await until(lambda: server.sql(left) == [("4", "2")])
     assert len(server.sql("SELECT * FROM throttlex_sw_log")) == 1

@@ -110,12 +110,11 @@ def test_states_come_back_as_they_were(algorithm: str, costs: list[int]) -> None
     slot = Slot("k", limit)
     slot.state = state
     match = re.search(
-        r"\(NULL,'k',(-?\d+),(\d+),x'([0-9a-f]+)',(\d+)\)",
+        r"\(NULL,'k',(-?\d+),(\d+),'([^']+)',(\d+)\)",
         written(slot)["INSERT INTO throttlex_usage"],
     )
     assert match
-    text = bytes.fromhex(match[3]).decode()
-    tokens, refill, expires = int(match[1]), int(match[2]), int(match[4])
+    tokens, refill, text, expires = int(match[1]), int(match[2]), match[3], int(match[4])
     again = Slot("k", limit)
     again.load_row((1, "k", tokens, refill, text, expires))
     assert again.state == state

@@ -233,22 +233,19 @@ async def test_a_key_that_the_service_wrote_in_capitals(
 
 
 async def test_what_the_service_has_changed_is_not_tidied_away(
-    server: MariaDB, throttlex: ThrottleX
+    server: MariaDB, store: MySQLStore, throttlex: ThrottleX
 ) -> None:
     """A row that it wrote after us is its own again, and so are its rows of the log."""
-    store = MySQLStore(
-        f"{server.url}?throttlex=api/ip", domain="x", heartbeat_s=0.02, tidy_every_s=0.02
-    )
-    await store.start()
-    await until(lambda: store.is_ready)
+    await decide(store, ask(BUCKET))
+    throttlex.bucket(ADDRESS)
+    throttlex.window(ADDRESS, 10)
+    server.sql("UPDATE throttlex_usage SET sluice_expires=1")
+    tidy = MySQLStore(server.url, domain="x", heartbeat_s=0.02, tidy_every_s=0.02)
+    await tidy.start()
     try:
-        await decide(store, ask(BUCKET))
-        throttlex.bucket(ADDRESS)
-        throttlex.window(ADDRESS, 10)
-        server.sql("UPDATE throttlex_usage SET sluice_expires=1")
         given_up = "SELECT COUNT(*) FROM throttlex_usage WHERE sluice_expires IS NULL"
         await until(lambda: server.sql(given_up) == [("1",)])
-        assert throttlex.metrics(ADDRESS) == 98
-        assert len(server.sql("SELECT * FROM throttlex_sw_log")) == 1
     finally:
-        await store.aclose()
+        await tidy.aclose()
+    assert throttlex.metrics(ADDRESS) == 98
+    assert len(server.sql("SELECT * FROM throttlex_sw_log")) == 1
