@@ -28,6 +28,7 @@ from gateway.limits.rate import NS_PER_US, Limit
 
 NS_PER_MS: Final = 1_000_000
 US_PER_MS: Final = 1_000
+REANCHOR_NS: Final = 1_000_000_000
 EXPIRY_GRAIN_S: Final = 60
 """Expiries are rounded up to this, so that a busy key does not move in the index each time."""
 MAX_EXPIRED: Final = 1_000
@@ -154,7 +155,8 @@ class Slot:
                 tokens, refill = written[2], written[3]
         else:
             if limit.algorithm == BUCKET:
-                tokens, refill = bucket_row(state, now_us, limit)
+                anchor_ms = written[3] if written is not None else 0
+                tokens, refill = bucket_row(state, now_us, limit, anchor_ms)
             else:
                 look = ALGORITHMS[limit.algorithm].decide(state, now_us, 0, limit, 0)[1]
                 tokens, refill = look.remaining, now_us // US_PER_MS
@@ -197,17 +199,23 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-def bucket_row(state: int | None, now_us: int, limit: Limit) -> tuple[int, int]:
+def bucket_row(state: int | None, now_us: int, limit: Limit, anchor_ms: int = 0) -> tuple[int, int]:
     """A token bucket in ThrottleX's terms: whole tokens, and when there were just so many.
 
     The moment (in milliseconds) is rounded up, so nobody who reads it has too many tokens; it
-    lies in the future if requests wait for their turns.
+    lies in the future if requests wait for their turns. The same bucket can be told from any
+    moment, with as many fewer tokens as come back since: `anchor_ms`, the moment of the row as
+    it is, is kept for a second, as ThrottleX keeps it. A moved one is moved in an index, too.
     """
     now = now_us * NS_PER_US
     tat = now if state is None or state < now else state
-    tokens = max((now + limit.tolerance_ns - tat) // limit.interval_ns, 0)
-    since = tat - limit.tolerance_ns + tokens * limit.interval_ns
-    return tokens, -(-since // NS_PER_MS)
+    empty = tat - limit.tolerance_ns
+    if now - REANCHOR_NS <= anchor_ms * NS_PER_MS <= now:
+        tokens = (anchor_ms * NS_PER_MS - empty) // limit.interval_ns
+        if tokens >= 0:
+            return tokens, anchor_ms
+    tokens = max((now - empty) // limit.interval_ns, 0)
+    return tokens, -(-(empty + tokens * limit.interval_ns) // NS_PER_MS)
 
 
 def bucket_of(tokens: int, last_refill_ms: int, limit: Limit) -> int:

@@ -48,19 +48,40 @@ def test_a_bucket_in_their_terms_never_has_more(limit: Limit, ahead_ns: int) -> 
     assert bounded <= back < bounded + 10**6
 
 
-@given(limit=limits, ahead_ns=st.integers(0, 10**12), later_ms=st.integers(0, 10**6))
+@given(
+    limit=limits,
+    ahead_ns=st.integers(0, 10**12),
+    later_ms=st.integers(0, 10**6),
+    ago_ms=st.integers(-10, 1_100),
+)
 def test_their_arithmetic_never_lets_more_through(
-    limit: Limit, ahead_ns: int, later_ms: int
+    limit: Limit, ahead_ns: int, later_ms: int, ago_ms: int
 ) -> None:
     """Refilled as ThrottleX does it, the row never has more tokens than the exact bucket."""
     tat = NOW_US * 1000 + ahead_ns
-    tokens, since_ms = bucket_row(tat, NOW_US, limit)
+    tokens, since_ms = bucket_row(tat, NOW_US, limit, NOW_US // 1000 - ago_ms)
+    assert 0 <= tokens <= limit.burst
     at_ms = -(-NOW_US // 1000) + later_ms
     added = int((at_ms - since_ms) * Fraction(limit.count * 1000, limit.period_us))
     theirs = min(limit.burst, tokens + max(added, 0))
     exact = token_bucket.decide(tat, at_ms * 1000, 0, limit, 0)[1].remaining
     # The interval is rounded up to whole nanoseconds, which theirs is not.
-    assert theirs <= exact + 1 + later_ms * 10**6 // limit.interval_ns**2
+    elapsed_ns = (at_ms - since_ms) * 10**6
+    assert theirs <= exact + 1 + max(elapsed_ns, 0) // limit.interval_ns**2
+
+
+def test_a_busy_row_keeps_its_moment() -> None:
+    """For a second a decision takes a token and nothing else, as in ThrottleX."""
+    limit = Limit(10, 1_000_000, 100, scope="s")
+    state, _ = token_bucket.decide(None, NOW_US, 20, limit, 0)
+    tokens, since_ms = bucket_row(state, NOW_US, limit)
+    for taken in range(1, 9):
+        at_us = NOW_US + taken * 100_000
+        state, decision = token_bucket.decide(state, at_us, 1, limit, 0)
+        assert decision.allowed
+        assert bucket_row(state, at_us, limit, since_ms) == (tokens - taken, since_ms)
+    tokens, since_ms = bucket_row(state, NOW_US + 2_000_000, limit, since_ms)
+    assert tokens == 80 - 8 + 20
 
 
 def written(slot: Slot) -> dict[str, str]:
