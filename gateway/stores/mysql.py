@@ -36,6 +36,8 @@ HEARTBEAT_S: Final = 2.0
 TIDY_EVERY_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
+STEADY_US: Final = 1_000_000
+"""A connection that lasted this long is replaced at once when lost; others after a pause."""
 STALLED_US: Final = 1_000_000
 """After this the server does not seem to work."""
 GIVE_UP_S: Final = 2.0
@@ -191,9 +193,9 @@ class MySQLStore:
         pause_s = FIRST_PAUSE_S
         while True:
             link = None
+            since_us = self._clock()
             try:
                 link = await self._connected()
-                pause_s = FIRST_PAUSE_S
                 await use(link)
             except StoreError as error:
                 self._why = StoreUnavailable(str(error), error.reason)
@@ -204,6 +206,9 @@ class MySQLStore:
                     link.drop()
             if all(lane.link is None for lane in self._lanes):
                 self._queue.fail(self._why)
+            if link is not None and self._clock() - since_us > STEADY_US:
+                pause_s = FIRST_PAUSE_S
+                continue
             await asyncio.sleep(pause_s * random.uniform(0.5, 1))  # noqa: S311 - jitter
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 

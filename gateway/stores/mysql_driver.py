@@ -23,11 +23,16 @@ Rows = Sequence[tuple[Any, ...]]
 CONNECT_TIMEOUT_S: Final = 2.0
 LOCK_WAIT_S: Final = 1
 """The least that InnoDB waits for a lock of somebody else; it counts in whole seconds."""
+SILENCE_S: Final = 10
+"""A connection on which nothing is said for so long is ended by the server, with its locks."""
 
 SESSION: Final = (
     # Each statement sees what was committed before it began, and gaps are not locked.
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"
     f"SET SESSION innodb_lock_wait_timeout={LOCK_WAIT_S}, time_zone='+00:00',"
+    # A gateway that stops in the middle of a transaction must not hold its locks for long.
+    # MySQL can only end connections that say nothing; those of ours say something sooner.
+    f" wait_timeout={SILENCE_S} /*M!100300 , idle_transaction_timeout={LOCK_WAIT_S} */,"
     " sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit=0"
 )
 

@@ -101,7 +101,7 @@ async def reason_becomes(store: MySQLStore, reason: str) -> None:
 async def locked(server: MariaDB, statement: str) -> AsyncIterator[Link]:
     """Somebody else's transaction that has done this and goes on holding its locks."""
     link = await Link.open(parse_mysql_url(server.url))
-    await link.run(statement)
+    await link.run(f"SET SESSION idle_transaction_timeout=0; {statement}")
     try:
         yield link
     finally:
@@ -218,6 +218,17 @@ async def test_a_lock_that_outlasts_the_deadline(server: MariaDB, make_store: Ma
     assert await remaining(store, LIMIT) == 999
 
 
+async def test_a_gateway_that_stops_in_the_middle(server: MariaDB, store: MySQLStore) -> None:
+    """The locks of its transaction are taken from it: nobody waits longer than that."""
+    await store.decide([ask(LIMIT)])
+    stopped = await Link.open(parse_mysql_url(server.url))
+    await stopped.run("SELECT * FROM throttlex_usage FOR UPDATE")
+    (verdict,) = await store.decide([ask(LIMIT)])
+    assert verdict.decisions[0].remaining == 998
+    with pytest.raises(StoreUnavailable):
+        await stopped.run("COMMIT")
+
+
 async def test_a_deadlock_is_run_again(server: MariaDB, store: MySQLStore) -> None:
     """The server picks our transaction as the victim, and nobody notices."""
     pair = Ask((LIMIT, SLOW_LOG), ("k", "k"), 1, 0)
@@ -308,7 +319,7 @@ async def test_too_many_connections(server: MariaDB, make_store: MakeStore) -> N
 
 
 async def test_killed_connections(server: MariaDB, store: MySQLStore) -> None:
-    """Idle ones are replaced, and nobody notices."""
+    """Idle ones are replaced, and nothing that was counted is lost or counted twice."""
     await store.decide([ask(LIMIT)])
     for _ in range(5):
         server.sql("KILL USER gateway@'127.0.0.1'")
