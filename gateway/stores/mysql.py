@@ -36,6 +36,7 @@ HEARTBEAT_S: Final = 2.0
 TIDY_EVERY_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
+START_WAIT_S: Final = 1.0
 STEADY_US: Final = 1_000_000
 """A connection that lasted this long is replaced at once when lost; others after a pause."""
 STALLED_US: Final = 1_000_000
@@ -94,6 +95,7 @@ class MySQLStore:
         self._lanes = [_Lane() for _ in range(self._address.connections)]
         self._tasks: list[asyncio.Task[None]] = []
         self._schema = asyncio.Lock()
+        self._is_tried = asyncio.Event()
         self._why = StoreUnavailable("the store is not connected yet", "not_connected")
         self._gateways = 1
 
@@ -115,11 +117,18 @@ class MySQLStore:
         return self._gateways
 
     async def start(self) -> None:
-        """Connect in the background."""
+        """Connect in the background.
+
+        A server that is there is waited for: what came before the connection stood would be
+        counted by this gateway alone.
+        """
         if not self._tasks:
             loop = asyncio.get_running_loop()
             lanes = [loop.create_task(self._keep_lane(lane)) for lane in self._lanes]
             self._tasks = [*lanes, loop.create_task(self._keep_house())]
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(START_WAIT_S):
+                    await self._is_tried.wait()
 
     async def aclose(self) -> None:
         """Sign off and close; nothing may be asked afterwards."""
@@ -204,6 +213,7 @@ class MySQLStore:
             finally:
                 if link is not None:
                     link.drop()
+            self._is_tried.set()
             if all(lane.link is None for lane in self._lanes):
                 self._queue.fail(self._why)
             if link is not None and self._clock() - since_us > STEADY_US:
@@ -217,6 +227,7 @@ class MySQLStore:
 
         async def serve(link: Link) -> None:
             lane.link = link
+            self._is_tried.set()
             try:
                 while True:
                     entries = await self._queue.take(self._heartbeat_s)

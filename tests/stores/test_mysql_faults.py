@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from gateway.stores.mysql_address import parse_mysql_url
 from gateway.stores.mysql_driver import Conflict, Link, server_error
 from gateway.stores.mysql_schema import MIGRATIONS
 from tests.mariadb import MariaDB
-from tests.processes import free_port
+from tests.processes import ROOT, free_port
 from tests.servers import until
 from tests.stores.contract import BUCKET, DAY_US, LOG, ask, remaining
 
@@ -115,8 +116,8 @@ async def test_a_server_that_is_not_there_yet(server: MariaDB, make_store: MakeS
     server.stop()
     try:
         store = make_store(server.url)
-        await store.start()
         assert await outcome(store) == "not_connected"
+        await store.start()
         await reason_becomes(store, "connect")
         assert not store.is_ready
         assert store.gateways == 1
@@ -124,6 +125,16 @@ async def test_a_server_that_is_not_there_yet(server: MariaDB, make_store: MakeS
         server.start()
     await reason_becomes(store, "")
     assert store.is_ready
+
+
+async def test_a_store_that_was_started_counts_at_once(
+    server: MariaDB, make_store: MakeStore
+) -> None:
+    """With the server there, nothing need be decided alone while the connection is made."""
+    store = make_store(server.url)
+    await store.start()
+    assert store.is_ready
+    assert await outcome(store) == ""
 
 
 async def test_a_crash_loses_nothing_that_was_answered(server: MariaDB, store: MySQLStore) -> None:
@@ -540,3 +551,17 @@ async def test_the_store_of_a_url() -> None:
     store = open_store(f"mysql://127.0.0.1:{free_port()}/d", domain="x", deadline_us=1)
     assert isinstance(store, MySQLStore)
     assert not store.is_ready
+
+
+def test_without_its_driver() -> None:
+    """Whoever did not install the extra is told its name."""
+    program = (
+        "import sys; sys.modules['asyncmy'] = None\n"
+        "from gateway.stores import open_store\n"
+        "try: open_store('mysql://h/d', domain='x', deadline_us=1)\n"
+        "except ValueError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "pip install 'sluice-gateway[mysql]'" in done.stdout
