@@ -13,7 +13,7 @@ from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
 from gateway.config.models import Address, GatewayConfig
 from gateway.decider import Decider
-from gateway.errors import GatewayError
+from gateway.errors import ConfigError, GatewayError, Problem
 from gateway.logs import AccessLog, LineWriter, open_output, setup_logging
 from gateway.metrics import GatewayMetrics
 from gateway.proxy.gate import Gate
@@ -22,6 +22,7 @@ from gateway.proxy.routes import compile_routes
 from gateway.proxy.server import Proxy
 from gateway.routing.client_address import ClientAddress
 from gateway.stores import open_store
+from gateway.stores.base import Store
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,18 @@ LOG_DELAY_S = 0.05
 BACKLOG = 4096
 MAX_ANSWER_HEAD = 128 * 1024
 """Bytes of header fields that an answer may have."""
+
+
+def _store(config: GatewayConfig) -> Store:
+    """The store of a configuration.
+
+    Raises:
+        ConfigError: a file that its URL names is not there, or a library that it needs.
+    """
+    try:
+        return open_store(config.store.url, domain=config.domain, deadline_us=config.store.deadline)
+    except ValueError as error:
+        raise ConfigError([Problem("configuration", 0, 0, "store.url", str(error))]) from None
 
 
 class Gateway:
@@ -54,9 +67,7 @@ class Gateway:
         setup_logging(self._output, config.log.format, config.log.level)
         self._lines = LineWriter(self._output, partial(loop.call_later, LOG_DELAY_S))
         access_log = AccessLog(self._lines.write, config.log.format) if config.log.access else None
-        store = open_store(
-            config.store.url, domain=config.domain, deadline_us=config.store.deadline
-        )
+        store = _store(config)
         self._decider = Decider(
             store,
             deadline_us=config.store.deadline,
