@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -39,7 +40,7 @@ class MariaDB:
         self._starts = 0
         self.port = free_port()
         # A socket's path is short by law, a test's folder is not.
-        self.socket = Path("/tmp") / f"sluice-mariadb-{os.getpid()}-{self.port}.sock"
+        self.socket = Path(tempfile.gettempdir()) / f"sluice-mariadb-{self.port}.sock"
         self._make()
 
     def _make(self) -> None:
@@ -123,6 +124,7 @@ class MariaDB:
         self.process.process.kill()
         self.process.process.wait(20)
         self._process = None
+        self.socket.unlink(missing_ok=True)
 
     def freeze(self) -> None:
         """Stop working, with all connections open."""
