@@ -31,7 +31,7 @@ run: runtime ## start a demo upstream and the gateway in front of it
 
 .PHONY: test-packages
 test-packages:
-	@scripts/debian-packages.sh redis-server:redis-server nginx:nginx wrk:wrk curl:curl
+	@scripts/debian-packages.sh redis-server:redis-server mariadbd:mariadb-server nginx:nginx wrk:wrk curl:curl
 
 .PHONY: test
 test: dev test-packages ## install what the tests need and run them

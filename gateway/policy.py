@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from gateway.config.models import PolicyConfig
+from gateway.limits import ALGORITHMS
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.metrics import PolicyMetrics
 from gateway.routing.keys import REJECT, SKIP, KeyFunction, RequestView, compile_key
@@ -74,12 +75,14 @@ class Missing(NamedTuple):
 class Plan:
     """All the rules that apply to the requests of one route."""
 
-    __slots__ = ("_key", "_limits", "_single", "policies", "rules")
+    __slots__ = ("_key", "_limits", "_single", "holds", "policies", "rules")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
         self.policies = tuple(dict.fromkeys(rule.policy for rule in self.rules))
         self._limits = tuple(rule.limit for rule in self.rules)
+        # Whether a request keeps anything for as long as it lasts.
+        self.holds = any(ALGORITHMS[limit.algorithm].renew is not None for limit in self._limits)
         self._single = len(self.rules) == 1
         self._key = self.rules[0].key if self.rules else None
 

@@ -34,6 +34,11 @@ class Tasks:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
+    def cancel(self) -> None:
+        """Cancel all of them, without waiting for their end."""
+        for task in self._tasks:
+            task.cancel()
+
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:

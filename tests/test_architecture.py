@@ -18,6 +18,7 @@ LAYERS: Final = (
     {"config", "logs"},
     {"policy", "waiting", "obstacles"},
     {"answer", "decider"},
+    {"holding"},
     {"proxy", "frontends", "admin"},
     {"app", "demo", "library"},
     {"integrations", "supervisor", "cli"},

@@ -165,6 +165,7 @@ def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
         "sentinel": f"Redis, database {url.database}, wherever the Sentinels at {url.place} say "
         f"that the primary of {url.service} is",
         "cluster": f"the Redis Cluster that {url.place} belongs to",
+        "mysql": f"MySQL or MariaDB at {url.place}, database {url.database}",
     }.get(url.kind, f"{url.kind}://{url.place}")
     yield f"Counts are kept in {where}, shared by all gateways of domain {config.domain}."
     share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)

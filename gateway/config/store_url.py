@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Final, NamedTuple
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from gateway import stores
 from gateway.config.address import MAX_URL
@@ -21,6 +21,10 @@ MAX_DATABASE: Final = 99_999
 _LOGIN: Final = r"([^/?#\s@]*@)?"
 _HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^/?#\s@,:\[\]]+)(:[0-9]{1,5})?"
 _HOSTS: Final = rf"{_LOGIN}{_HOST}(,{_HOST})*"
+_MYSQL_OPTION: Final = (
+    r"(connections=([1-9]|[1-5][0-9]|6[0-4])|ssl=true|"
+    r"(ssl_ca_certs|ssl_certfile|ssl_keyfile|throttlex|unix_socket)=[^&\s]+)"
+)
 
 STORE_URL_PATTERN: Final = (
     r"^\s*(memory://(\?max_keys=[0-9]{1,9})?|unix:///[^?#\s]+(\?db=[0-9]{1,5})?|"
@@ -28,7 +32,8 @@ STORE_URL_PATTERN: Final = (
     rf"rediss://{_LOGIN}{_HOST}(/[0-9]{{0,5}})?(\?\S*)?|"
     rf"redis\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?sentinel_(username|password)=\S+)?|"
     rf"rediss\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?\S*)?|"
-    rf"redis\+cluster://{_HOSTS}/?0?|rediss\+cluster://{_HOSTS}/?0?(\?\S*)?)\s*$"
+    rf"redis\+cluster://{_HOSTS}/?0?|rediss\+cluster://{_HOSTS}/?0?(\?\S*)?|"
+    rf"mysql://[^/?#\s]+/[^/?#\s]+(\?{_MYSQL_OPTION}(&{_MYSQL_OPTION})*)?)\s*$"
 )
 
 
@@ -45,17 +50,17 @@ class StoreUrl(NamedTuple):
     """What a URL says, for explanations.
 
     Attributes:
-        kind: memory, redis, or a way to several servers: sentinel, cluster; or the scheme of a
-            store that another distribution offers.
+        kind: memory, redis, mysql, or a way to several servers: sentinel, cluster; or the scheme
+            of a store that another distribution offers.
         place: hosts and ports, or the path of a socket; empty for memory.
-        database: the number of the Redis database.
+        database: the number of the Redis database, or the name of the MySQL one.
         options: what follows the question mark.
         service: what Sentinels call the primary; otherwise empty.
     """
 
     kind: str
     place: str
-    database: int
+    database: int | str
     options: dict[str, str]
     service: str = ""
 
@@ -78,7 +83,7 @@ def parse_store_url(url: str) -> StoreUrl:
         return StoreUrl(scheme, redact(text).partition("://")[2], 0, {})
     if read is None:
         near = get_close_matches(scheme.lower(), _READERS, 1)
-        known = "memory://, redis://, redis+sentinel://, redis+cluster:// or unix://"
+        known = "memory://, redis://, redis+sentinel://, redis+cluster://, unix:// or mysql://"
         hint = f"did you mean {near[0]}://? {known}" if near else known
         raise StoreUrlError(f"{scheme!r} is not a kind of store", hint)
     if _UNESCAPED.search(text):
@@ -165,6 +170,22 @@ def _read_unix(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     return StoreUrl("redis", parts.path, int(options.get("db", 0)), options)
 
 
+def _read_mysql(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
+    if not parts.hostname:
+        hint = "such as mysql://gateway:password@127.0.0.1:3306/sluice"
+        raise StoreUrlError("the URL of the store has no host", hint)
+    database = unquote(parts.path.removeprefix("/"))
+    if not database or "/" in database:
+        hint = f"such as mysql://{parts.hostname}/sluice"
+        raise StoreUrlError("the URL of the store names no database", hint)
+    _check_options(options, _MYSQL_OPTIONS)
+    if options.get("ssl", "true") != "true":
+        raise StoreUrlError(f"ssl is {options['ssl']!r}", "true, or left out")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    place = options.get("unix_socket") or f"{host}:{parts.port or 3306}"
+    return StoreUrl("mysql", place, database, options)
+
+
 def _options(parts: SplitResult) -> dict[str, str]:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(pairs)
@@ -221,6 +242,16 @@ _TLS_OPTIONS: Final[dict[str, int]] = dict.fromkeys(
 )
 """As redis-py names them; the store reads their values."""
 
+_MYSQL_OPTIONS: Final[dict[str, int]] = {
+    "connections": 64,
+    "ssl": 0,
+    "ssl_ca_certs": 0,
+    "ssl_certfile": 0,
+    "ssl_keyfile": 0,
+    "throttlex": 0,
+    "unix_socket": 0,
+}
+
 _READERS: Final[dict[str, Callable[[SplitResult, dict[str, str]], StoreUrl]]] = {
     "memory": _read_memory,
     "redis": _read_redis,
@@ -230,4 +261,5 @@ _READERS: Final[dict[str, Callable[[SplitResult, dict[str, str]], StoreUrl]]] = 
     "redis+cluster": _read_cluster,
     "rediss+cluster": _read_cluster,
     "unix": _read_unix,
+    "mysql": _read_mysql,
 }

@@ -18,6 +18,7 @@ from gateway.decider import (
     without_queue,
 )
 from gateway.errors import BadRequestError
+from gateway.holding import Holding, leases_of
 from gateway.limits.decision import Verdict
 from gateway.policy import Missing, Plan, Policy
 from gateway.proxy.request import Request
@@ -145,6 +146,8 @@ class Gate:
             request.added_fields = route.limit_fields.lines(rules, verdict)
         if not verdict.allowed:
             return self._refuse(request, outcome)
+        if route.plan is not None and route.plan.holds:
+            self._hold(request, outcome)
         if verdict.wait_us:
             return None
         if outcome.alone:
@@ -160,6 +163,11 @@ class Gate:
             for policy in {id(rule.policy): rule.policy for rule in rules}.values():
                 policy.metrics.passed += 1
         return None
+
+    def _hold(self, request: Request, outcome: Outcome) -> None:
+        leases = leases_of(outcome)
+        if leases is not None:
+            request.holding = Holding(self._decider, leases)
 
     def _closed(self, request: Request, policy: Policy, verdict: Verdict) -> Answer:
         request.policy = policy.name

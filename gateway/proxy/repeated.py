@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp.streams import EMPTY_PAYLOAD
 
+from gateway.limits import ALGORITHMS
+
 if TYPE_CHECKING:
     from gateway.decider import Outcome
     from gateway.metrics import PolicyMetrics, RouteMetrics
+    from gateway.policy import Rule
     from gateway.proxy.request import Request
 
 US: Final = 1_000_000
@@ -60,13 +63,20 @@ class RepeatedRefusal:
         return segment == self._segment and now_ns < self._until_ns
 
 
+def _may_change(rule: Rule) -> bool:
+    """Whether a refusal may be over before its time, or must itself be counted."""
+    limit = rule.limit
+    holds = ALGORITHMS[limit.algorithm].renew is not None
+    return rule.policy.queue_max > 0 or limit.count_refused or holds
+
+
 def holds_for_ns(request: Request, outcome: Outcome) -> int:
     """How long the answer to a refused request stays true, from when it came; 0 for not at all."""
     if outcome.alone or not request.keeps_alive or request.payload is not EMPTY_PAYLOAD:
         return 0
     if not request.connection.segment:
         return 0
-    if any(rule.policy.queue_max for rule in outcome.rules):
+    if any(_may_change(rule) for rule in outcome.rules):
         return 0
     verdict = outcome.verdict
     # Seconds are rounded up in the answer, so it changes when one of them is over.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
 
     from gateway.decider import Pending
+    from gateway.holding import Holding
     from gateway.proxy.client import ClientConnection
     from gateway.proxy.head import AnswerHead
     from gateway.proxy.pool import TargetPool
@@ -47,6 +48,7 @@ class Request:
         started_ns, sent_ns: when it came, and when it was sent on; monotonic.
         task: what works on it, if a task does.
         pending: what the store has yet to say of it.
+        holding: its place among those that go on at once, if a limit counts these.
         body: the body, if it was here as a whole when it was asked for.
         pool, lent: where it is sent, and over which connection.
     """
@@ -60,6 +62,7 @@ class Request:
         "decision",
         "error",
         "headers",
+        "holding",
         "host",
         "is_http_1_0",
         "keeps_alive",
@@ -117,6 +120,7 @@ class Request:
         self.sent = 0
         self.error = ""
         self.body: bytes | None = None
+        self.holding: Holding | None = None
         self.sent_ns = 0
         self.pending: Pending | None = None
         self.task: asyncio.Task[None] | None = None

@@ -303,6 +303,8 @@ class Proxy:
 
     def _note(self, request: Request) -> None:
         """Count and log a request whose fate is known."""
+        if request.holding is not None:
+            request.holding.release()
         route = request.route
         duration_us = (time.monotonic_ns() - request.started_ns) // 1000
         if route is not None:

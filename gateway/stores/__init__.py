@@ -31,6 +31,7 @@ STORES: Final[dict[str, str]] = {
     "rediss+sentinel": "gateway.stores.redis:RedisStore",
     "redis+cluster": "gateway.stores.redis_cluster:RedisClusterStore",
     "rediss+cluster": "gateway.stores.redis_cluster:RedisClusterStore",
+    "mysql": "gateway.stores.mysql:MySQLStore",
 }
 """From the scheme of a URL to the class that makes its store, imported when it is needed.
 
@@ -50,7 +51,8 @@ def open_store(url: str, *, domain: str, deadline_us: int) -> Store:
     """Make the store that a URL names; it connects when it is started.
 
     Args:
-        url: such as `memory://` or `redis://...`, as `gateway.config.store_url` allows.
+        url: such as `memory://`, `redis://...` or `mysql://...`, as `gateway.config.store_url`
+            allows.
         domain: the namespace that counts live in.
         deadline_us: how long callers wait for a decision.
 
@@ -101,7 +103,14 @@ def open_memory(url: str, *, domain: str, deadline_us: int) -> MemoryStore:  # n
 
 def _builtin(scheme: str) -> Any:
     module, _, name = STORES[scheme].partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except ImportError as error:
+        extra = scheme.partition("+")[0]
+        raise _problem(
+            f"{scheme}:// needs a library that is not installed: {error.name}",
+            f"pip install 'sluice-gateway[{extra}]'",
+        ) from error
 
 
 def _from_elsewhere(scheme: str) -> Any:

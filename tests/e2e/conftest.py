@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from tests.mariadb import MariaDB
 from tests.processes import Gateway, ServerProcess, answers, free_port
 from tests.servers import RedisServer
 from tests.upstreams import Upstream
@@ -44,12 +45,21 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(scope="session")
+def mysql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A MariaDB that nothing bad happens to, likewise."""
+    server = MariaDB(tmp_path_factory.mktemp("mariadb"))
+    server.start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "redis", "mysql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The lines of a configuration that name a store, one kind after the other."""
     if request.param == "memory":
         return "store: memory://\n"
-    url = request.getfixturevalue("redis_url")
+    url = request.getfixturevalue(f"{request.param}_url")
     # A loaded machine is no reason to decide alone in tests of what is decided together.
     return f"store: {{ url: '{url}', deadline: 2s }}\ndomain: t{free_port()}\n"
 

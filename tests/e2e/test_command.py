@@ -354,3 +354,18 @@ def test_a_first_answer_comes_without_any_options(good: Path) -> None:
         process.terminate()
         _, errors = process.communicate(timeout=20)
     assert (process.returncode, errors) == (0, b"")
+
+
+@pytest.mark.parametrize("url", ["mysql://db/sluice", "rediss://db"])
+def test_run_names_the_store_that_cannot_be_made(tmp_path: Path, url: str) -> None:
+    """A file that the URL of the store names is missing: a sentence and 1, not a traceback."""
+    config = tmp_path / "sluice.yaml"
+    config.write_text(
+        f"listen: 127.0.0.1:{free_port()}\nadmin: {{ listen: 127.0.0.1:{free_port()} }}\n"
+        f"store: '{url}?ssl_ca_certs=/does/not/exist'\n"
+        "routes:\n  /**: { upstream: http://127.0.0.1:9000 }\n"
+    )
+    done = _sluice("run", "-c", config)
+    assert done.returncode == 1
+    assert "store.url: an ssl_... option of the" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -97,7 +97,7 @@ def test_a_slot_that_is_lost_says_so(caplog: pytest.LogCaptureFixture) -> None:
 
     with caplog.at_level(logging.WARNING):
         run(told())
-    assert "a slot of policy 'one' was lost while in use" in caplog.text
+    assert "a place of policy 'one' was lost while in use" in caplog.text
 
 
 def test_only_limits_in_flight_have_slots() -> None:

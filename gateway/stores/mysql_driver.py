@@ -1,0 +1,169 @@
+"""The seam to asyncmy: one connection, and what the server's errors mean.
+
+No other module knows the driver. Several statements travel in one packet, because a round trip
+costs more than a statement; all of their text is made by us (`mysql_rows`, `mysql_schema`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from asyncmy.connection import Connection, connect
+from asyncmy.errors import MySQLError
+
+from gateway.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
+from gateway.stores.mysql_address import MySQLAddress
+
+Rows = Sequence[tuple[Any, ...]]
+"""One result of a packet; empty for a statement that returns none."""
+
+CONNECT_TIMEOUT_S: Final = 2.0
+LOCK_WAIT_S: Final = 1
+"""The least that InnoDB waits for a lock of somebody else; it counts in whole seconds."""
+SILENCE_S: Final = 10
+"""A connection on which nothing is said for so long is ended by the server, with its locks."""
+
+SESSION: Final = (
+    # Each statement sees what was committed before it began, and gaps are not locked.
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"
+    f"SET SESSION innodb_lock_wait_timeout={LOCK_WAIT_S}, time_zone='+00:00',"
+    # A gateway that stops in the middle of a transaction must not hold its locks for long.
+    # MySQL can only end connections that say nothing; those of ours say something sooner.
+    f" wait_timeout={SILENCE_S} /*M!100300 , idle_transaction_timeout={LOCK_WAIT_S} */,"
+    " sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit=0"
+)
+
+CONFLICTS: Final = {1213: "deadlock", 1205: "lock_timeout", 1062: "duplicate", 1020: "changed"}
+"""Errors after which the same transaction may be run again, once it is rolled back."""
+
+REASONS: Final = {
+    **dict.fromkeys((1290, 1792, 1836), "read_only"),
+    **dict.fromkeys((1040, 1203, 1226), "too_many_connections"),
+    **dict.fromkeys((1044, 1045, 1142, 1143, 1698), "access_denied"),
+    **dict.fromkeys((1049, 1051, 1054, 1146, 1176), "schema"),
+    **dict.fromkeys((1053, 1927, 2003, 2006, 2013, 2014), "connection_lost"),
+    **dict.fromkeys((1158, 1159, 1160, 1161), "connection_lost"),
+    **dict.fromkeys((1021, 1114), "full"),
+    **dict.fromkeys((126, 145, 1030, 1034, 1194, 1195), "table"),
+}
+"""Errors by which a server says that it cannot serve now, or not us."""
+
+
+class Conflict(StoreUnavailable):
+    """Nothing was spent: another transaction was in the way, and this one may be run again."""
+
+    reason = "conflict"
+
+
+def server_error(error: Exception) -> StoreError:
+    """What an error of the driver means to the limiter."""
+    code = error.args[0] if error.args else 0
+    if code in CONFLICTS:
+        return Conflict(f"the transaction was in conflict with another ({code})", CONFLICTS[code])
+    if code in REASONS:
+        return StoreUnavailable(f"the store cannot serve: error {code}", REASONS[code])
+    text = str(error.args[1])[:200] if len(error.args) > 1 else type(error).__name__
+    return StoreReplyError(f"the store answered an error: {code} {text}")
+
+
+class Link:
+    """One open connection; its session is set up, and in no transaction.
+
+    A call that fails other than with `Conflict`, or is cancelled, leaves the stream in no known
+    state: the connection is closed and the server rolls back what was under way.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    async def open(cls, address: MySQLAddress) -> Link:
+        """Connect and set the session up.
+
+        Raises:
+            StoreError: it did not work.
+        """
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                connection = await connect(
+                    host=address.host,
+                    port=address.port,
+                    unix_socket=address.unix_socket or None,
+                    user=address.username,
+                    password=address.password,
+                    database=address.database,
+                    ssl=address.tls,
+                    connect_timeout=CONNECT_TIMEOUT_S,
+                    charset="utf8mb4",
+                    autocommit=None,
+                    local_infile=False,
+                    program_name="sluice",
+                )
+                link = cls(connection)
+                await link.run(SESSION)
+                return link
+        except TimeoutError:
+            raise StoreUnavailable("the store did not accept a connection", "connect") from None
+        except MySQLError as error:
+            known = server_error(error)
+            if known.reason == "connection_lost" or isinstance(known, StoreReplyError):
+                known = StoreUnavailable("the store could not be reached", "connect")
+            raise known from error
+        except Exception as error:
+            # What does not speak the protocol makes the driver stumble in many ways.
+            raise StoreUnavailable("the store could not be reached", "connect") from error
+
+    async def run(self, packet: str, within_s: float = CONNECT_TIMEOUT_S) -> list[Rows]:
+        """Send statements in one packet; the results of each, in order.
+
+        Raises:
+            Conflict: the server gave up in favour of another transaction; roll back.
+            StoreTimeout: no answer within the time; what was sent may yet be done.
+            StoreError: anything else, with the connection closed.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                return await self._run(packet)
+        except TimeoutError:
+            self.drop()
+            raise StoreTimeout("the store stopped answering", "stalled") from None
+        except MySQLError as error:
+            known = server_error(error)
+            if not isinstance(known, Conflict):
+                self.drop()
+            raise known from error
+        except Exception as error:
+            self.drop()
+            raise StoreUnavailable(
+                "the connection to the store was lost", "connection_lost"
+            ) from error
+        except asyncio.CancelledError:
+            self.drop()
+            raise
+
+    async def _run(self, packet: str) -> list[Rows]:
+        cursor = self._connection.cursor()
+        await cursor.execute(packet)
+        results: list[Rows] = [await cursor.fetchall()]
+        while await cursor.nextset():
+            results.append(await cursor.fetchall())
+        return results
+
+    @property
+    def is_open(self) -> bool:
+        """False once it was closed from this side."""
+        return bool(self._connection.connected)
+
+    def drop(self) -> None:
+        """Close at once."""
+        self._connection.close()
+
+    async def aclose(self) -> None:
+        """Say goodbye, if that does not take long, and close."""
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S / 4):
+                await self._connection.ensure_closed()
+        self.drop()

@@ -1,0 +1,140 @@
+"""Real MariaDB servers for the tests: made in a folder, started, killed, frozen, restarted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.processes import ServerProcess, free_port
+
+DATABASE: Final = "sluice"
+USER: Final = "gateway"
+PASSWORD: Final = "s3cret/word"
+
+
+def _command(name: str) -> str:
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+    assert found, f"{name} is not installed"
+    return found
+
+
+class MariaDB:
+    """A server of a test's own, with default durability.
+
+    Args:
+        folder: where its data, socket and logs are; made if it is not there.
+        options: words of its command line, such as `"--max-connections=3"`.
+    """
+
+    def __init__(self, folder: Path, options: Sequence[str] = ()) -> None:
+        self._folder = folder
+        self._data = folder / "data"
+        self._options = tuple(options)
+        self._process: ServerProcess | None = None
+        self._starts = 0
+        self.port = free_port()
+        # A socket's path is short by law, a test's folder is not.
+        self.socket = Path(tempfile.gettempdir()) / f"sluice-mariadb-{self.port}.sock"
+        self._make()
+
+    def _make(self) -> None:
+        """An empty data folder, once for each run of this server."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            [
+                *(_command("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}"),
+                *("--auth-root-authentication-method=normal", "--skip-test-db", *_as_user()),
+            ],
+            check=True,
+            capture_output=True,
+        )
+
+    @property
+    def url(self) -> str:
+        """What a store connects to."""
+        return f"mysql://{USER}:s3cret%2Fword@127.0.0.1:{self.port}/{DATABASE}"
+
+    @property
+    def process(self) -> ServerProcess:
+        """The running server."""
+        assert self._process is not None, "the server was not started"
+        return self._process
+
+    def start(self) -> None:
+        """Start, and return when statements are answered."""
+        self._starts += 1
+        argv = [
+            *(_command("mariadbd"), "--no-defaults", f"--datadir={self._data}"),
+            *(f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={self.socket}"),
+            *("--innodb-buffer-pool-size=64M", "--skip-log-bin", *_as_user(), *self._options),
+        ]
+        name = f"mariadb-{self._starts}"
+        self._process = ServerProcess(name, argv, self._folder, self._is_ready)
+        self.sql(
+            f"CREATE DATABASE IF NOT EXISTS {DATABASE};"
+            f"CREATE USER IF NOT EXISTS {USER}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';"
+            f"GRANT ALL ON {DATABASE}.* TO {USER}@'127.0.0.1'",
+            database="",
+        )
+
+    def _is_ready(self) -> bool:
+        return self._client("SELECT 1", "").returncode == 0
+
+    def _client(self, statements: str, database: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [
+                *(_command("mariadb"), "--no-defaults", "--user=root", "--batch", "--raw"),
+                *("--skip-column-names", f"--socket={self.socket}", database),
+            ],
+            input=statements,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def sql(self, statements: str, database: str = DATABASE) -> list[tuple[str, ...]]:
+        """Run statements as the administrator; the rows of what they answer, as text."""
+        done = self._client(statements, database)
+        assert done.returncode == 0, done.stderr
+        return [tuple(line.split("\t")) for line in done.stdout.splitlines()]
+
+    def empty(self) -> None:
+        """Forget all counts."""
+        tables = self.sql(
+            f"SELECT table_name FROM information_schema.tables WHERE table_schema='{DATABASE}'"
+            " AND table_name <> 'sluice_schema'"
+        )
+        self.sql(";".join(f"DELETE FROM {name}" for (name,) in tables))
+
+    def stop(self) -> None:
+        """End in order, if it runs."""
+        if self._process is not None and self._process.process.poll() is None:
+            self._process.stop()
+        self._process = None
+
+    def kill(self) -> None:
+        """End at once, as a crash would."""
+        self.process.process.kill()
+        self.process.process.wait(20)
+        self._process = None
+        self.socket.unlink(missing_ok=True)
+
+    def freeze(self) -> None:
+        """Stop working, with all connections open."""
+        self.process.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Go on after `freeze`."""
+        self.process.signal(signal.SIGCONT)
+
+
+def _as_user() -> tuple[str, ...]:
+    """The server refuses to run as root unless that is said."""
+    return ("--user=root",) if os.geteuid() == 0 else ()
