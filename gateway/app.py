@@ -13,7 +13,7 @@ from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
 from gateway.config.models import Address, GatewayConfig
 from gateway.decider import Decider
-from gateway.errors import GatewayError, StartError
+from gateway.errors import ConfigError, GatewayError, StartError
 from gateway.logs import AccessLog, LineWriter, open_output, setup_logging
 from gateway.metrics import GatewayMetrics
 from gateway.obstacles import cannot_listen, cannot_log
@@ -44,8 +44,7 @@ class Gateway:
         config: checked and complete.
 
     Raises:
-        StartError: the log's file cannot be opened.
-        ConfigError: the store's URL cannot be used.
+        StartError: the log's file cannot be opened, or the store's URL cannot be used.
         GatewayError: this machine's aiohttp must not be used at the edge.
     """
 
@@ -62,9 +61,13 @@ class Gateway:
         setup_logging(self._output, config.log.format, config.log.level)
         self._lines = LineWriter(self._output, partial(loop.call_later, LOG_DELAY_S))
         access_log = AccessLog(self._lines.write, config.log.format) if config.log.access else None
-        store = open_store(
-            config.store.url, domain=config.domain, deadline_us=config.store.deadline
-        )
+        try:
+            store = open_store(
+                config.store.url, domain=config.domain, deadline_us=config.store.deadline
+            )
+        except ConfigError as error:
+            problem = error.problems[0]
+            raise StartError("store.url", problem.message, problem.hint) from error
         self._decider = Decider(
             store,
             deadline_us=config.store.deadline,

@@ -367,5 +367,5 @@ def test_run_names_the_store_that_cannot_be_made(tmp_path: Path, url: str) -> No
     )
     done = _sluice("run", "-c", config)
     assert done.returncode == 1
-    assert "store.url: an ssl_... option of the" in done.stderr
+    assert "store.url: the URL of the store cannot be used: an ssl_... option" in done.stderr
     assert "Traceback" not in done.stderr

@@ -125,7 +125,10 @@ def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
         ("listen: no-such-host.invalid:{free}\n", ("the host 'no-such-host.invalid'",)),
         ("log: {{output: ./none/a.log}}\n", ("log.output: the folder", "mkdir -p")),
         ("log: {{output: ./}}\n", ("log.output: ./ is a folder",)),
-        ("store: rediss://h?ssl_ca_certs=/none\n", ("store.url: an ssl_... option",)),
+        (
+            "store: rediss://h?ssl_ca_certs=/none\n",
+            ("store.url: the URL of the store cannot be used: an ssl_... option",),
+        ),
     ],
 )
 def test_what_cannot_be_had_is_named(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
