@@ -149,7 +149,7 @@ def compile_plan(
             # The numbers are no part of the scope, so that changing them keeps the counts.
             scope = f"{name}/{per}" if seen[per] == 1 else f"{name}/{per}#{seen[per]}"
             limit = replace(line.limit, scope=scope)
-            if config.queue and limit.algorithm == "token_bucket":
+            if config.queue and limit.algorithm in ("token_bucket", "paced_history"):
                 # The last of `max` waiting requests waits for `max` intervals: bounding the
                 # wait bounds the queue, in the store and so over all gateways.
                 longest_us = config.queue.max * limit.interval_ns // NS_PER_US

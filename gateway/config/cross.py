@@ -139,8 +139,10 @@ def advice(config: GatewayConfig) -> Iterator[Finding]:
 def _policy_advice(policy: PolicyConfig) -> Iterator[Finding]:
     for index, line in enumerate(policy.limits):
         limit, path = line.limit, ("limits", index)
-        if limit.algorithm == "sliding_window_log" and limit.count > LARGE_LOG:
-            message = f"sliding_window_log keeps up to {limit.count} times for each key"
+        keeps = {"sliding_window_log": limit.count, "paced_history": limit.burst}
+        kept = keeps.get(limit.algorithm, 0)
+        if kept > LARGE_LOG:
+            message = f"{limit.algorithm} keeps up to {kept} times for each key"
             yield Finding(path, message, "token_bucket keeps one number")
         interval_us = -(-limit.interval_ns // NS_PER_US)
         is_bucket = limit.algorithm == "token_bucket"
@@ -161,7 +163,7 @@ def _tighter(line: LimitLine, lines: Sequence[LimitLine]) -> LimitLine | None:
     mine = line.limit
     for other in lines:
         its = other.limit
-        if other is line or other.per != line.per:
+        if other is line or other.per != line.per or its.algorithm != mine.algorithm:
             continue
         if its.count * mine.period_us <= mine.count * its.period_us and its.burst <= mine.burst:
             return other

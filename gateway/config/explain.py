@@ -20,7 +20,7 @@ from gateway.config.models import (
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size
 from gateway.limits.notation import UNITS
-from gateway.limits.rate import NS_PER_US
+from gateway.limits.rate import NS_PER_US, Limit
 
 _UNIT_NAMES: Final = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
 
@@ -70,6 +70,8 @@ def explain_policy(name: str, policy: PolicyConfig, *, is_shared: bool) -> list[
             "  A request passes if all of these have room; otherwise none of them is spent."
         )
     lines.append(f"  {_excess(policy)}")
+    if policy.count_refused:
+        lines.append("  Refused requests count as well: who does not stop asking stays refused.")
     missing = _missing(policy)
     if missing:
         lines.append(f"  {missing}")
@@ -81,18 +83,7 @@ def explain_policy(name: str, policy: PolicyConfig, *, is_shared: bool) -> list[
 
 def explain_limit(line: LimitLine) -> str:
     """The numbers of one limit: `20 at once, then one every 100 ms, counted for ...`."""
-    limit = line.limit
-    if limit.algorithm == "sliding_window_log":
-        counted = f"at most {_number(limit.count)} in any {_period(limit.period_us)}"
-    else:
-        pace = _pace(limit.count, limit.period_us)
-        is_single = limit.burst == 1
-        counted = (
-            f"{pace}, never two at once"
-            if is_single
-            else f"{_number(limit.burst)} at once, then {pace}"
-        )
-    return f"{counted}, counted {_whom(line.per)}"
+    return f"{_COUNTED[line.limit.algorithm](line.limit)}, counted {_whom(line.per)}"
 
 
 # The gateway as a whole.
@@ -204,6 +195,53 @@ def _timeouts(upstream: UpstreamConfig) -> str:
 
 
 # Policies.
+
+
+def _bucket(limit: Limit) -> str:
+    pace = _pace(limit.count, limit.period_us)
+    if limit.burst == 1:
+        return f"{pace}, never two at once"
+    return f"{_number(limit.burst)} at once, then {pace}"
+
+
+def _log(limit: Limit) -> str:
+    return f"at most {_number(limit.count)} in any {_period(limit.period_us)}"
+
+
+def _counter(limit: Limit) -> str:
+    period = _period(limit.period_us)
+    return f"about {_number(limit.count)} in any {period}, estimated from two counters"
+
+
+def _window(limit: Limit) -> str:
+    if limit.calendar:
+        zone = limit.zone.replace("_", " ")
+        return f"at most {_number(limit.count)} in each calendar {limit.calendar} of {zone}"
+    period = _period(limit.period_us)
+    return f"at most {_number(limit.count)} in each {period} of the clock (UTC)"
+
+
+def _paced(limit: Limit) -> str:
+    window = _period(limit.burst * limit.period_us // limit.count)
+    pace = _pace(limit.count, limit.period_us)
+    return f"{_number(limit.burst)} in any {window}, then {pace}"
+
+
+def _in_flight(limit: Limit) -> str:
+    lease = format_duration(limit.period_us)
+    held = f"each held for {lease} if its gateway is lost"
+    return f"at most {_number(limit.count)} in flight at a time, {held}"
+
+
+_COUNTED: Final = {
+    "token_bucket": _bucket,
+    "sliding_window_log": _log,
+    "sliding_window_counter": _counter,
+    "fixed_window": _window,
+    "paced_history": _paced,
+    "concurrency": _in_flight,
+}
+"""How each algorithm counts, in words."""
 
 
 def _excess(policy: PolicyConfig) -> str:

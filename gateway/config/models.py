@@ -30,6 +30,7 @@ from gateway.config.policies import (
     Queue,
     QueueConfig,
     bind,
+    has_queue,
 )
 from gateway.config.service import AdminConfig, LogConfig, ServerConfig, StoreConfig
 from gateway.config.shorthand import KEY, expand
@@ -205,11 +206,19 @@ class GatewayConfig(Model):
 
 def _fill_policy(policy: PolicyConfig, defaults: Defaults) -> PolicyConfig:
     said = policy.model_fields_set
-    queue = policy.queue if "queue" in said else defaults.queue
+    # A default is for those that can have it; what a policy says itself was checked there.
+    keeps_queue = "queue" in said or not has_queue(policy.limits)
+    queue = policy.queue if keeps_queue else defaults.queue
     update: dict[str, Any] = {
         "queue": queue,
         "on_limit": overlay(policy.on_limit, defaults.on_limit),
-        "limits": bind(policy.limits, policy.algorithm, queue),
+        "limits": bind(
+            policy.limits,
+            policy.algorithm,
+            queue,
+            lease_us=policy.lease,
+            count_refused=policy.count_refused,
+        ),
     }
     for name in ("on_store_error", "headers"):
         if name not in said:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
@@ -14,6 +13,7 @@ from pydantic import (
 )
 
 from gateway.config.base import Model, untouched
+from gateway.config.lines import check_line
 from gateway.config.shorthand import KEY
 from gateway.config.values import (
     Duration,
@@ -22,19 +22,26 @@ from gateway.config.values import (
     ListOf,
     Off,
     Positive,
+    Switch,
     problem,
 )
+from gateway.limits.notation import LEASE_US
 
-AlgorithmName = Literal["token_bucket", "sliding_window_log"]
+AlgorithmName = Literal[
+    "token_bucket",
+    "sliding_window_log",
+    "sliding_window_counter",
+    "fixed_window",
+    "paced_history",
+    "concurrency",
+]
 OnStoreError = Literal["local", "open", "closed"]
 IfMissing = Literal["ip", "reject", "skip", "shared"]
 HeaderStyle = Literal["draft", "legacy", "both", "none"]
 
-_BURST: Final = re.compile(r"\s(burst)\s")
-
 MAX_LIMITS: Final = 16
-MAX_LOG_COUNT: Final = 1_000_000
-"""The sliding window log keeps one time for each request that counts."""
+MIN_LEASE_US: Final = 1_000_000
+"""Leases are renewed by the third of their time; each renewal is a call of the store."""
 
 
 class QueueConfig(Model):
@@ -61,11 +68,25 @@ Queue = Annotated[QueueConfig | None, Off]
 
 
 def bind(
-    limits: tuple[LimitLine, ...], algorithm: str, queue: QueueConfig | None
+    limits: tuple[LimitLine, ...],
+    algorithm: str,
+    queue: QueueConfig | None,
+    *,
+    lease_us: int,
+    count_refused: bool,
 ) -> tuple[LimitLine, ...]:
-    """The limits of a policy, with its algorithm and its longest wait."""
+    """The limits of a policy, with what it says of all of them."""
     max_wait_us = queue.max_wait if queue else 0
-    return tuple(line.bind(algorithm, max_wait_us) for line in limits)
+    return tuple(
+        line.bind(algorithm, max_wait_us, lease_us, count_refused=count_refused) for line in limits
+    )
+
+
+def has_queue(limits: tuple[LimitLine, ...]) -> bool:
+    """Whether somebody may wait for one of these limits: all but what is in flight."""
+    return any(
+        line.limit.algorithm != "concurrency" and not line.limit.count_refused for line in limits
+    )
 
 
 class PolicyConfig(Model):
@@ -75,10 +96,22 @@ class PolicyConfig(Model):
         "token_bucket",
         description="token_bucket refills continuously and keeps one number a key; "
         "sliding_window_log never lets more than the limit through in any window and keeps the "
-        "time of each request.",
+        "time of each request; sliding_window_counter estimates the same from two numbers; "
+        "fixed_window counts anew in each period of the clock; paced_history lets a burst "
+        "through and then one at a time; concurrency is for limits such as 50 at once.",
     )
     queue: Queue = Field(
         None, description="Room to wait in; off refuses at once what is over the limit."
+    )
+    lease: Duration = Field(
+        LEASE_US,
+        description="How long a request in flight is counted after the last sign of life of "
+        "the gateway that holds it; for limits such as 50 at once.",
+    )
+    count_refused: Switch = Field(
+        False,
+        description="Whether a refused request counts as well, so that who does not stop asking "
+        "stays refused; for sliding windows and fixed ones.",
     )
     limits: Annotated[tuple[Line, ...], Field(min_length=1, max_length=MAX_LIMITS), ListOf] = Field(
         description="One limit or a list; all of them let a request through or none is spent."
@@ -115,11 +148,35 @@ class PolicyConfig(Model):
     def _bind_limits(
         cls, limits: tuple[LimitLine, ...], info: ValidationInfo
     ) -> tuple[LimitLine, ...]:
-        algorithm = info.data.get("algorithm", "token_bucket")
-        if algorithm == "sliding_window_log":
-            for index, line in enumerate(limits):
-                _check_log(line, index)
-        return bind(limits, algorithm, info.data.get("queue"))
+        said = info.data
+        algorithm: str = said.get("algorithm", "token_bucket")
+        count_refused: bool = said.get("count_refused", False)
+        for index, line in enumerate(limits):
+            check_line(line, index, algorithm, count_refused=count_refused)
+        return bind(
+            limits,
+            algorithm,
+            None if count_refused else said.get("queue"),
+            lease_us=said.get("lease", LEASE_US),
+            count_refused=count_refused,
+        )
+
+    @model_validator(mode="after")
+    def _check_together(self) -> PolicyConfig:
+        said = self.model_fields_set
+        in_flight = [line.limit.algorithm == "concurrency" for line in self.limits]
+        if "lease" in said and not any(in_flight):
+            message = "no limit of this policy has a lease"
+            raise problem(message, "a lease is for limits such as 50 at once", under=("lease", KEY))
+        if self.lease < MIN_LEASE_US:
+            raise problem("a lease is at least 1s", "such as 60s", under=("lease",))
+        if self.queue and all(in_flight):
+            message = "nobody can say when a request in flight will end: there is no queue for it"
+            raise problem(message, "leave the queue out", under=("queue", KEY))
+        if self.queue and self.count_refused:
+            message = "a policy that counts refused requests has no queue"
+            raise problem(message, "leave one of them out", under=("queue", KEY))
+        return self
 
 
 def _spell_out_limit(data: object) -> object:
@@ -131,21 +188,3 @@ def _spell_out_limit(data: object) -> object:
         raise problem(message, "put all of them in limits", under=("limit", KEY))
     spelled = {key: value for key, value in data.items() if key != "limit"}
     return {**spelled, "limits": data["limit"]}
-
-
-def _check_log(line: LimitLine, index: int) -> None:
-    limit = line.limit
-    burst = _BURST.search(line.text)
-    if burst or limit.burst != limit.count:
-        raise problem(
-            "sliding_window_log has no burst: its limit is its burst",
-            f"leave 'burst {limit.burst}' out, or use algorithm: token_bucket",
-            column=burst.start(1) + 1 if burst else 0,
-            under=(index,),
-        )
-    if limit.count > MAX_LOG_COUNT:
-        raise problem(
-            f"sliding_window_log would keep {limit.count} times for each key",
-            f"at most {MAX_LOG_COUNT}; token_bucket keeps one number",
-            under=(index,),
-        )

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from gateway.config.lines import COUNTS_REFUSED, WITH_BURST
 from gateway.config.models import (
     Address,
     AdminConfig,
@@ -142,19 +143,49 @@ def _complete_policy(policy: Schema) -> None:
     policy["properties"]["limit"] = policy["properties"]["limits"]
     policy.pop("required")
     policy["oneOf"] = [{"required": [name]} for name in LIMIT_FIELDS]
-    policy["allOf"] = [_no_burst_in_logs()]
+    policy["allOf"] = _limits_and_fields()
 
 
-def _no_burst_in_logs() -> Schema:
-    without: Schema = {"not": {"pattern": r"\sburst\s"}}
-    limits = {"if": {"type": "array"}, "then": {"items": without}, "else": without}
-    return {
-        "if": {
-            "properties": {"algorithm": {"const": "sliding_window_log"}},
-            "required": ["algorithm"],
+_NO_BURST: Final[Schema] = {"not": {"pattern": r"\sburst\s"}}
+_AT_ONCE: Final[Schema] = {"pattern": r"\sonce(\s|$)"}
+_NO_RATE: Final[Schema] = {"pattern": r"\s(once|in)(\s|$)"}
+_IS_ON: Final[Schema] = {"enum": [True, "on"]}
+_IS_QUEUE: Final[Schema] = {"type": "object"}
+
+
+def _limits_and_fields() -> list[Schema]:
+    """Which limits go with which other fields; the loader's `check_line`, as far as it can be."""
+    has_burst: Schema = {"enum": list(WITH_BURST)}
+    can_count: Schema = {"enum": list(COUNTS_REFUSED)}
+    is_concurrency: Schema = {"const": "concurrency"}
+    not_all_at_once = _some_line({"not": _AT_ONCE})
+    return [
+        {"if": _said("algorithm", {"not": has_burst}), "then": _each_line(_NO_BURST)},
+        {"if": _said("algorithm", is_concurrency), "then": _each_line(_AT_ONCE)},
+        {"if": _said("lease", {}), "then": _some_line(_AT_ONCE)},
+        {"if": _said("queue", _IS_QUEUE), "then": not_all_at_once},
+        {
+            "if": _said("count_refused", _IS_ON),
+            "then": {
+                "not": _said("queue", _IS_QUEUE),
+                "anyOf": [_said("algorithm", can_count), _each_line(_NO_RATE)],
+            },
         },
-        "then": {"properties": dict.fromkeys(LIMIT_FIELDS, limits)},
-    }
+    ]
+
+
+def _said(field: str, value: Schema) -> Schema:
+    return {"properties": {field: value}, "required": [field]}
+
+
+def _each_line(line: Schema) -> Schema:
+    limits = {"if": {"type": "array"}, "then": {"items": line}, "else": line}
+    return {"properties": dict.fromkeys(LIMIT_FIELDS, limits)}
+
+
+def _some_line(line: Schema) -> Schema:
+    limits = {"if": {"type": "array"}, "then": {"contains": line}, "else": line}
+    return {"properties": dict.fromkeys(LIMIT_FIELDS, limits)}
 
 
 def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
@@ -170,7 +201,7 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
     others = [name for name in POLICY_FIELDS if name not in LIMIT_FIELDS]
     route["dependentSchemas"] = dict.fromkeys(others, has_limit)
     route["not"] = {"required": list(LIMIT_FIELDS)}
-    route["allOf"] = [_no_burst_in_logs()]
+    route["allOf"] = _limits_and_fields()
     listed = definitions["ListedRoute"] = deepcopy(route)
     listed["required"] = ["path", "upstream"]
     patterns = {}

@@ -26,6 +26,8 @@ POLICY_FIELDS: Final = (
     *LIMIT_FIELDS,
     "algorithm",
     "queue",
+    "lease",
+    "count_refused",
     "on_limit",
     "on_store_error",
     "if_missing",

@@ -68,11 +68,23 @@ class LimitLine:
         limit, per = parse_limit(text)
         return cls(text.strip(), limit, per)
 
-    def bind(self, algorithm: str, max_wait_us: int) -> LimitLine:
-        """The same line under a policy's algorithm and queue."""
-        return replace(
-            self, limit=replace(self.limit, algorithm=algorithm, max_wait_us=max_wait_us)
+    def bind(
+        self, algorithm: str, max_wait_us: int, lease_us: int, *, count_refused: bool
+    ) -> LimitLine:
+        """The same line under what its policy says of all its limits.
+
+        A line that says its algorithm itself keeps it. What is in flight has no queue by time.
+        """
+        limit = self.limit
+        if limit.algorithm == "concurrency":
+            return replace(self, limit=replace(limit, period_us=lease_us))
+        limit = replace(
+            limit,
+            algorithm=limit.algorithm if limit.calendar else algorithm,
+            max_wait_us=max_wait_us,
+            count_refused=count_refused,
         )
+        return replace(self, limit=limit)
 
 
 def problem(
@@ -210,9 +222,10 @@ def _read_limit_line(value: object) -> LimitLine:
 
 
 LIMIT_PATTERN: Final = (
-    r"^\s*0*[1-9][0-9]{0,9}\s*/\s*(0*[1-9][0-9]{0,10}\s*)?"
+    r"^\s*0*[1-9][0-9]{0,9}\s*(at\s+once|/\s*((d|days?|weeks?|months?)\s+in\s+\S+|"
+    r"(0*[1-9][0-9]{0,10}\s*)?"
     r"(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)"
-    r"(\s+burst\s+0*[1-9][0-9]{0,9})?"
+    r"(\s+burst\s+0*[1-9][0-9]{0,9})?))"
     r"(\s+per\s+(all|{key}(\s*\+\s*{key})*))?\s*$"
 ).replace("{key}", r"(ip|route|host|method|(header|cookie|query):[^\s/+]+)")
 
@@ -286,7 +299,13 @@ Line = Annotated[
         {
             "type": "string",
             "pattern": LIMIT_PATTERN,
-            "examples": ["10/s", "10/s burst 20 per header:X-API-Key", "1000/day per ip+route"],
+            "examples": [
+                "10/s",
+                "10/s burst 20 per header:X-API-Key",
+                "1000/day per ip+route",
+                "10000/month in Europe/Berlin",
+                "50 at once",
+            ],
         }
     ),
 ]

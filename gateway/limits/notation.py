@@ -1,9 +1,17 @@
 """The one-line notation of limits: `10/s burst 20 per header:X-API-Key+route`.
 
-    line  = count "/" [number] unit ["burst" number] ["per" key *("+" key)]
+    line  = (rate / quota / once) ["per" key *("+" key)]
+    rate  = count "/" [number] unit ["burst" number]
+    quota = count "/" ("day" / "week" / "month") "in" zone
+    once  = count "at once"
     unit  = "ms" / "s" / "m" / "h" / "d" (or the word: second, minutes, ...)
+    zone  = a name of the IANA time zone database, such as Europe/Berlin
     key   = "ip" / "route" / "all" / "host" / "method"
           / "header:" name / "cookie:" name / "query:" name
+
+A rate is counted by whichever algorithm its policy names. A quota is counted in the days, weeks
+or months of a calendar (fixed windows), and `50 at once` counts what is in flight (concurrency);
+these two say their algorithm themselves.
 
 Spaces between words are free, all else is strict: a limit that was read otherwise than it
 was meant would be found out in production only. Text becomes values here, and values text;
@@ -18,6 +26,10 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from gateway.errors import LimitSyntaxError
+from gateway.limits import calendar
+from gateway.limits.calendar import Calendar
+from gateway.limits.cursor import Cursor
+from gateway.limits.key_words import PLAIN_KEYS, read_keys
 from gateway.limits.rate import Limit
 
 UNITS: Final[dict[str, int]] = {
@@ -38,8 +50,11 @@ UNIT_WORDS: Final[dict[str, str]] = {
     **dict.fromkeys(("day", "days"), "d"),
 }
 
-PLAIN_KEYS: Final = ("ip", "route", "all", "host", "method")
-NAMED_KEYS: Final = ("header", "cookie", "query")
+CALENDAR_WORDS: Final[dict[str, Calendar]] = {
+    **dict.fromkeys(("d", "day", "days"), "day"),
+    **dict.fromkeys(("week", "weeks"), "week"),
+    **dict.fromkeys(("month", "months"), "month"),
+}
 
 MAX_COUNT: Final = 1_000_000_000
 MAX_PERIOD_US: Final = 366 * UNITS["d"]
@@ -47,13 +62,13 @@ MAX_PER_SECOND: Final = 10_000_000
 """Above this the whole nanoseconds between two requests would be off by more than 1 %."""
 MAX_FILL_US: Final = 3_660 * UNITS["d"]
 """Ten years for an empty bucket to fill: times in stores stay far below 2**53 microseconds."""
+LEASE_US: Final = 60 * UNITS["s"]
+"""How long a request in flight holds its slot without a sign of life, unless said otherwise."""
 
-_GAP = re.compile(r"\s*")
 _LEADING_DIGITS = re.compile(r"[0-9]+")
 _NUMBERISH = re.compile(r"[-+]?[0-9][0-9_.,'eEkKM]*")
 _WORD = re.compile(r"[^\s/+]+")
-_TOKEN = re.compile(r"[!#$%&'*.^_`|~0-9A-Za-z-]+")
-_PLAIN_VALUE = re.compile(r"[\x21-\x2a\x2c-\x7e]+")
+_ZONE = re.compile(r"[^\s]+")
 
 _EXAMPLE: Final = "such as 10/s, 3/5m or 100/h burst 20 per ip"
 
@@ -77,7 +92,12 @@ def parse_limit(text: str) -> ParsedLimit:
 def format_limit(parsed: ParsedLimit) -> str:
     """Write a limit in its shortest canonical form; `parse_limit` reads it back."""
     limit = parsed.limit
-    text = f"{limit.count}/{format_period(limit.period_us)}"
+    if limit.algorithm == "concurrency":
+        text = f"{limit.count} at once"
+    elif limit.calendar:
+        text = f"{limit.count}/{limit.calendar} in {limit.zone}"
+    else:
+        text = f"{limit.count}/{format_period(limit.period_us)}"
     if limit.burst != limit.count:
         text += f" burst {limit.burst}"
     if parsed.per != ("ip",):
@@ -94,96 +114,151 @@ def format_period(period_us: int) -> str:
     raise ValueError(f"a period is whole milliseconds, not {period_us} us")
 
 
-class _Line:
-    """A cursor over one line; each method reads one part of the grammar."""
+class _Line(Cursor):
+    """One line; each method reads one part of the grammar."""
 
-    __slots__ = ("position", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.position = 0
+    __slots__ = ()
 
     def read(self) -> ParsedLimit:
-        self._skip_gap()
+        self.skip_gap()
         if self.position == len(self.text):
-            raise self._error(0, "the limit is empty", f"write one {_EXAMPLE}")
+            raise self.error(0, "the limit is empty", f"write one {_EXAMPLE}")
         count_at = self.position
         count = self._count()
+        limit = self._in_flight(count) if self.keyword("at") else self._rate(count_at, count)
+        per: tuple[str, ...] = ("ip",)
+        if self.keyword("per"):
+            per = read_keys(self)
+        self._expect_end()
+        return ParsedLimit(limit, per)
+
+    # What is counted.
+
+    def _in_flight(self, count: int) -> Limit:
+        begin = self.position
+        if not self.keyword("once"):
+            hint = f"write {count} at once"
+            raise self.error(begin, "'once' is missing after 'at'", hint)
+        return Limit(count, LEASE_US, count, "concurrency")
+
+    def _rate(self, count_at: int, count: int) -> Limit:
+        self._slash(count)
+        quota = self._quota(count)
+        if quota:
+            return quota
         period_us = self._period(count)
         self._check_rate(count_at, count, period_us)
         burst = count
-        if self._keyword("burst"):
+        if self.keyword("burst"):
             burst_at = self.position
             burst = self._whole("a burst")
             self._check_gap(burst_at)
             self._check_burst(burst_at, burst, count, period_us)
-        per: tuple[str, ...] = ("ip",)
-        if self._keyword("per"):
-            per = self._keys()
-        self._expect_end()
-        return ParsedLimit(Limit(count, period_us, burst), per)
+        if self.word_at(self.position) == "in":
+            hint = f"such as {count}/day in UTC; week and month are the others"
+            raise self.error(self.position, "only calendar windows have a time zone", hint)
+        return Limit(count, period_us, burst)
+
+    def _quota(self, count: int) -> Limit | None:
+        """A limit by the calendar; None, and nothing read, if this is another one."""
+        begin = self.position
+        word = self.word_at(begin)
+        kind = CALENDAR_WORDS.get(word)
+        if kind is None:
+            return None
+        self.position += len(word)
+        if self.keyword("in"):
+            return Limit(
+                count,
+                calendar.CALENDARS[kind],
+                count,
+                "fixed_window",
+                calendar=kind,
+                zone=self._zone(),
+            )
+        self.position = begin
+        return None
+
+    def _zone(self) -> str:
+        begin = self.position
+        match = _ZONE.match(self.text, begin)
+        if match is None:
+            raise self.error(begin, "a time zone is missing", "such as UTC or Europe/Berlin")
+        zone = match.group()
+        if not calendar.is_zone(zone):
+            raise self.error(begin, f"{zone!r} is not a known time zone", _zone_hint(zone))
+        self.position = match.end()
+        return zone
 
     # Numbers.
 
     def _count(self) -> int:
         begin = self.position
         if not _NUMBERISH.match(self.text, begin):
-            found = self._word_at(begin) or self.text[begin]
-            raise self._error(begin, f"a limit begins with a number, not {found!r}", _EXAMPLE)
-        count = self._whole("a limit")
-        self._skip_gap()
+            found = self.word_at(begin) or self.text[begin]
+            raise self.error(begin, f"a limit begins with a number, not {found!r}", _EXAMPLE)
+        return self._whole("a limit")
+
+    def _slash(self, count: int) -> None:
+        self.skip_gap()
         if not self.text.startswith("/", self.position):
             self._explain_missing_slash(count)
         self.position += 1
-        self._skip_gap()
-        return count
+        self.skip_gap()
 
     def _explain_missing_slash(self, count: int) -> None:
         begin = self.position
-        word = self._word_at(begin)
+        word = self.word_at(begin)
         rest = self.text[begin + len(word) :]
         if word in {"per", "an", "a", "each", "every"}:
             unit = _WORD.match(rest.strip())
             short = UNIT_WORDS.get(unit.group()) if unit else None
             if short:
                 hint = f"write {count}/{short}"
-                raise self._error(begin, f"{word!r} where '/' was expected", hint)
+                raise self.error(begin, f"{word!r} where '/' was expected", hint)
         if word in {"r", "req", "reqs", "request", "requests", "rps", "rpm", "rph", "qps"}:
             unit_of = {"rpm": "m", "rph": "h"}
             unit_word = _WORD.match(rest.strip().lstrip("/").strip())
             short = UNIT_WORDS.get(unit_word.group()) if unit_word else None
             hint = f"write {count}/{short or unit_of.get(word, 's')}"
-            raise self._error(begin, f"{word!r} is not needed after the number", hint)
+            raise self.error(begin, f"{word!r} is not needed after the number", hint)
+        if word in {"concurrent", "connections", "parallel", "in", "inflight", "in-flight", "max"}:
+            hint = f"write {count} at once"
+            raise self.error(begin, f"{word!r} where '/' was expected", hint)
         found = repr(word) if word else "nothing"
         hint = f"write {count}/s, {count}/m, {count}/h or {count}/d"
-        raise self._error(begin, f"'/' and a unit of time are missing; found {found}", hint)
+        raise self.error(begin, f"'/' and a unit of time are missing; found {found}", hint)
 
     def _period(self, count: int) -> int:
         begin = self.position
         number = 1
         if _NUMBERISH.match(self.text, begin):
             number = self._whole("a period")
-            self._skip_gap()
+            self.skip_gap()
         at = self.position
-        word = self._word_at(at)
+        word = self.word_at(at)
         if not word:
             hint = f"write {count}/{number if number > 1 else ''}s, or m, h, d"
-            raise self._error(at, "the unit of time is missing", hint)
+            raise self.error(at, "the unit of time is missing", hint)
         unit = UNIT_WORDS.get(word)
         if unit is None:
-            raise self._error(at, f"{word!r} is not a unit of time", self._unit_hint(word))
+            hint = self._unit_hint(count, word)
+            raise self.error(at, f"{word!r} is not a unit of time", hint)
         self.position += len(word)
         period_us = number * UNITS[unit]
         if period_us > MAX_PERIOD_US:
-            raise self._error(begin, "a period is at most 366 days", "write a shorter one")
+            raise self.error(begin, "a period is at most 366 days", "write a shorter one")
         return period_us
 
     @staticmethod
-    def _unit_hint(word: str) -> str:
+    def _unit_hint(count: int, word: str) -> str:
         units = "units are ms, s, m, h and d"
         lower = word.lower()
-        if lower in {"month", "months", "mo", "week", "weeks", "w", "year", "years", "y"}:
-            days = {"w": 7, "m": 30, "y": 365}[lower[0]]
+        days = {"w": 7, "m": 30, "y": 365}.get(lower[:1], 0)
+        if lower in {"w", "week", "weeks", "mo", "month", "months"}:
+            kind = "week" if days == 7 else "month"
+            return f"write {count}/{kind} in UTC, or another time zone, or {count}/{days}d"
+        if lower in {"y", "year", "years"}:
             return f"{units}; {days}d may be what you mean"
         if lower.startswith("burst") or lower == "per":
             return f"a unit of time comes first; {units}"
@@ -195,9 +270,9 @@ class _Line:
         begin = self.position
         numberish = _NUMBERISH.match(self.text, begin)
         if numberish is None:
-            found = self._word_at(begin)
+            found = self.word_at(begin)
             message = f"{what} is a whole number, not {found!r}" if found else "a number is missing"
-            raise self._error(begin, message, "such as 20")
+            raise self.error(begin, message, "such as 20")
         raw = numberish.group()
         digits = _LEADING_DIGITS.match(raw)
         is_plain = digits is not None and digits.end() == len(raw)
@@ -207,9 +282,9 @@ class _Line:
         number = int(digits.group()[: len(str(most)) + 1])
         if number == 0:
             hint = "a limit lets at least 1 through; to refuse everything, leave the route out"
-            raise self._error(begin, f"{what} of zero", hint if what == "a limit" else "at least 1")
+            raise self.error(begin, f"{what} of zero", hint if what == "a limit" else "at least 1")
         if number > most:
-            raise self._error(begin, f"{digits.group()} is too large", f"{what} is at most {most}")
+            raise self.error(begin, f"{digits.group()} is too large", f"{what} is at most {most}")
         self.position = begin + digits.end()
         return number
 
@@ -217,17 +292,17 @@ class _Line:
         suffixed = re.fullmatch(r"([0-9]+)([kKM])", raw)
         if suffixed:
             number = int(suffixed[1]) * (1_000_000 if suffixed[2] == "M" else 1_000)
-            return self._error(begin, f"{raw} has a suffix", f"write {number}")
+            return self.error(begin, f"{raw} has a suffix", f"write {number}")
         if raw.startswith("-"):
-            return self._error(begin, f"{raw} is negative", f"{what} is at least 1")
+            return self.error(begin, f"{raw} is negative", f"{what} is at least 1")
         if raw.startswith("+"):
-            return self._error(begin, f"{raw} has a sign", f"write {raw[1:]}")
+            return self.error(begin, f"{raw} has a sign", f"write {raw[1:]}")
         if re.fullmatch(r"[0-9]{1,3}([_,.'][0-9]{3})+", raw) and not raw.startswith("0"):
             digits = re.sub(r"\D", "", raw)
-            return self._error(begin, f"{raw} has separators", f"write {digits}")
+            return self.error(begin, f"{raw} has separators", f"write {digits}")
         if re.fullmatch(r"[0-9]{1,9}[.,][0-9]{1,6}", raw):
-            return self._error(begin, f"{raw} is not a whole number", self._fraction_hint(raw))
-        return self._error(begin, f"{raw} is not a whole number", "digits only, such as 1000")
+            return self.error(begin, f"{raw} is not a whole number", self._fraction_hint(raw))
+        return self.error(begin, f"{raw} is not a whole number", "digits only, such as 1000")
 
     def _fraction_hint(self, raw: str) -> str:
         fraction = Fraction(raw.replace(",", "."))
@@ -240,44 +315,39 @@ class _Line:
     def _check_rate(self, at: int, count: int, period_us: int) -> None:
         if count * 1_000_000 > MAX_PER_SECOND * period_us:
             hint = f"at most {MAX_PER_SECOND} each second"
-            raise self._error(at, "faster than can be counted exactly", hint)
+            raise self.error(at, "faster than can be counted exactly", hint)
 
     def _check_burst(self, at: int, burst: int, count: int, period_us: int) -> None:
         if burst * period_us > MAX_FILL_US * count:
             message = f"a burst of {burst} would take more than ten years to come back"
-            raise self._error(at, message, "a smaller burst or a faster rate")
+            raise self.error(at, message, "a smaller burst or a faster rate")
 
     def _check_gap(self, begin: int) -> None:
         if self.text[self.position : self.position + 1].strip():
-            found = self._word_at(begin)
+            found = self.word_at(begin)
             number = self.text[begin : self.position]
             hint = f"write {number} {self.text[self.position :]}"
-            raise self._error(begin, f"{found!r} is not a whole number", hint)
+            raise self.error(begin, f"{found!r} is not a whole number", hint)
 
     # Words.
 
-    def _keyword(self, keyword: str) -> bool:
-        """Whether the next word is `keyword`; if so it is behind us."""
-        self._skip_gap()
-        if self._word_at(self.position) != keyword:
-            return False
-        self.position += len(keyword)
-        self._skip_gap()
-        return True
-
     def _expect_end(self) -> None:
-        self._skip_gap()
+        self.skip_gap()
         begin = self.position
         if begin == len(self.text):
             return
-        word = self._word_at(begin) or self.text[begin]
-        raise self._error(begin, f"{word!r} is not expected here", self._end_hint(word))
+        word = self.word_at(begin) or self.text[begin]
+        raise self.error(begin, f"{word!r} is not expected here", self._end_hint(word))
 
     def _end_hint(self, word: str) -> str:
         before = self.text[: self.position]
         has_burst, has_per = " burst " in before, " per " in before
+        if word in _MISPLACED:
+            return _MISPLACED[word]
         if word == "burst":
-            return "burst is said once" if has_burst else "burst comes before per"
+            is_rate = " once" not in before and " in " not in before
+            again = "burst is said once" if has_burst else "burst comes before per"
+            return again if is_rate else "only a rate such as 10/s has a burst"
         if word == "per" or (has_per and word in PLAIN_KEYS):
             return "join keys with +, such as per ip+route"
         numbered = re.fullmatch(r"(burst|per)[=:]?(.+)", word)
@@ -288,85 +358,22 @@ class _Line:
         near = get_close_matches(word.lower(), ("burst", "per"), 1, 0.5)
         return f"did you mean {near[0]!r}?" if near else "after the rate: burst NUMBER, per KEY"
 
-    # Keys.
 
-    def _keys(self) -> tuple[str, ...]:
-        begin = self.position
-        keys = [self._key()]
-        while True:
-            self._skip_gap()
-            if not self.text.startswith("+", self.position):
-                break
-            self.position += 1
-            self._skip_gap()
-            at = self.position
-            key = self._key()
-            if key in keys:
-                raise self._error(at, f"{key!r} is named twice", "each key once")
-            keys.append(key)
-        if len(keys) > 1 and "all" in keys:
-            hint = "all is one count for everybody: leave it or the other keys out"
-            raise self._error(begin, "'all' stands alone", hint)
-        return tuple(keys)
-
-    def _key(self) -> str:
-        begin = self.position
-        word = self._word_at(begin)
-        if not word:
-            raise self._error(begin, "a key is missing", f"one of {_keys_text()}")
-        kind, colon, name = word.partition(":")
-        self.position += len(word)
-        if not colon:
-            if word in PLAIN_KEYS:
-                return word
-            raise self._error(begin, f"{word!r} is not a key", self._key_hint(word))
-        if kind not in NAMED_KEYS:
-            raise self._error(begin, f"{kind + ':'!r} is not a key", self._key_hint(kind))
-        if not name:
-            hint = f"such as {kind}:{_EXAMPLE_NAMES[kind]}, without a space"
-            raise self._error(begin, f"{word!r} lacks a name", hint)
-        allowed = _PLAIN_VALUE if kind == "query" else _TOKEN
-        if not allowed.fullmatch(name):
-            hint = "letters, digits and - _ . are safe"
-            raise self._error(
-                begin + len(kind) + 1, f"{name!r} cannot be the name of a {kind}", hint
-            )
-        return f"{kind}:{name.lower() if kind == 'header' else name}"
-
-    @staticmethod
-    def _key_hint(word: str) -> str:
-        lower = word.lower()
-        if lower in NAMED_KEYS:
-            return f"such as {lower}:{_EXAMPLE_NAMES[lower]}"
-        if lower in {"everybody", "everyone", "global", "total", "any"}:
-            return "did you mean 'all'?"
-        if lower in {"client", "address", "addr", "remote_addr", "client_ip"}:
-            return "did you mean 'ip'?"
-        if lower.startswith(("x-", "authorization", "user-agent")):
-            return f"did you mean 'header:{word}'?"
-        near = get_close_matches(lower, (*PLAIN_KEYS, *NAMED_KEYS), 1)
-        if near and near[0] in NAMED_KEYS:
-            return f"did you mean '{near[0]}:...'?"
-        return f"did you mean {near[0]!r}?" if near else f"one of {_keys_text()}"
-
-    # The cursor.
-
-    def _word_at(self, position: int) -> str:
-        match = _WORD.match(self.text, position)
-        return match.group() if match else ""
-
-    def _skip_gap(self) -> None:
-        gap = _GAP.match(self.text, self.position)
-        if gap:
-            self.position = gap.end()
-
-    def _error(self, position: int, message: str, hint: str) -> LimitSyntaxError:
-        return LimitSyntaxError(self.text, position + 1, message, hint)
+_MISPLACED: Final = {
+    "in": "a time zone comes right after day, week or month: 10/day in UTC per ip",
+    "at": "either a rate such as 10/s, or 10 at once",
+}
 
 
-_EXAMPLE_NAMES: Final = {"header": "X-API-Key", "cookie": "session", "query": "api_key"}
-
-
-def _keys_text() -> str:
-    named = ", ".join(f"{kind}:NAME" for kind in NAMED_KEYS)
-    return f"{', '.join(PLAIN_KEYS)}, {named}"
+def _zone_hint(zone: str) -> str:
+    known = calendar.zones()
+    if not known:
+        return "this machine has no time zone database; the package tzdata brings one"
+    by_folded = {name.casefold(): name for name in sorted(known)}
+    folded = zone.casefold()
+    in_folder = [name for name in by_folded if name.startswith(f"{folded}/")]
+    if in_folder:
+        return f"such as {by_folded[in_folder[0]]}"
+    near = [name for name in by_folded if name.endswith(f"/{folded}")]
+    near = near or get_close_matches(folded, by_folded, 1)
+    return f"did you mean {by_folded[near[0]]}?" if near else "such as UTC or Europe/Berlin"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gateway.limits.calendar import Calendar
+
 NS_PER_US = 1000
 
 
@@ -17,15 +19,22 @@ class Limit:
 
     Attributes:
         count: how many requests of cost 1 are allowed ...
-        period_us: ... in this many microseconds.
-        burst: how many may pass back-to-back (token bucket). For the sliding window log
-            it is always `count`.
+        period_us: ... in this many microseconds. With a `calendar` it is the usual length of
+            its windows; for concurrency, how long a lease is held without being renewed.
+        burst: how many may pass back-to-back (token bucket, paced history). For all other
+            algorithms it is always `count`.
         algorithm: a name in `gateway.limits.ALGORITHMS`.
         max_wait_us: how late a request may be let through instead of refused; 0 means
             that there is no queue.
         scope: which limit of which policy this is, such as `pay/header:x-api-key`. It is
             the same before and after a change of the numbers; stores keep the keys of one
             scope together.
+        count_refused: whether a refused request counts as well (sliding window log and
+            counter, fixed window). Such a limit has no queue: a request that waits for its
+            turn and one that is counted at once would overtake each other.
+        calendar: `day`, `week` or `month` for the windows of a calendar (fixed window); None
+            for windows of `period_us`.
+        zone: the time zone of the calendar, as the IANA database names it.
         interval_ns: time that one request of cost 1 occupies, rounded up to a whole
             nanosecond, so that rounding never lets more through than the rate.
         tolerance_ns: `burst` intervals; how far the theoretical arrival time may run ahead.
@@ -37,12 +46,17 @@ class Limit:
     algorithm: str = "token_bucket"
     max_wait_us: int = 0
     scope: str = ""
+    count_refused: bool = False
+    calendar: Calendar | None = None
+    zone: str = "UTC"
     interval_ns: int = 0
     tolerance_ns: int = 0
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.period_us < 1 or self.burst < 1 or self.max_wait_us < 0:
             raise ValueError("count, period and burst of a limit are at least 1")
+        if self.count_refused and self.max_wait_us:
+            raise ValueError("a limit that counts refused requests has no queue")
         interval_ns = -(-self.period_us * NS_PER_US // self.count)
         object.__setattr__(self, "interval_ns", interval_ns)
         object.__setattr__(self, "tolerance_ns", interval_ns * self.burst)
@@ -54,7 +68,7 @@ class Limit:
         """
         if parts <= 1:
             return self
-        if self.algorithm == "token_bucket":
+        if self.algorithm in ("token_bucket", "paced_history"):
             return replace(
                 self, period_us=self.period_us * parts, burst=max(1, self.burst // parts)
             )

@@ -3,6 +3,9 @@
 The state is the ascending times of the requests that count, in microseconds; those of
 requests that wait for their turn lie in the future. A request exactly one window old still
 counts (ThrottleX, ratio and Smockron agree on that), and two in one microsecond are two.
+
+With `count_refused` a refused request is kept too, as in ratio: a client that does not stop
+asking stays refused. The newest `count` times are then enough, and no more are kept.
 """
 
 from __future__ import annotations
@@ -53,6 +56,11 @@ def decide(
             turn + window + 1 - now_us,
             turn,
         )
+    if limit.count_refused:
+        times = (times + (now_us,) * cost)[-capacity:]
+        used = len(times)
+        wait_us = times[used + cost - capacity - 1] + window + 1 - now_us
+        reset_us = window + 1
     return times, Decision(
         False, 0, wait_us - max_wait_us, capacity, max(capacity - used, 0), reset_us, 0
     )

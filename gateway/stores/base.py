@@ -7,7 +7,9 @@ A store keeps the state of keys and decides on requests atomically. Its contract
 - The time of a decision is the store's own, the same for everybody who shares it.
 - A key's state is never kept longer than it can matter.
 - Only `StoreError` is raised. After an error the asks may or may not have been counted.
-- `give_back` undoes an allowed ask as far as that cannot let too much through.
+- `give_back` undoes an allowed ask as far as that cannot let too much through; of a limit on
+  concurrency it releases the slot.
+- `renew` keeps the slots of an allowed ask; other limits have nothing to renew.
 """
 
 from __future__ import annotations
@@ -51,6 +53,22 @@ class Store(Protocol):
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
         """Undo `verdict`, which `ask` got; errors are ignored."""
 
+    async def renew(self, ask: Ask, verdict: Verdict) -> bool:
+        """Keep what an allowed `ask` holds for another lease.
+
+        Only limits whose algorithm has a `renew` hold anything (concurrency: a slot for
+        `Limit.period_us`); all others are passed over, and an ask of none but those is
+        answered without asking anybody. Whoever holds slots for long calls this well before
+        `period_us` has passed, such as each third of it.
+
+        Returns:
+            Whether all of it was still held. What had expired stays lost: its place may be
+            taken. The rest is renewed all the same.
+
+        Raises:
+            StoreError: nobody knows; it may be tried again until the lease is over.
+        """
+
     async def aclose(self) -> None:
         """Let go of connections; nothing may be asked afterwards."""
 
@@ -72,3 +90,6 @@ class ImmediateStore(Store, Protocol):
 
     def give_back_now(self, ask: Ask, verdict: Verdict) -> None:
         """Undo at once."""
+
+    def renew_now(self, ask: Ask, verdict: Verdict) -> bool:
+        """Keep what is held at once; see `renew`."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from gateway.clock import Clock, monotonic_us
+from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.limits import ALGORITHMS, Algorithm
 from gateway.limits.decision import Decision, Verdict, combine
 from gateway.limits.rate import Limit
@@ -27,20 +27,22 @@ OVERFLOW_KEY = "\x00overflow"
 class _Scope:
     """The keys of one limit of one policy, least recently used first."""
 
-    __slots__ = ("algorithm", "decide", "limit", "states", "until_sweep")
+    __slots__ = ("algorithm", "clock", "decide", "limit", "states", "until_sweep")
 
-    def __init__(self, limit: Limit) -> None:
+    def __init__(self, limit: Limit, clock: Clock, calendar_clock: Clock) -> None:
         self.limit = limit
         self.algorithm: Algorithm = ALGORITHMS[limit.algorithm]
         self.decide = self.algorithm.decide
+        self.clock = calendar_clock if self.algorithm.is_calendar else clock
         self.states: dict[str, Any] = {}
         self.until_sweep = 64
 
     def is_refusing(self, state: Any, now_us: int) -> bool:
         return not self.decide(state, now_us, 1, self.limit, 0)[1].allowed
 
-    def sweep(self, now_us: int) -> None:
+    def sweep(self) -> None:
         """Forget the expired among the least recently used keys; constant work on average."""
+        now_us = self.clock()
         batch = 64 + (len(self.states) >> 9)
         self.until_sweep = batch
         expires_us = self.algorithm.expires_us
@@ -60,16 +62,23 @@ class MemoryStore:
         max_keys: how many keys are remembered at most, the one of each scope aside that
             new keys share when there is no room.
         clock: where the time comes from.
+        calendar_clock: where it comes from for algorithms that go by the calendar.
 
     Attributes:
         evicted: keys that were forgotten before their time because room was needed.
     """
 
-    def __init__(self, max_keys: int = DEFAULT_MAX_KEYS, clock: Clock = monotonic_us) -> None:
+    def __init__(
+        self,
+        max_keys: int = DEFAULT_MAX_KEYS,
+        clock: Clock = monotonic_us,
+        calendar_clock: Clock = wall_us,
+    ) -> None:
         if max_keys < 1:
             raise ValueError("max_keys is at least 1")
         self._max_keys = max_keys
         self._clock = clock
+        self._calendar_clock = calendar_clock
         self._scopes: dict[tuple[str, str], _Scope] = {}
         self._count = 0
         self.evicted = 0
@@ -106,20 +115,24 @@ class MemoryStore:
         """See `give_back_now`."""
         self.give_back_now(ask, verdict)
 
+    async def renew(self, ask: Ask, verdict: Verdict) -> bool:
+        """See `renew_now`."""
+        return self.renew_now(ask, verdict)
+
     def decide_now(self, ask: Ask) -> Verdict:
         """Decide on one request at once."""
         limits, keys, cost, max_wait_us = ask
         if len(limits) > 1:
             return self._decide_several(ask)
         # One limit is the usual case; it is spared the lists of the general one.
-        now_us = self._clock()
         limit = limits[0]
         key = keys[0]
         scope = self._scope(limit)
+        now_us = scope.clock()
         states = scope.states
         before = states.pop(key, None)
         if before is None:
-            key = self._room(scope, key, now_us)
+            key = self._room(scope, key)
             before = states.pop(key, None)
         wait_us = limit.max_wait_us
         if wait_us > max_wait_us:
@@ -138,6 +151,7 @@ class MemoryStore:
 
     def _decide_several(self, ask: Ask) -> Verdict:
         now_us = self._clock()
+        calendar_us = self._calendar_clock()
         places: list[tuple[_Scope, str, Any, Any]] = []
         decisions: list[Decision] = []
         for limit, asked_key in zip(ask.limits, ask.keys, strict=True):
@@ -146,10 +160,11 @@ class MemoryStore:
             # Out of the way, so that making room for the next one cannot evict it.
             before = scope.states.pop(key, None)
             if before is None:
-                key = self._room(scope, key, now_us, pending=len(places))
+                key = self._room(scope, key, pending=len(places))
                 before = scope.states.pop(key, None)
             wait_us = min(limit.max_wait_us, ask.max_wait_us)
-            after, decision = scope.decide(before, now_us, ask.cost, limit, wait_us)
+            moment_us = calendar_us if scope.algorithm.is_calendar else now_us
+            after, decision = scope.decide(before, moment_us, ask.cost, limit, wait_us)
             places.append((scope, key, before, after))
             decisions.append(decision)
         verdict = combine(decisions)
@@ -164,49 +179,65 @@ class MemoryStore:
         """Undo an allowed decision as far as that cannot let too much through."""
         if not verdict.allowed:
             return
-        now_us = self._clock()
         for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
             scope = self._scope(limit)
             if key in scope.states:
                 scope.states[key] = scope.algorithm.give_back(
-                    scope.states[key], now_us, ask.cost, limit, decision.receipt
+                    scope.states[key], scope.clock(), ask.cost, limit, decision.receipt
                 )
+
+    def renew_now(self, ask: Ask, verdict: Verdict) -> bool:
+        """Keep the leases of an allowed decision; false if one of them is held no more."""
+        all_held = verdict.allowed
+        for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
+            scope = self._scope(limit)
+            renew = scope.algorithm.renew
+            if renew is None or not verdict.allowed or not ask.cost:
+                continue
+            state, is_held = renew(
+                scope.states.pop(key, None), scope.clock(), ask.cost, limit, decision.receipt
+            )
+            if state is not None:
+                scope.states[key] = state
+            all_held = all_held and is_held
+        return all_held
 
     def _scope(self, limit: Limit) -> _Scope:
         """The keys that `limit` counts; a change of its numbers keeps them."""
         name = (limit.scope, limit.algorithm)
         scope = self._scopes.get(name)
         if scope is None:
-            scope = self._scopes[name] = _Scope(limit)
+            scope = self._scopes[name] = _Scope(limit, self._clock, self._calendar_clock)
         elif scope.limit is not limit:
             scope.limit = limit
         return scope
 
-    def _room(self, scope: _Scope, key: str, now_us: int, pending: int = 0) -> str:
+    def _room(self, scope: _Scope, key: str, pending: int = 0) -> str:
         """Make room for a new key; returns the key under which it is to be counted.
 
         `pending` other keys of the same ask have a place but are not in it now.
         """
         scope.until_sweep -= 1
         if scope.until_sweep <= 0:
-            scope.sweep(now_us)
+            scope.sweep()
             self._count = len(self) + pending
         # Refusals and looks leave nothing behind, so this is too high rather than too low.
         self._count += 1
         if self._count <= self._max_keys:
             return key
         self._count = len(self) + pending + 1
-        if self._count <= self._max_keys or self._evict(now_us):
+        if self._count <= self._max_keys or self._evict():
             return key
         return OVERFLOW_KEY
 
-    def _evict(self, now_us: int) -> bool:
+    def _evict(self) -> bool:
         """Forget a batch of keys; false if only keys that are being refused were found."""
         idle: list[tuple[int, _Scope, str]] = []
         batch = 64 + (self._max_keys >> 9)
         freed = 0
         for scope in self._scopes.values():
             expires_us = scope.algorithm.expires_us
+            now_us = scope.clock()
             latest = 0
             for key, state in list(islice(scope.states.items(), batch)):
                 expiry = expires_us(state, scope.limit)
@@ -220,7 +251,7 @@ class MemoryStore:
                 else:
                     # The running maximum keeps the order of use within the scope; between
                     # scopes, what would be forgotten sooner goes first.
-                    latest = max(latest, expiry)
+                    latest = max(latest, expiry - now_us)
                     idle.append((latest, scope, key))
         if not freed:
             idle.sort(key=lambda entry: entry[0])

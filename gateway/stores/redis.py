@@ -212,6 +212,10 @@ class RedisStore:
             pipe = self._lane().open()
             await _run(pipe, GIVE_BACK, self._codec.encode_give_back(ask, verdict))
 
+    async def renew(self, ask: Ask, verdict: Verdict) -> bool:
+        """Nothing that is counted here is held: all there was to keep is kept."""
+        return verdict.allowed
+
     def _lane(self) -> _Lane:
         """The next connection in turn that works; any if none does."""
         lanes = self._lanes

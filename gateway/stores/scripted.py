@@ -128,6 +128,10 @@ class ScriptedStore:
         await _perform(step)
         await self._counts.give_back(ask, verdict)
 
+    async def renew(self, ask: Ask, verdict: Verdict) -> bool:
+        """Renew what true decisions gave."""
+        return await self._counts.renew(ask, verdict)
+
 
 async def _perform(step: Step | None) -> Sequence[Verdict] | None:
     """Do one step; the verdicts that it names, or None for true ones."""

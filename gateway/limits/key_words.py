@@ -1,0 +1,91 @@
+"""What a limit is counted per: `ip`, `route`, `header:X-API-Key`, joined by `+`.
+
+The words only; what they mean for a request is in `gateway.routing.keys`.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Final
+
+from gateway.limits.cursor import Cursor
+
+PLAIN_KEYS: Final = ("ip", "route", "all", "host", "method")
+NAMED_KEYS: Final = ("header", "cookie", "query")
+
+_TOKEN: Final = re.compile(r"[!#$%&'*.^_`|~0-9A-Za-z-]+")
+_PLAIN_VALUE: Final = re.compile(r"[\x21-\x2a\x2c-\x7e]+")
+_EXAMPLE_NAMES: Final = {"header": "X-API-Key", "cookie": "session", "query": "api_key"}
+
+
+def read_keys(line: Cursor) -> tuple[str, ...]:
+    """Read keys joined by `+`.
+
+    Returns:
+        Their canonical words, in order, such as `header:x-api-key`.
+
+    Raises:
+        LimitSyntaxError: one is missing, unknown, or there twice.
+    """
+    begin = line.position
+    keys = [_key(line)]
+    while True:
+        line.skip_gap()
+        if not line.text.startswith("+", line.position):
+            break
+        line.position += 1
+        line.skip_gap()
+        at = line.position
+        key = _key(line)
+        if key in keys:
+            raise line.error(at, f"{key!r} is named twice", "each key once")
+        keys.append(key)
+    if len(keys) > 1 and "all" in keys:
+        hint = "all is one count for everybody: leave it or the other keys out"
+        raise line.error(begin, "'all' stands alone", hint)
+    return tuple(keys)
+
+
+def _key(line: Cursor) -> str:
+    begin = line.position
+    word = line.word_at(begin)
+    if not word:
+        raise line.error(begin, "a key is missing", f"one of {_keys_text()}")
+    kind, colon, name = word.partition(":")
+    line.position += len(word)
+    if not colon:
+        if word in PLAIN_KEYS:
+            return word
+        raise line.error(begin, f"{word!r} is not a key", _key_hint(word))
+    if kind not in NAMED_KEYS:
+        raise line.error(begin, f"{kind + ':'!r} is not a key", _key_hint(kind))
+    if not name:
+        hint = f"such as {kind}:{_EXAMPLE_NAMES[kind]}, without a space"
+        raise line.error(begin, f"{word!r} lacks a name", hint)
+    allowed = _PLAIN_VALUE if kind == "query" else _TOKEN
+    if not allowed.fullmatch(name):
+        hint = "letters, digits and - _ . are safe"
+        raise line.error(begin + len(kind) + 1, f"{name!r} cannot be the name of a {kind}", hint)
+    return f"{kind}:{name.lower() if kind == 'header' else name}"
+
+
+def _key_hint(word: str) -> str:
+    lower = word.lower()
+    if lower in NAMED_KEYS:
+        return f"such as {lower}:{_EXAMPLE_NAMES[lower]}"
+    if lower in {"everybody", "everyone", "global", "total", "any"}:
+        return "did you mean 'all'?"
+    if lower in {"client", "address", "addr", "remote_addr", "client_ip"}:
+        return "did you mean 'ip'?"
+    if lower.startswith(("x-", "authorization", "user-agent")):
+        return f"did you mean 'header:{word}'?"
+    near = get_close_matches(lower, (*PLAIN_KEYS, *NAMED_KEYS), 1)
+    if near and near[0] in NAMED_KEYS:
+        return f"did you mean '{near[0]}:...'?"
+    return f"did you mean {near[0]!r}?" if near else f"one of {_keys_text()}"
+
+
+def _keys_text() -> str:
+    named = ", ".join(f"{kind}:NAME" for kind in NAMED_KEYS)
+    return f"{', '.join(PLAIN_KEYS)}, {named}"

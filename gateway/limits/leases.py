@@ -1,0 +1,113 @@
+"""Concurrency: requests in flight, as leases that expire.
+
+A limit of `count` at once lets a request through while less than that is in flight. Each request
+holds a lease: released by `give_back` when it is over, kept by `renew` while it lasts, and
+expired `period_us` after the last of these if its holder is gone. A lease is held up to the
+microsecond before its expiry. The `receipt` of a decision is the lease's id.
+
+Nobody can say when a slot will be free, so there is no queue by time: `max_wait_us` has no
+meaning here, and a request is let through now or refused. `retry_after_us` is when enough leases
+will have expired at the latest; a slot may be free much sooner. Whoever wants to wait asks again.
+
+The state is whole numbers, `(last_id, id, expires, cost, id, expires, cost, ...)`: the highest id
+that was given, then the leases by id. An id is the microsecond of asking, or one more than the
+last if that is not past: so ids are never used twice, even after the state was forgotten.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from gateway.limits.decision import NEVER, Decision
+from gateway.limits.rate import Limit
+
+State = tuple[int, ...]
+
+
+def decide(
+    state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
+) -> tuple[State, Decision]:
+    """Decide on one request; arguments and result as in `token_bucket.decide`."""
+    capacity = limit.count
+    last_id, *held = _put_right(state, now_us, limit) if state is not None else (0,)
+    used = sum(held[2::3])
+    receipt, retry_after_us = 0, 0
+    if cost > capacity:
+        retry_after_us = NEVER
+    elif used + cost > capacity and cost:
+        retry_after_us = _free_us(held, used + cost - capacity) - now_us
+    elif cost:
+        receipt = last_id = max(now_us, last_id + 1)
+        held += receipt, now_us + limit.period_us, cost
+        used += cost
+    return (last_id, *held), Decision(
+        not retry_after_us,
+        0,
+        retry_after_us,
+        capacity,
+        max(capacity - used, 0),
+        max(held[1::3]) - now_us if held else 0,
+        receipt,
+    )
+
+
+def give_back(
+    state: State | None, now_us: int, cost: int, limit: Limit, receipt: int
+) -> State | None:
+    """Release the lease: the request is over, or was not made."""
+    if state is None:
+        return None
+    place = _find(state, receipt)
+    return state[:place] + state[place + 3 :] if place else state
+
+
+def renew(
+    state: State | None, now_us: int, cost: int, limit: Limit, receipt: int
+) -> tuple[State | None, bool]:
+    """Hold the lease for another `period_us`.
+
+    Returns:
+        The new state, and whether the lease was still held. One that had expired is not: its
+        slot may be somebody else's by now.
+    """
+    place = _find(state, receipt) if state is not None else 0
+    if state is None or not place or state[place + 1] <= now_us:
+        return state, False
+    return (*state[: place + 1], now_us + limit.period_us, *state[place + 2 :]), True
+
+
+def expires_us(state: State, limit: Limit) -> int:
+    """When the state can be forgotten, in microseconds of the same clock."""
+    return max(state[0] + 1, *state[2::3]) if len(state) > 1 else state[0] + 1
+
+
+def _put_right(state: State, now_us: int, limit: Limit) -> State:
+    """The state without leases that have expired.
+
+    A clock that went back, or a shorter lease, must not hold slots for longer than a lease.
+    """
+    furthest = now_us + limit.period_us
+    if all(now_us < expires <= furthest for expires in state[2::3]):
+        return state
+    kept = [state[0]]
+    for place in range(1, len(state), 3):
+        lease_id, expires, cost = state[place : place + 3]
+        if expires > now_us:
+            kept += lease_id, min(expires, furthest), cost
+    return tuple(kept)
+
+
+def _free_us(held: list[int], lacking: int) -> int:
+    """When leases that cost as much as is lacking will have expired."""
+    for expires, cost in sorted(zip(held[1::3], held[2::3], strict=True)):
+        lacking -= cost
+        if lacking <= 0:
+            return expires
+    raise AssertionError("what is lacking is held by somebody")
+
+
+def _find(state: State, lease_id: int) -> int:
+    """Where in the state the lease is; 0 if it is not there."""
+    ids = state[1::3]
+    place = bisect_left(ids, lease_id)
+    return 1 + 3 * place if place < len(ids) and ids[place] == lease_id else 0
