@@ -63,6 +63,7 @@ class Gateway:
             share=None if config.store.share == "auto" else config.store.share,
             max_waiting=config.server.max_waiting,
             metrics=self.metrics.store("main"),
+            terms=[policy.terms for policy in config.policies.values() if policy.terms],
         )
         self._upstreams = {
             name: Upstream(name, upstream, self.metrics.upstream(name), MAX_ANSWER_HEAD)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from gateway.config.models import PolicyConfig
 from gateway.limits.rate import NS_PER_US, Limit
+from gateway.limits.terms import Terms
 from gateway.metrics import PolicyMetrics
 from gateway.routing.keys import REJECT, SKIP, KeyFunction, RequestView, compile_key
 from gateway.stores.base import Ask
@@ -34,6 +35,7 @@ class Policy:
         draft_headers: whether answers carry `RateLimit` and `RateLimit-Policy`.
         legacy_headers: whether answers carry `X-RateLimit-*`.
         metrics: its counters.
+        terms: how exactly its limits are kept among gateways; None for strict.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Policy:
     draft_headers: bool
     legacy_headers: bool
     metrics: PolicyMetrics
+    terms: Terms | None = None
 
 
 class Rule(NamedTuple):
@@ -124,6 +127,7 @@ def compile_policy(name: str, config: PolicyConfig, metrics: PolicyMetrics) -> P
         draft_headers=config.headers in ("draft", "both"),
         legacy_headers=config.headers in ("legacy", "both"),
         metrics=metrics,
+        terms=config.terms,
     )
 
 

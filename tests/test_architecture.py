@@ -17,6 +17,7 @@ LAYERS: Final = (
     {"routing", "stores", "metrics"},
     {"config", "logs"},
     {"policy", "waiting"},
+    {"consistency"},
     {"decider"},
     {"proxy", "frontends", "admin"},
     {"app", "demo"},

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from gateway.config.explain_consistency import explain_consistency
 from gateway.config.models import (
     GatewayConfig,
     LimitLine,
@@ -36,7 +37,11 @@ def explain(config: GatewayConfig) -> list[str]:
         *(
             line
             for name, policy in config.policies.items()
-            for line in ("", *explain_policy(name, policy, is_shared=is_shared))
+            for line in (
+                "",
+                *explain_policy(name, policy, is_shared=is_shared),
+                *(explain_consistency(policy, config.store) if is_shared else ()),
+            )
         ),
     ]
 
@@ -75,7 +80,7 @@ def explain_policy(name: str, policy: PolicyConfig, *, is_shared: bool) -> list[
     missing = _missing(policy)
     if missing:
         lines.append(f"  {missing}")
-    if is_shared:
+    if is_shared and policy.consistency != "eventual":
         lines.append(f"  {_STORE_ERROR[policy.on_store_error]}")
     lines.append(f"  {_HEADERS[policy.headers]}")
     return lines

@@ -22,6 +22,7 @@ from pydantic import (
 
 from gateway.config.address import Address
 from gateway.config.base import NAME, NAME_HINT, Model, overlay, untouched
+from gateway.config.consistency import EventualConfig, LeasedConfig
 from gateway.config.policies import (
     HeaderStyle,
     OnLimit,
@@ -53,7 +54,9 @@ __all__ = [
     "Address",
     "AdminConfig",
     "Defaults",
+    "EventualConfig",
     "GatewayConfig",
+    "LeasedConfig",
     "LimitLine",
     "LogConfig",
     "OnLimit",
@@ -207,7 +210,8 @@ class GatewayConfig(Model):
 def _fill_policy(policy: PolicyConfig, defaults: Defaults) -> PolicyConfig:
     said = policy.model_fields_set
     # A default is for those that can have it; what a policy says itself was checked there.
-    keeps_queue = "queue" in said or not has_queue(policy.limits)
+    can_queue = has_queue(policy.limits) and policy.consistency != "eventual"
+    keeps_queue = "queue" in said or not can_queue
     queue = policy.queue if keeps_queue else defaults.queue
     update: dict[str, Any] = {
         "queue": queue,

@@ -21,6 +21,8 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Timeouts": models.Timeouts,
     "Policies": models.PolicyConfig,
     "Queue": models.QueueConfig,
+    "Leased": models.LeasedConfig,
+    "Eventual": models.EventualConfig,
     "on_limit": models.OnLimit,
     "Routes": models.RouteConfig,
     "Defaults": models.Defaults,
