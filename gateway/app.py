@@ -11,6 +11,7 @@ from aiohttp import http_parser
 import gateway
 from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
+from gateway.config.consistency import parts
 from gateway.config.models import Address, GatewayConfig
 from gateway.decider import Decider
 from gateway.errors import GatewayError
@@ -22,6 +23,8 @@ from gateway.proxy.routes import compile_routes
 from gateway.proxy.server import Proxy
 from gateway.routing.client_address import ClientAddress
 from gateway.stores import open_store
+from gateway.stores.base import Store
+from gateway.stores.moving import MovingStore, chosen
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +57,7 @@ class Gateway:
         setup_logging(self._output, config.log.format, config.log.level)
         self._lines = LineWriter(self._output, partial(loop.call_later, LOG_DELAY_S))
         access_log = AccessLog(self._lines.write, config.log.format) if config.log.access else None
-        store = open_store(
-            config.store.url, domain=config.domain, deadline_us=config.store.deadline
-        )
+        store = _open_store(config)
         self._decider = Decider(
             store,
             deadline_us=config.store.deadline,
@@ -157,6 +158,17 @@ class Gateway:
             self._output.reopen()
         except OSError:
             log.exception("the log cannot be opened again; it goes on where it was")
+
+
+def _open_store(config: GatewayConfig) -> Store:
+    """The store that counts are kept in; both, while they move."""
+    deadline_us, migrate = config.store.deadline, config.store.migrate
+    store = open_store(config.store.url, domain=config.domain, deadline_us=deadline_us)
+    if migrate is None:
+        return store
+    new = open_store(migrate.to, domain=config.domain, deadline_us=deadline_us)
+    is_moving = chosen(parts(migrate.share), migrate.policies)
+    return MovingStore(store, new, is_moving, deadline_us=deadline_us)
 
 
 def _require_strict_parser() -> None:

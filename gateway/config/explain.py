@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gateway.config.explain_consistency import explain_consistency
+from gateway.config.explain_consistency import explain_consistency, explain_migration
 from gateway.config.models import (
     GatewayConfig,
     LimitLine,
@@ -28,10 +28,11 @@ _UNIT_NAMES: Final = {"ms": "millisecond", "s": "second", "m": "minute", "h": "h
 
 def explain(config: GatewayConfig) -> list[str]:
     """Sentences for the whole configuration; lines that belong to one before are indented."""
-    is_shared = parse_store_url(config.store.url).kind != "memory"
+    is_shared = parse_store_url(config.store.url).kind != "memory" or bool(config.store.migrate)
     return [
         *_explain_server(config),
         *_explain_store(config.store, config),
+        *explain_migration(config.store),
         "",
         *(line for route in config.routes for line in explain_route(route, config)),
         *(

@@ -1,9 +1,10 @@
-"""What a policy's consistency promises, in numbers."""
+"""What a policy's consistency promises, in numbers, and what a move between stores means."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gateway.config.address import redact
 from gateway.config.policies import PolicyConfig
 from gateway.config.service import StoreConfig
 from gateway.config.units import format_duration
@@ -34,6 +35,18 @@ def explain_consistency(policy: PolicyConfig, store: StoreConfig) -> Iterator[st
             f"  Until they have heard of each other, {number} times the limit may pass; so it is "
             "while the store does not answer."
         )
+
+
+def explain_migration(store: StoreConfig) -> Iterator[str]:
+    """What moves to another store, and what that means; nothing if nothing moves."""
+    migrate = store.migrate
+    if migrate is None:
+        return
+    whose = f"of the keys of {', '.join(migrate.policies)}" if migrate.policies else "of all keys"
+    yield (
+        f"Counts move to {redact(migrate.to)}: {migrate.share} {whose} are held to both stores. "
+        "While the new one does not answer, the old one decides."
+    )
 
 
 def _leased(line: LimitLine, terms: Leased, gateways: int | None) -> str:

@@ -33,7 +33,7 @@ from gateway.config.policies import (
     bind,
     has_queue,
 )
-from gateway.config.service import AdminConfig, LogConfig, ServerConfig, StoreConfig
+from gateway.config.service import AdminConfig, LogConfig, MigrateConfig, ServerConfig, StoreConfig
 from gateway.config.shorthand import KEY, expand
 from gateway.config.upstreams import Target, Timeouts, UpstreamConfig
 from gateway.config.values import (
@@ -59,6 +59,7 @@ __all__ = [
     "LeasedConfig",
     "LimitLine",
     "LogConfig",
+    "MigrateConfig",
     "OnLimit",
     "PolicyConfig",
     "QueueConfig",

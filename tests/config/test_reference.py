@@ -17,6 +17,7 @@ PAGE: Final = (Path(__file__).parents[2] / "docs" / "configuration.md").read_tex
 SECTIONS: Final[dict[str, type[Model]]] = {
     "The whole file": models.GatewayConfig,
     "Store": models.StoreConfig,
+    "Migrate": models.MigrateConfig,
     "Upstreams": models.UpstreamConfig,
     "Timeouts": models.Timeouts,
     "Policies": models.PolicyConfig,

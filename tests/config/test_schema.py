@@ -37,6 +37,8 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "limit-log-too-long",
         "limit-too-fast",
         "listeners-collide",
+        "migrate-to-itself",
+        "migrate-unknown-policy",
         "paced-history-too-fast",
         "policy-unknown",
         "route-headers-2",

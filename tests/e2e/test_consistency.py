@@ -55,3 +55,18 @@ def test_what_a_gateway_holds_is_returned_when_it_ends(
     first.stop()
     answers = [get(second.port, "/one").status for _ in range(35)]
     assert answers.count(200) == 30
+
+
+def test_a_limit_moves_to_another_store_with_its_counts(
+    start_gateway: StartGateway, redis_server: RedisServer, nginx_upstream: Upstream
+) -> None:
+    """What was counted while both held the limit is known to who asks the new store alone."""
+    old, new = redis_server.url, redis_server.url.removesuffix("/0") + "/1"
+    route = f"routes: {{ /**: {{ upstream: '{nginx_upstream.url}', limit: 5/h }} }}\n"
+    moving = start_gateway(
+        f"store: {{ url: '{old}', deadline: 2s, migrate: {{ to: '{new}' }} }}\n" + route
+    )
+    assert [get(moving.port, "/one").status for _ in range(3)] == [200] * 3
+    moved = start_gateway(f"store: {{ url: '{new}', deadline: 2s }}\n" + route)
+    assert [get(moved.port, "/one").status for _ in range(3)] == [200, 200, 429]
+    assert [get(moving.port, "/one").status for _ in range(2)] == [429, 429]
