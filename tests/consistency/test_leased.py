@@ -183,6 +183,22 @@ def test_without_its_store_a_gateway_spends_its_lease_and_then_its_share() -> No
     run(told())
 
 
+def test_a_lease_of_a_fixed_window_ends_with_it() -> None:
+    """What one window gave is not spent in the next: each lets through its limit, no more."""
+
+    async def told() -> None:
+        window = Limit(20, SECOND_US, 20, "fixed_window", scope="p/ip")
+        gateways = Gateways(rule(window, Leased(10, 0, LIFETIME_US)))
+        await asyncio.sleep(0.9)
+        await _warm_up(gateways)
+        await asyncio.sleep(0.12)
+        outcomes = [await gateways.ask() for _ in range(40)]
+        assert sum(each.verdict.allowed for each in outcomes) == 20
+        await gateways.aclose()
+
+    run(told())
+
+
 def test_a_lease_never_grows_above_its_size() -> None:
     """What is put back while it is being replaced goes back to the store instead."""
     now = 0
