@@ -12,17 +12,16 @@ import gateway
 from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
 from gateway.config.models import Address, GatewayConfig
-from gateway.decider import Decider
 from gateway.errors import ConfigError, GatewayError, StartError
 from gateway.logs import AccessLog, LineWriter, open_output, setup_logging
 from gateway.metrics import GatewayMetrics
 from gateway.obstacles import cannot_listen, cannot_log
+from gateway.opening import decider_of, store_of
 from gateway.proxy.gate import Gate
 from gateway.proxy.pool import Upstream
 from gateway.proxy.routes import compile_routes
 from gateway.proxy.server import Proxy
 from gateway.routing.client_address import ClientAddress
-from gateway.stores import open_store
 
 log = logging.getLogger(__name__)
 
@@ -62,19 +61,11 @@ class Gateway:
         self._lines = LineWriter(self._output, partial(loop.call_later, LOG_DELAY_S))
         access_log = AccessLog(self._lines.write, config.log.format) if config.log.access else None
         try:
-            store = open_store(
-                config.store.url, domain=config.domain, deadline_us=config.store.deadline
-            )
+            store = store_of(config)()
         except ConfigError as error:
             problem = error.problems[0]
             raise StartError("store.url", problem.message, problem.hint) from error
-        self._decider = Decider(
-            store,
-            deadline_us=config.store.deadline,
-            share=None if config.store.share == "auto" else config.store.share,
-            max_waiting=config.server.max_waiting,
-            metrics=self.metrics.store("main"),
-        )
+        self._decider = decider_of(config, store, self.metrics.store("main"))
         self._upstreams = {
             name: Upstream(name, upstream, self.metrics.upstream(name), MAX_ANSWER_HEAD)
             for name, upstream in config.upstreams.items()

@@ -10,22 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Hashable, Sequence
-from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple
+from collections.abc import Hashable, Iterable, Sequence
+from functools import lru_cache
+from typing import Final
 
 from gateway.breaker import Breaker, BreakerState
 from gateway.clock import Clock, monotonic_us
+from gateway.consistency.near import Near, split
+from gateway.consistency.outcome import Outcome, Pending, refusing_rule, slowest_rule
 from gateway.errors import StoreError, StoreReplyError, StoreTimeout
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
+from gateway.limits.terms import Terms
 from gateway.metrics import StoreMetrics
-from gateway.policy import Policy, Rule
+from gateway.policy import Rule
 from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store
 from gateway.stores.deadline import Deadline
 from gateway.stores.memory import MemoryStore
 from gateway.tasks import Tasks
 from gateway.waiting import WaitingRoom
+
+__all__ = ["Decider", "Outcome", "Pending", "refusing_rule", "slowest_rule", "without_queue"]
 
 log = logging.getLogger(__name__)
 
@@ -36,26 +41,6 @@ CLOSED_RETRY_AFTER_US: Final = 1_000_000
 
 MAX_SHARDS: Final = 1000
 """How many shards of a store are told apart: each server of a Cluster, and some pairs."""
-
-
-class Outcome(NamedTuple):
-    """What was decided for one request.
-
-    Attributes:
-        verdict: the answer, of the store or of this gateway alone.
-        rules: the rules that the verdict's decisions belong to, in their order.
-        closed_by: the policy that refuses everything while the store is away, if one did.
-        alone: whether the store could not be asked.
-        ask: what was asked, for giving it back.
-    """
-
-    verdict: Verdict
-    rules: Sequence[Rule]
-    closed_by: Policy | None
-    alone: bool
-    ask: Ask
-
-
 FAILURES: Final = 3
 """Calls in a row that may fail before the store is left alone."""
 PROBE_AFTER_US: Final = US // 4
@@ -69,56 +54,6 @@ _PASSED: Final = Verdict(True, 0, 0, ())
 _CLOSED: Final = Verdict(False, 0, CLOSED_RETRY_AFTER_US, ())
 
 
-class Pending:
-    """An ask that the store has yet to answer: to be awaited, or to be told by a call.
-
-    Attributes:
-        ask, rules: as given to `Decider.decide`.
-        shard: the part of the store that is asked, None if it is one whole.
-        is_abandoned: nobody waits any more; what was taken will be given back.
-    """
-
-    __slots__ = ("_done", "_outcome", "ask", "is_abandoned", "rules", "shard")
-
-    def __init__(self, ask: Ask, rules: Sequence[Rule], shard: Hashable = None) -> None:
-        self.ask = ask
-        self.rules = rules
-        self.shard = shard
-        self.is_abandoned = False
-        self._outcome: Outcome | None = None
-        self._done: Callable[[Outcome], None] | None = None
-
-    def then(self, done: Callable[[Outcome], None]) -> None:
-        """Call `done` once with the outcome."""
-        if self._outcome is not None:
-            done(self._outcome)
-        else:
-            self._done = done
-
-    def abandon(self) -> None:
-        """Wait no more."""
-        self.is_abandoned = True
-        self._done = None
-
-    def resolve(self, outcome: Outcome) -> None:
-        """The outcome is known."""
-        self._outcome = outcome
-        if self._done is not None:
-            self._done(outcome)
-
-    def __await__(self) -> Generator[Any, None, Outcome]:
-        if self._outcome is None:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._done = partial(_wake, future)
-            try:
-                yield from future
-            except asyncio.CancelledError:
-                self.abandon()
-                raise
-        assert self._outcome is not None
-        return self._outcome
-
-
 class Decider:
     """Asks a store, in batches, and never fails.
 
@@ -129,6 +64,8 @@ class Decider:
             number that the store last saw.
         max_waiting: how many requests may wait for their turn in all.
         metrics: counters of the store's calls.
+        terms: those of the policies that are not strict. Where the store is in this process
+            they change nothing: nothing is faster or more exact than asking it.
     """
 
     def __init__(
@@ -140,6 +77,7 @@ class Decider:
         max_waiting: int,
         metrics: StoreMetrics,
         clock: Clock = monotonic_us,
+        terms: Iterable[Terms] = (),
     ) -> None:
         self._store = store
         self._immediate = store if isinstance(store, ImmediateStore) else None
@@ -154,6 +92,10 @@ class Decider:
         self._tasks = Tasks()
         self._watching = Tasks()
         self._loop = asyncio.get_running_loop()
+        terms = tuple(terms)
+        self._near: Near | None = None
+        if terms and self._immediate is None:
+            self._near = Near(terms, self._enqueue, self._send, self._give_back_later, clock)
         self.waiting = WaitingRoom(max_waiting)
         metrics.refresh = self._refresh_metrics
 
@@ -178,6 +120,11 @@ class Decider:
     async def aclose(self) -> None:
         """Finish what is under way and let go of the store."""
         await self._watching.finish(0)
+        if self._near is not None:
+            self._near.close()
+            await asyncio.sleep(0)  # What was asked in this turn is on its way then.
+            # What is under way may still bring tokens, which are returned at once.
+            await self._tasks.finish(1)
         await self._tasks.finish(1)
         await self._store.aclose()
 
@@ -190,20 +137,46 @@ class Decider:
         """
         if self._immediate is not None:
             return Outcome(self._immediate.decide_now(ask), rules, None, False, ask)
-        shard = self._sharded.shard(ask) if self._sharded is not None else None
-        if not self._shard(shard).is_in_use:
-            self._metrics.errors["breaker_open"] += 1
-            return self._decide_alone(ask, rules)
-        pending = Pending(ask, rules, shard)
+        pending = Pending(ask, rules) if self._near is None else self._near.decide(ask, rules)
+        if isinstance(pending, Outcome):
+            return pending
+        if self._is_in_use(pending):
+            self._enqueue(pending)
+            return pending
+        self._metrics.errors["breaker_open"] += 1
+        return pending.lost(self._decide_alone) or pending
+
+    def _is_in_use(self, pending: Pending) -> bool:
+        """Whether what would be asked is asked; and by whom."""
+        if self._sharded is not None:
+            pending.shard = self._sharded.shard(pending.ask)
+        return self._shard(pending.shard).is_in_use
+
+    def _enqueue(self, pending: Pending) -> None:
+        """Let an ask travel with the others of this turn of the loop."""
         self._pending.append(pending)
         if len(self._pending) == 1:
             self._loop.call_soon(self._flush)
-        return pending
 
     def _flush(self) -> None:
         batch, self._pending = self._pending, []
+        self._ask_shards(batch)
+
+    def _send(self, asks: Sequence[Pending]) -> None:
+        """Let asks that no request waits for travel by themselves."""
+        used = []
+        for pending in asks:
+            if self._is_in_use(pending):
+                used.append(pending)
+            else:
+                pending.lost(self._decide_alone)
+        self._ask_shards(used)
+
+    def _ask_shards(self, batch: list[Pending]) -> None:
+        """One call for each shard."""
         if self._sharded is None:
-            self._tasks.start(self._ask_store(batch))
+            if batch:
+                self._tasks.start(self._ask_store(batch))
             return
         parts: dict[Hashable, list[Pending]] = {}
         for pending in batch:
@@ -230,7 +203,7 @@ class Decider:
             self._failed(shard, error, batch[0].ask)
             for pending in batch:
                 if not pending.is_abandoned:
-                    pending.resolve(self._decide_alone(pending.ask, pending.rules))
+                    pending.lost(self._decide_alone)
             return
         now_us = self._clock()
         shard.breaker.success(now_us)
@@ -335,12 +308,28 @@ class Decider:
 
     def give_back(self, outcome: Outcome) -> None:
         """Undo an allowed outcome: the request will not be made after all."""
+        if outcome.near and self._near is not None:
+            outcome, taken = split(outcome)
+            self._near.put_back(taken, outcome.ask.cost)
+            if not outcome.rules:
+                return
         if outcome.alone:
             self._fallback.give_back_now(outcome.ask, outcome.verdict)
         elif self._immediate is not None:
             self._immediate.give_back_now(outcome.ask, outcome.verdict)
         else:
-            self._tasks.start(self._give_back(outcome))
+            self._give_back_later(outcome.ask, outcome.verdict)
+
+    def _give_back_later(self, ask: Ask, verdict: Verdict) -> None:
+        self._tasks.start(self._give_back(ask, verdict))
+
+    async def _give_back(self, ask: Ask, verdict: Verdict) -> None:
+        try:
+            async with asyncio.timeout(self._deadline):
+                await self._store.give_back(ask, verdict)
+        except (StoreError, TimeoutError):
+            # The turn stays taken: too little may pass then, never too much.
+            self._metrics.errors["give_back"] += 1
 
     async def renew(self, outcome: Outcome) -> bool:
         """Keep what an allowed outcome holds for another lease; see `Store.renew`.
@@ -355,32 +344,6 @@ class Decider:
                 return await self._store.renew(outcome.ask, outcome.verdict)
         except TimeoutError:
             raise StoreTimeout("no answer within the deadline") from None
-
-    async def _give_back(self, outcome: Outcome) -> None:
-        try:
-            async with asyncio.timeout(self._deadline):
-                await self._store.give_back(outcome.ask, outcome.verdict)
-        except (StoreError, TimeoutError):
-            # The turn stays taken: too little may pass then, never too much.
-            self._metrics.errors["give_back"] += 1
-
-
-def slowest_rule(outcome: Outcome) -> Rule:
-    """The rule that makes an allowed request wait."""
-    for rule, decision in zip(outcome.rules, outcome.verdict.decisions, strict=True):
-        if decision.wait_us == outcome.verdict.wait_us:
-            return rule
-    raise AssertionError("a verdict waits as long as one of its decisions")
-
-
-def refusing_rule(outcome: Outcome) -> Rule:
-    """The first rule that refused a request."""
-    if len(outcome.rules) == 1:
-        return outcome.rules[0]
-    for rule, decision in zip(outcome.rules, outcome.verdict.decisions, strict=True):
-        if not decision.allowed:
-            return rule
-    raise AssertionError("a refusal comes from one of the decisions")
 
 
 class _Shard:
@@ -408,11 +371,6 @@ def without_queue(verdict: Verdict) -> Verdict:
         for decision in verdict.decisions
     )
     return Verdict(False, 0, wait_us, decisions)
-
-
-def _wake(future: asyncio.Future[None], _outcome: Outcome) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 @lru_cache(maxsize=4096)

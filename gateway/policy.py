@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from gateway.config.models import PolicyConfig
 from gateway.limits import ALGORITHMS
 from gateway.limits.rate import NS_PER_US, Limit
+from gateway.limits.terms import Terms
 from gateway.metrics import PolicyMetrics
 from gateway.routing.keys import REJECT, SKIP, KeyFunction, RequestView, compile_key
 from gateway.stores.base import Ask
@@ -35,6 +36,7 @@ class Policy:
         draft_headers: whether answers carry `RateLimit` and `RateLimit-Policy`.
         legacy_headers: whether answers carry `X-RateLimit-*`.
         metrics: its counters.
+        terms: how exactly its limits are kept among gateways; None for strict.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Policy:
     draft_headers: bool
     legacy_headers: bool
     metrics: PolicyMetrics
+    terms: Terms | None = None
 
 
 class Rule(NamedTuple):
@@ -127,6 +130,7 @@ def compile_policy(name: str, config: PolicyConfig, metrics: PolicyMetrics) -> P
         draft_headers=config.headers in ("draft", "both"),
         legacy_headers=config.headers in ("legacy", "both"),
         metrics=metrics,
+        terms=config.terms,
     )
 
 

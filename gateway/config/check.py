@@ -179,6 +179,7 @@ class _Checker:
         findings += cross.unreachable(self._valid_routes(config))
         if config is not None:
             findings += cross.loops(config)
+            findings += cross.unknown_movers(config)
         wrong = [one for one in map(self._place, findings) if one]
         if config is None or wrong:
             return config, wrong, []

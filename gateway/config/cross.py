@@ -49,6 +49,16 @@ def references(data: object) -> Iterator[Finding]:
                 yield Finding(place, f"the policy {one!r} is named twice", "each once")
 
 
+def unknown_movers(config: GatewayConfig) -> Iterator[Finding]:
+    """Policies that are to move to another store and do not exist."""
+    migrate = config.store.migrate
+    for index, name in enumerate(migrate.policies if migrate else ()):
+        if name not in config.policies:
+            place = ("store", "migrate", "policies", index)
+            hint = _policy_hint(name, config.policies)
+            yield Finding(place, f"there is no policy {name!r}", hint)
+
+
 def _hint(name: str, named: Mapping[str, Any]) -> str:
     known = [known for known in named if "://" not in known]
     names = ", ".join(known[:8]) or "none"

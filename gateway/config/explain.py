@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from gateway.config.explain_consistency import explain_consistency, explain_migration
 from gateway.config.models import (
     GatewayConfig,
     LimitLine,
@@ -27,11 +28,12 @@ _UNIT_NAMES: Final = {"ms": "millisecond", "s": "second", "m": "minute", "h": "h
 
 def explain(config: GatewayConfig) -> list[str]:
     """Sentences for the whole configuration; lines that belong to one before are indented."""
-    is_shared = parse_store_url(config.store.url).kind != "memory"
+    is_shared = parse_store_url(config.store.url).kind != "memory" or bool(config.store.migrate)
     used = {name for route in config.routes for name in route.policies}
     return [
         *_explain_server(config),
         *_explain_store(config.store, config),
+        *explain_migration(config.store),
         "",
         *(line for route in config.routes for line in explain_route(route, config)),
         *(
@@ -41,6 +43,7 @@ def explain(config: GatewayConfig) -> list[str]:
                 "",
                 *explain_policy(name, policy, is_shared=is_shared),
                 *([] if name in used else ["  No route uses this policy: it does nothing."]),
+                *(explain_consistency(policy, config.store) if is_shared else ()),
             )
         ),
     ]
@@ -94,7 +97,7 @@ def explain_policy(name: str, policy: PolicyConfig, *, is_shared: bool) -> list[
     missing = _missing(policy)
     if missing:
         lines.append(f"  {missing}")
-    if is_shared:
+    if is_shared and policy.consistency != "eventual":
         lines.append(f"  {_STORE_ERROR[policy.on_store_error]}")
     lines.append(f"  {_HEADERS[policy.headers]}")
     return lines

@@ -22,6 +22,7 @@ from pydantic import (
 
 from gateway.config.address import Address
 from gateway.config.base import NAME, NAME_HINT, Model, overlay, untouched
+from gateway.config.consistency import EventualConfig, LeasedConfig
 from gateway.config.policies import (
     HeaderStyle,
     OnLimit,
@@ -32,7 +33,7 @@ from gateway.config.policies import (
     bind,
     has_queue,
 )
-from gateway.config.service import AdminConfig, LogConfig, ServerConfig, StoreConfig
+from gateway.config.service import AdminConfig, LogConfig, MigrateConfig, ServerConfig, StoreConfig
 from gateway.config.shorthand import KEY, expand
 from gateway.config.upstreams import Target, Timeouts, UpstreamConfig
 from gateway.config.values import (
@@ -53,9 +54,12 @@ __all__ = [
     "Address",
     "AdminConfig",
     "Defaults",
+    "EventualConfig",
     "GatewayConfig",
+    "LeasedConfig",
     "LimitLine",
     "LogConfig",
+    "MigrateConfig",
     "OnLimit",
     "PolicyConfig",
     "QueueConfig",
@@ -207,7 +211,8 @@ class GatewayConfig(Model):
 def _fill_policy(policy: PolicyConfig, defaults: Defaults) -> PolicyConfig:
     said = policy.model_fields_set
     # A default is for those that can have it; what a policy says itself was checked there.
-    keeps_queue = "queue" in said or not has_queue(policy.limits)
+    can_queue = has_queue(policy.limits) and policy.consistency != "eventual"
+    keeps_queue = "queue" in said or not can_queue
     queue = policy.queue if keeps_queue else defaults.queue
     update: dict[str, Any] = {
         "queue": queue,

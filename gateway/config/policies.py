@@ -13,6 +13,13 @@ from pydantic import (
 )
 
 from gateway.config.base import Model, untouched
+from gateway.config.consistency import (
+    ConsistencyName,
+    EventualConfig,
+    LeasedConfig,
+    check_consistency,
+    terms_of,
+)
 from gateway.config.lines import check_line
 from gateway.config.shorthand import KEY
 from gateway.config.values import (
@@ -26,6 +33,7 @@ from gateway.config.values import (
     problem,
 )
 from gateway.limits.notation import LEASE_US
+from gateway.limits.terms import Terms
 
 AlgorithmName = Literal[
     "token_bucket",
@@ -124,6 +132,18 @@ class PolicyConfig(Model):
         description="When the store does not answer in time: local decides alone with a share "
         "of the limit, open lets everything through, closed answers 503.",
     )
+    consistency: ConsistencyName = Field(
+        "strict",
+        description="Among gateways that share a store: strict asks it for each request; leased "
+        "takes some tokens at a time, for a bounded excess; eventual decides from what was last "
+        "heard and reports afterwards.",
+    )
+    leased: LeasedConfig = Field(
+        untouched(LeasedConfig), description="What a lease is, if the policy is leased."
+    )
+    eventual: EventualConfig = Field(
+        untouched(EventualConfig), description="When to report, if the policy is eventual."
+    )
     if_missing: IfMissing = Field(
         "ip",
         description="A request without the header, cookie or query parameter of its key: ip "
@@ -176,7 +196,13 @@ class PolicyConfig(Model):
         if self.queue and self.count_refused:
             message = "a policy that counts refused requests has no queue"
             raise problem(message, "leave one of them out", under=("queue", KEY))
+        check_consistency(self.consistency, self.limits, self.leased, self.eventual, said)
         return self
+
+    @property
+    def terms(self) -> Terms | None:
+        """How exactly the limits are kept among gateways; None for strict."""
+        return terms_of(self.consistency, self.leased, self.eventual)
 
 
 def _spell_out_limit(data: object) -> object:

@@ -13,12 +13,14 @@ from pydantic import (
 
 from gateway.config.address import Address
 from gateway.config.base import Model
+from gateway.config.consistency import Part
 from gateway.config.redaction import redact
 from gateway.config.store_url import STORE_URL_PATTERN, StoreUrlError, parse_store_url
 from gateway.config.values import (
     Delay,
     Duration,
     ListenAddress,
+    ListOf,
     Off,
     Positive,
     Share,
@@ -26,6 +28,35 @@ from gateway.config.values import (
     Switch,
     problem,
 )
+
+
+def _check_store_url(url: str) -> str:
+    try:
+        parse_store_url(url)
+    except StoreUrlError as error:
+        raise problem(error.message, error.hint) from None
+    return url.strip()
+
+
+class MigrateConfig(Model):
+    """Where counts move to, and how many of them yet."""
+
+    to: str = Field(
+        description="The URL of the store that counts move to.",
+        repr=False,
+        json_schema_extra={"pattern": STORE_URL_PATTERN},
+    )
+    share: Part = Field(
+        "100%", description="How many of the keys are held to both stores; the others to the old."
+    )
+    policies: Annotated[tuple[str, ...], ListOf] = Field(
+        (), description="Whose keys move; those of all policies if left out."
+    )
+
+    @field_validator("to")
+    @classmethod
+    def _check_to(cls, url: str) -> str:
+        return _check_store_url(url)
 
 
 class StoreConfig(Model):
@@ -47,6 +78,10 @@ class StoreConfig(Model):
         "counts those that were last seen in the store.",
     )
 
+    migrate: MigrateConfig | None = Field(
+        None, description="Another store that counts move to, without a gap in any limit."
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _from_url(cls, data: object) -> object:
@@ -55,11 +90,14 @@ class StoreConfig(Model):
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        try:
-            parse_store_url(url)
-        except StoreUrlError as error:
-            raise problem(error.message, error.hint) from None
-        return url.strip()
+        return _check_store_url(url)
+
+    @model_validator(mode="after")
+    def _check_migrate(self) -> StoreConfig:
+        if self.migrate is not None and self.migrate.to == self.url:
+            message = "counts would move to where they are"
+            raise problem(message, "another store", under=("migrate", "to"))
+        return self
 
     @property
     def redacted_url(self) -> str:

@@ -30,6 +30,9 @@ POLICY_FIELDS: Final = (
     "count_refused",
     "on_limit",
     "on_store_error",
+    "consistency",
+    "leased",
+    "eventual",
     "if_missing",
 )
 """What may be said of a policy on the route itself."""

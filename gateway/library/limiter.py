@@ -23,8 +23,8 @@ from gateway.library.policies import Policy
 from gateway.library.questions import EVERYBODY, Names, Question, Questions
 from gateway.library.slots import Slot
 from gateway.metrics import GatewayMetrics
+from gateway.opening import decider_of, store_of
 from gateway.policy import Plan
-from gateway.stores import find_store
 from gateway.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -113,8 +113,7 @@ class Limiter:
         self.config = checked.config
         self.metrics = GatewayMetrics(gateway.__version__)
         self._own_store = store
-        # Found here, because it reads files, and an event loop should not have to wait for that.
-        self._make_store = find_store(self.config.store.url)
+        self._make_store = store_of(self.config)
         self._questions = Questions(self.config.policies, self.metrics)
         self._open: Asker | None = None
 
@@ -155,19 +154,8 @@ class Limiter:
         """
         if self.is_open:
             raise RuntimeError("the limiter is open already")
-        settings = self.config.store
-        store = self._own_store
-        if store is None:
-            store = self._make_store(
-                settings.url, domain=self.config.domain, deadline_us=settings.deadline
-            )
-        decider = Decider(
-            store,
-            deadline_us=settings.deadline,
-            share=None if settings.share == "auto" else settings.share,
-            max_waiting=self.config.server.max_waiting,
-            metrics=self.metrics.store("main"),
-        )
+        store = self._own_store if self._own_store is not None else self._make_store()
+        decider = decider_of(self.config, store, self.metrics.store("main"))
         self._open = Asker(decider)
         try:
             await _connect(decider)

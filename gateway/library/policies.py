@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, Unpack
 
+from gateway.config.consistency import ConsistencyName
 from gateway.config.policies import AlgorithmName, HeaderStyle, IfMissing, OnStoreError
 
 
@@ -20,6 +21,9 @@ class PolicyOptions(TypedDict, total=False):
     count_refused: bool
     on_limit: Mapping[str, int | str]
     on_store_error: OnStoreError
+    consistency: ConsistencyName
+    leased: Mapping[str, int | str]
+    eventual: Mapping[str, str]
     if_missing: IfMissing
     headers: HeaderStyle
 

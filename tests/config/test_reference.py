@@ -17,10 +17,13 @@ PAGE: Final = (Path(__file__).parents[2] / "docs" / "configuration.md").read_tex
 SECTIONS: Final[dict[str, type[Model]]] = {
     "The whole file": models.GatewayConfig,
     "Store": models.StoreConfig,
+    "Migrate": models.MigrateConfig,
     "Upstreams": models.UpstreamConfig,
     "Timeouts": models.Timeouts,
     "Policies": models.PolicyConfig,
     "Queue": models.QueueConfig,
+    "Leased": models.LeasedConfig,
+    "Eventual": models.EventualConfig,
     "on_limit": models.OnLimit,
     "Routes": models.RouteConfig,
     "Defaults": models.Defaults,

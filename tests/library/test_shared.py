@@ -38,3 +38,17 @@ async def test_a_store_that_is_away_is_asked_again_when_it_is_back(
         await until(lambda: limiter.is_ready)
         decision = await limiter.acquire("alice")
         assert (decision.decided_alone, decision.remaining) == (False, 1)
+
+
+async def test_leases_and_moves_are_as_in_a_gateway(redis_server: RedisServer) -> None:
+    """A leased policy asks the store less often; while counts move, both stores hold them."""
+    old, new = redis_server.url, redis_server.url.removesuffix("/0") + "/1"
+    often = Policy("often", "1000/d", consistency="leased", leased={"size": 100})
+    store = {"url": old, "deadline": "2s", "migrate": {"to": new}}
+    async with Limiter(often, PAY, store=store) as limiter:
+        for _ in range(200):
+            assert (await limiter.acquire("alice", policy="often")).allowed
+        assert limiter.metrics.store("main").decisions < 20
+        assert (await limiter.acquire("alice", 10, policy="pay")).allowed
+    async with Limiter(PAY, store=new) as moved:
+        assert not (await moved.acquire("alice")).allowed

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from gateway.logs import AccessLog
 from tests.proxy.wire import OK, answering, get, running
@@ -81,9 +84,14 @@ async def test_it_passes_as_soon_as_it_may(tmp_path: Path) -> None:
         assert passed >= 0.5 * 20 * elapsed
 
 
-async def test_the_last_of_a_connection_and_a_queue_are_not_remembered(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "returning", [{"queue": {"max": 1, "max_wait": "1ms"}}, {"consistency": "leased"}]
+)
+async def test_the_last_of_a_connection_and_what_is_handed_back_are_not_remembered(
+    tmp_path: Path, returning: dict[str, Any]
+) -> None:
     """`Connection: close` closes; where turns are handed back, each request asks anew."""
-    policies = {"p": {"limit": "1/d per all", "queue": {"max": 1, "max_wait": "1ms"}}}
+    policies = {"p": {"limit": "1/d per all", **returning}}
     async with (
         answering(OK) as upstream,
         running(tmp_path, upstream, policies=policies, route={"policies": ["p"]}) as run,

@@ -1,0 +1,66 @@
+"""What a policy's consistency promises, in numbers, and what a move between stores means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.config.policies import PolicyConfig
+from gateway.config.redaction import redact
+from gateway.config.service import StoreConfig
+from gateway.config.units import format_duration
+from gateway.config.values import LimitLine
+from gateway.limits.terms import Eventual, Leased, leased_excess
+
+
+def explain_consistency(policy: PolicyConfig, store: StoreConfig) -> Iterator[str]:
+    """Sentences about how much more than its limits a policy may let through; none if strict."""
+    gateways = None if store.share == "auto" else store.share
+    terms = policy.terms
+    if isinstance(terms, Leased):
+        lifetime = format_duration(terms.lifetime_us)
+        yield (
+            "  Each gateway takes some tokens of a key at a time and spends them within "
+            f"{lifetime} without asking the store; what is left is returned."
+        )
+        for line in policy.limits:
+            yield f"  {line.text}: {_leased(line, terms, gateways)}."
+    elif isinstance(terms, Eventual):
+        yield (
+            "  Each gateway decides from what it last heard, and tells the store every "
+            f"{format_duration(terms.interval_us)} what it let through; what was too much is "
+            "held against the key for one period at most."
+        )
+        number = "the number of gateways" if gateways is None else f"{gateways}"
+        yield (
+            f"  Until they have heard of each other, {number} times the limit may pass; so it is "
+            "while the store does not answer."
+        )
+
+
+def explain_migration(store: StoreConfig) -> Iterator[str]:
+    """What moves to another store, and what that means; nothing if nothing moves."""
+    migrate = store.migrate
+    if migrate is None:
+        return
+    whose = f"of the keys of {', '.join(migrate.policies)}" if migrate.policies else "of all keys"
+    yield (
+        f"Counts move to {redact(migrate.to)}: {migrate.share} {whose} are held to both stores. "
+        "While the new one does not answer, the old one decides."
+    )
+
+
+def _leased(line: LimitLine, terms: Leased, gateways: int | None) -> str:
+    size = terms.size(line.limit)
+    tokens = "1 token" if size == 1 else f"{size:,} tokens"
+    most = leased_excess(line.limit, terms, gateways)
+    if most == 0:
+        return f"leases of {tokens} that end with their window; nothing more than the limit passes"
+    if gateways is not None:
+        number = f"{gateways} gateways" if gateways > 1 else "1 gateway"
+        return f"leases of {tokens}; with {number} at most {most:,} more may pass in any window"
+    if most <= size:
+        return f"leases of {tokens}; at most {most:,} more may pass in any window"
+    return (
+        f"leases of {tokens}; at most {size:,} more for each gateway may pass in any window, "
+        f"and {most:,} in all"
+    )

@@ -1,0 +1,114 @@
+"""What was decided for one request, and what is yet to be decided by a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Hashable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from gateway.limits.decision import Verdict
+from gateway.policy import Policy, Rule
+from gateway.stores.base import Ask
+
+
+class Outcome(NamedTuple):
+    """What was decided for one request.
+
+    Attributes:
+        verdict: the answer, of the store or of this gateway alone.
+        rules: the rules that the verdict's decisions belong to, in their order.
+        closed_by: the policy that refuses everything while the store is away, if one did.
+        alone: whether the store could not be asked.
+        ask: what was asked, for giving it back.
+        near: how many of the decisions, the last ones, were made in this gateway.
+    """
+
+    verdict: Verdict
+    rules: Sequence[Rule]
+    closed_by: Policy | None
+    alone: bool
+    ask: Ask
+    near: int = 0
+
+
+DecideAlone = Callable[[Ask, Sequence[Rule]], Outcome]
+"""What is done with an ask that the store could not decide: the policies' `on_store_error`."""
+
+
+class Pending:
+    """An ask that the store has yet to answer: to be awaited, or to be told by a call.
+
+    Attributes:
+        ask, rules: as given to `Decider.decide`.
+        shard: the part of the store that is asked, None if it is one whole.
+        is_abandoned: nobody waits any more; what was taken will be given back.
+    """
+
+    __slots__ = ("_done", "_outcome", "ask", "is_abandoned", "rules", "shard")
+
+    def __init__(self, ask: Ask, rules: Sequence[Rule]) -> None:
+        self.ask = ask
+        self.rules = rules
+        self.shard: Hashable = None
+        self.is_abandoned = False
+        self._outcome: Outcome | None = None
+        self._done: Callable[[Outcome], None] | None = None
+
+    def then(self, done: Callable[[Outcome], None]) -> None:
+        """Call `done` once with the outcome."""
+        if self._outcome is not None:
+            done(self._outcome)
+        else:
+            self._done = done
+
+    def abandon(self) -> None:
+        """Wait no more."""
+        self.is_abandoned = True
+        self._done = None
+
+    def resolve(self, outcome: Outcome) -> None:
+        """The outcome is known."""
+        self._outcome = outcome
+        if self._done is not None:
+            self._done(outcome)
+
+    def lost(self, decide_alone: DecideAlone) -> Outcome | None:
+        """The store does not answer: the outcome is what the policies say of that, if any."""
+        self.resolve(decide_alone(self.ask, self.rules))
+        return self._outcome
+
+    def __await__(self) -> Generator[Any, None, Outcome]:
+        if self._outcome is None:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._done = partial(_wake, future)
+            try:
+                yield from future
+            except asyncio.CancelledError:
+                self.abandon()
+                raise
+        assert self._outcome is not None
+        return self._outcome
+
+
+def slowest_rule(outcome: Outcome) -> Rule:
+    """The rule that makes an allowed request wait."""
+    for rule, decision in zip(outcome.rules, outcome.verdict.decisions, strict=True):
+        if decision.wait_us == outcome.verdict.wait_us:
+            return rule
+    raise AssertionError("a verdict waits as long as one of its decisions")
+
+
+def refusing_rule(outcome: Outcome) -> Rule:
+    """The first rule that refused a request."""
+    if len(outcome.rules) == 1:
+        return outcome.rules[0]
+    for rule, decision in zip(outcome.rules, outcome.verdict.decisions, strict=True):
+        if not decision.allowed:
+            return rule
+    raise AssertionError("a refusal comes from one of the decisions")
+
+
+def _wake(future: asyncio.Future[None], _outcome: Outcome) -> None:
+    if not future.done():
+        future.set_result(None)

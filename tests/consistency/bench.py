@@ -1,0 +1,145 @@
+"""Several gateways on one store, on virtual time: what their deciders let through, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+
+from gateway.clock import Clock
+from gateway.decider import Decider, Outcome
+from gateway.errors import StoreUnavailable
+from gateway.limits.decision import Verdict
+from gateway.limits.rate import Limit
+from gateway.limits.terms import Terms
+from gateway.metrics import PolicyMetrics, StoreMetrics
+from gateway.policy import Policy, Rule
+from gateway.stores.base import Ask
+from gateway.stores.memory import MemoryStore
+from tests.virtual_time import clock
+
+SECOND_US = 1_000_000
+FOREVER_US = 2**62
+DEADLINE_US = 20_000
+
+
+def rule(limit: Limit, terms: Terms | None, queue_max: int = 0) -> Rule:
+    """A rule of a policy of its own."""
+    policy = Policy(
+        name=limit.scope,
+        queue_max=queue_max,
+        status=429,
+        body="problem",
+        on_store_error="local",
+        draft_headers=True,
+        legacy_headers=True,
+        metrics=PolicyMetrics(),
+        terms=terms,
+    )
+    return Rule(policy, limit, lambda _: "k", limit.scope, "ip")
+
+
+class RemoteStore:
+    """A store that several gateways share and that takes its time.
+
+    Args:
+        counts: what they share.
+        delays_s: how long each call takes; for ever the last one.
+
+    Attributes:
+        asks: how many were decided.
+        is_down: whether calls fail.
+    """
+
+    def __init__(self, counts: MemoryStore, delays_s: Iterable[float] = ()) -> None:
+        self._counts = counts
+        self._delays = iter((*delays_s, *repeat(0.001, 1_000_000)))
+        self.asks = 0
+        self.is_down = False
+        self.is_ready = True
+        self.gateways = 1
+
+    async def start(self) -> None:
+        """Nothing to connect to."""
+
+    async def aclose(self) -> None:
+        """Others go on."""
+
+    async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+        """The counts' decisions, a little later."""
+        if self.is_down:
+            raise StoreUnavailable("down")
+        await asyncio.sleep(next(self._delays))
+        self.asks += len(asks)
+        return await self._counts.decide(asks)
+
+    async def give_back(self, ask: Ask, verdict: Verdict) -> None:
+        """Likewise."""
+        await asyncio.sleep(next(self._delays))
+        await self._counts.give_back(ask, verdict)
+
+    async def renew(self, ask: Ask, verdict: Verdict) -> bool:
+        """Likewise."""
+        return await self._counts.renew(ask, verdict)
+
+
+class Gateways:
+    """Some deciders on one store, all of whose rules are the same.
+
+    Args:
+        rules: what each request has to pass.
+        number: how many gateways.
+        delays_s: how long the store takes.
+
+    Attributes:
+        passed: when each request was let through, in microseconds.
+    """
+
+    def __init__(self, *rules: Rule, number: int = 1, delays_s: Sequence[float] = ()) -> None:
+        time: Clock = clock()
+        self.rules = rules
+        self.counts = MemoryStore(clock=time, calendar_clock=time)
+        self.stores = [RemoteStore(self.counts, delays_s) for _ in range(number)]
+        self.deciders = [
+            Decider(
+                store,
+                deadline_us=DEADLINE_US,
+                share=None,
+                max_waiting=10,
+                metrics=StoreMetrics(),
+                clock=time,
+                terms=[each.policy.terms for each in rules if each.policy.terms],
+            )
+            for store in self.stores
+        ]
+        self.passed: list[int] = []
+
+    async def ask(self, gateway: int = 0, *, key: str = "k", cost: int = 1) -> Outcome:
+        """One request, at one of them."""
+        limits = tuple(each.limit for each in self.rules)
+        asked = Ask(limits, (key,) * len(limits), cost, FOREVER_US)
+        outcome = self.deciders[gateway].decide(asked, self.rules)
+        if not isinstance(outcome, Outcome):
+            outcome = await outcome
+        if outcome.verdict.allowed:
+            self.passed += [clock()()] * cost
+        return outcome
+
+    async def hammer(self, gateway: int, seconds: float, pause_s: float) -> int:
+        """Ask for so long, one request after each pause; how many were let through."""
+        end_us = clock()() + round(seconds * SECOND_US)
+        passed = 0
+        while clock()() < end_us:
+            passed += (await self.ask(gateway)).verdict.allowed
+            await asyncio.sleep(pause_s)
+        return passed
+
+    def remaining(self, limit: Limit, key: str = "k") -> int:
+        """What the store says is left."""
+        look = self.counts.decide_now(Ask((limit,), (key,), 0, 0))
+        return look.decisions[0].remaining
+
+    async def aclose(self) -> None:
+        """End all of them in order."""
+        for decider in self.deciders:
+            await decider.aclose()

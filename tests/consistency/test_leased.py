@@ -1,0 +1,281 @@
+"""Leases: tokens that a gateway spends by itself, within a bound that holds in every window."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.consistency.leases import LeaseBook
+from gateway.decider import Outcome
+from gateway.limits.decision import Decision
+from gateway.limits.rate import Limit
+from gateway.limits.terms import Leased, leased_excess
+from tests.consistency.bench import SECOND_US, Gateways, rule
+from tests.consistency.laws import excess
+from tests.virtual_time import clock, run
+
+HOUR_US = 3600 * SECOND_US
+LIFETIME_US = 500_000
+TENTH = Leased(0, 10_000, LIFETIME_US)
+HUNDRED = Limit(100, HOUR_US, 100, scope="p/ip")
+
+
+async def _warm_up(gateways: Gateways, gateway: int = 0) -> None:
+    """Two requests, so that there is a lease."""
+    for _ in range(2):
+        assert (await gateways.ask(gateway)).verdict.allowed
+    await asyncio.sleep(0.01)
+
+
+def test_tokens_are_spent_without_asking_the_store() -> None:
+    """After the first requests the answer is there at once, and the store hears of leases only."""
+
+    async def told() -> None:
+        gateways = Gateways(rule(HUNDRED, TENTH))
+        await _warm_up(gateways)
+        asked = gateways.stores[0].asks
+        before_us = clock()()
+        for _ in range(10):
+            assert (await gateways.ask()).verdict.allowed
+        assert clock()() == before_us
+        assert gateways.stores[0].asks == asked
+        await gateways.aclose()
+
+    run(told())
+
+
+def test_what_is_left_is_returned_when_its_time_is_over() -> None:
+    """Nobody has to wait for what an idle gateway holds; only what was spent is missing."""
+
+    async def told() -> None:
+        log = Limit(100, HOUR_US, 100, "sliding_window_log", scope="p/ip")
+        gateways = Gateways(rule(log, TENTH))
+        await _warm_up(gateways)
+        assert gateways.remaining(log) == 100 - 2 - 10
+        await gateways.ask()
+        await asyncio.sleep(0.6)
+        assert gateways.remaining(log) == 100 - 3
+        await gateways.aclose()
+
+    run(told())
+
+
+def test_what_is_left_is_returned_when_the_gateway_ends() -> None:
+    """An orderly end loses no token, not even of a lease that is just being taken."""
+
+    async def told() -> None:
+        log = Limit(100, HOUR_US, 100, "sliding_window_log", scope="p/ip")
+        gateways = Gateways(rule(log, TENTH), number=2)
+        await _warm_up(gateways)
+        for _ in range(2):
+            await gateways.ask(1)
+        await gateways.aclose()
+        assert gateways.remaining(log) == 100 - len(gateways.passed)
+
+    run(told())
+
+
+def test_a_key_that_is_seen_once_takes_no_lease() -> None:
+    """A flood of new keys costs the store what it costs in strict: one question for each."""
+
+    async def told() -> None:
+        gateways = Gateways(rule(HUNDRED, TENTH))
+        for number in range(50):
+            await gateways.ask(key=str(number))
+        await asyncio.sleep(0.01)
+        assert gateways.stores[0].asks == 50
+        await gateways.aclose()
+
+    run(told())
+
+
+def test_a_refusal_of_the_store_is_remembered() -> None:
+    """Until the moment that it named the store is not asked again; then it is."""
+
+    async def told() -> None:
+        ten = Limit(10, SECOND_US, 10, scope="p/ip")
+        gateways = Gateways(rule(ten, TENTH))
+        outcomes = [await gateways.ask() for _ in range(20)]
+        outcome = outcomes[-1]
+        assert not outcome.verdict.allowed
+        asked = gateways.stores[0].asks
+        again = await gateways.ask()
+        assert gateways.stores[0].asks == asked
+        assert 0 < again.verdict.retry_after_us <= 100_000
+        assert again.verdict.retry_after_us <= outcome.verdict.retry_after_us
+        await asyncio.sleep(again.verdict.retry_after_us / SECOND_US)
+        assert (await gateways.ask()).verdict.allowed
+        await gateways.aclose()
+
+    run(told())
+
+
+def test_a_request_of_several_limits_spends_all_or_none() -> None:
+    """What a leased limit let through is put back if a strict one refuses, lease and all."""
+
+    async def told() -> None:
+        strict = Limit(5, HOUR_US, 5, scope="strict/ip")
+        log = Limit(100, HOUR_US, 100, "sliding_window_log", scope="leased/ip")
+        gateways = Gateways(rule(log, TENTH), rule(strict, None))
+        outcomes = [await gateways.ask() for _ in range(30)]
+        assert [each.verdict.allowed for each in outcomes] == [True] * 5 + [False] * 25
+        passed = outcomes[4]
+        assert {each.limit.scope for each in passed.rules} == {"strict/ip", "leased/ip"}
+        assert len(passed.verdict.decisions) == 2
+        await asyncio.sleep(1)
+        assert gateways.remaining(log) == 95
+        await gateways.aclose()
+
+    run(told())
+
+
+def test_what_is_given_back_may_be_spent_again() -> None:
+    """A request that is not made after all puts its token back into the lease, once."""
+
+    async def told() -> None:
+        log = Limit(20, HOUR_US, 20, "sliding_window_log", scope="p/ip")
+        gateways = Gateways(rule(log, TENTH), rule(HUNDRED, None))
+        await _warm_up(gateways)
+        for _ in range(50):
+            outcome = await gateways.ask()
+            assert isinstance(outcome, Outcome)
+            assert outcome.verdict.allowed
+            gateways.deciders[0].give_back(outcome)
+            await asyncio.sleep(0.01)
+        await gateways.aclose()
+        assert gateways.remaining(log) == 18
+
+    run(told())
+
+
+def test_who_leaves_while_the_store_is_asked_puts_back_what_was_taken_here() -> None:
+    """Both parts of the request are undone."""
+
+    async def told() -> None:
+        log = Limit(100, HOUR_US, 100, "sliding_window_log", scope="leased/ip")
+        other = Limit(100, HOUR_US, 100, "sliding_window_log", scope="strict/ip")
+        gateways = Gateways(rule(log, TENTH), rule(other, None))
+        await _warm_up(gateways)
+        gone = asyncio.create_task(gateways.ask())
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0.01)
+        await gateways.aclose()
+        assert (gateways.remaining(log), gateways.remaining(other)) == (98, 98)
+
+    run(told())
+
+
+def test_without_its_store_a_gateway_spends_its_lease_and_then_its_share() -> None:
+    """The lease is good until its time is over; what follows is the policy's word."""
+
+    async def told() -> None:
+        gateways = Gateways(rule(HUNDRED, TENTH))
+        await _warm_up(gateways)
+        gateways.stores[0].is_down = True
+        outcomes = [await gateways.ask() for _ in range(12)]
+        assert [each.alone for each in outcomes] == [False] * 10 + [True] * 2
+        await gateways.aclose()
+
+    run(told())
+
+
+def test_a_lease_of_a_fixed_window_ends_with_it() -> None:
+    """What one window gave is not spent in the next: each lets through its limit, no more."""
+
+    async def told() -> None:
+        window = Limit(20, SECOND_US, 20, "fixed_window", scope="p/ip")
+        gateways = Gateways(rule(window, Leased(10, 0, LIFETIME_US)))
+        await asyncio.sleep(0.9)
+        await _warm_up(gateways)
+        await asyncio.sleep(0.12)
+        outcomes = [await gateways.ask() for _ in range(40)]
+        assert sum(each.verdict.allowed for each in outcomes) == 20
+        await gateways.aclose()
+
+    run(told())
+
+
+def test_a_lease_never_grows_above_its_size() -> None:
+    """What is put back while it is being replaced goes back to the store instead."""
+    now = 0
+    limit = Limit(100, HOUR_US, 100, scope="p/ip")
+    book = LeaseBook(lambda: now, LIFETIME_US)
+    limit_decision = _allowed(90)
+    for _ in range(2):
+        assert book.spend(limit, "k", TENTH, 1, 0) is None
+    book.heard(limit, "k", TENTH, 1, limit_decision, now)
+    assert book.wanted(limit, "k") == 10
+    book.granted(limit, "k", TENTH, 10, _allowed(80), now)
+    spent = [book.spend(limit, "k", TENTH, 1, 0) for _ in range(5)]
+    assert book.wanted(limit, "k") == 5
+    returned = [book.unspend(each.receipt, 1) for each in spent if each is not None]
+    assert [each is not None for each in returned] == [True] * 5
+    book.granted(limit, "k", TENTH, 5, _allowed(75), now)
+    assert book.held == 10
+
+
+def _allowed(remaining: int) -> Decision:
+    return Decision(True, 0, 0, 100, remaining, SECOND_US, 1)
+
+
+LIMITS = st.builds(
+    lambda algorithm, count, period_us, burst: Limit(
+        count,
+        period_us,
+        burst if algorithm == "token_bucket" else count,
+        algorithm,
+        scope="p/ip",
+    ),
+    st.sampled_from(["token_bucket", "sliding_window_log", "fixed_window"]),
+    st.integers(1, 60),
+    st.sampled_from([100_000, 700_000, SECOND_US, 5 * SECOND_US]),
+    st.integers(1, 80),
+)
+TERMS = st.builds(Leased, st.integers(1, 30), st.just(0), st.sampled_from([100_000, 400_000]))
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.integers(1, 40),
+        st.sampled_from([0.0, 0.001, 0.03, 0.2, 0.9]),
+        st.integers(1, 3),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+@settings(max_examples=60)
+@given(LIMITS, TERMS, STEPS, st.lists(st.sampled_from([0.0, 0.001, 0.015]), max_size=20))
+def test_the_bound_holds_in_every_window(
+    limit: Limit, terms: Leased, steps: list[tuple[int, int, float, int]], delays_s: list[float]
+) -> None:
+    """Three gateways, any schedule: never more than the limit and the computed excess."""
+
+    async def told() -> list[int]:
+        gateways = Gateways(rule(limit, terms), number=3, delays_s=delays_s)
+        for gateway, requests, pause_s, cost in steps:
+            asked = [gateways.ask(gateway, cost=cost) for _ in range(requests)]
+            await asyncio.gather(*asked)
+            await asyncio.sleep(pause_s)
+        await gateways.aclose()
+        return gateways.passed
+
+    assert excess(limit, run(told())) <= leased_excess(limit, terms, 3)
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "sliding_window_log", "fixed_window"])
+def test_under_load_nothing_of_the_limit_is_lost(algorithm: str) -> None:
+    """One gateway alone lets through at least 98 % of what strict would."""
+    limit = Limit(200, SECOND_US, 200, algorithm, scope="p/ip")
+
+    async def passed(terms: Leased | None) -> int:
+        gateways = Gateways(rule(limit, terms))
+        passed = await gateways.hammer(0, 10, 0.001)
+        await gateways.aclose()
+        return passed
+
+    assert run(passed(TENTH)) >= 0.98 * run(passed(None))

@@ -1,0 +1,72 @@
+"""Consistency through the front door: gateways that share a Redis and ask it less often."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.conftest import StartGateway
+from tests.e2e.load import hammer, statuses
+from tests.e2e.raw import get
+from tests.e2e.signs import metric
+from tests.servers import RedisServer
+from tests.upstreams import Upstream
+
+CONFIG = """
+store: {{ url: '{redis}', deadline: 2s, share: 2 }}
+policies:
+  main: {{ limit: 400/m per all, consistency: {consistency} }}
+routes:
+  /**: {{ upstream: {url}, policies: [main] }}
+"""
+
+
+@pytest.mark.parametrize(("consistency", "most"), [("leased", 480 + 14), ("eventual", 800 + 14)])
+async def test_two_gateways_let_through_what_was_explained(
+    start_gateway: StartGateway,
+    redis_server: RedisServer,
+    nginx_upstream: Upstream,
+    consistency: str,
+    most: int,
+) -> None:
+    """The limit is reached and hardly exceeded, and the store is asked far less than once each."""
+    config = CONFIG.format(redis=redis_server.url, url=nginx_upstream.url, consistency=consistency)
+    gateways = [await asyncio.to_thread(start_gateway, config) for _ in range(2)]
+    urls = [gateway.url + "/one" for gateway in gateways]
+    samples = await hammer(urls, ["k"], lambda: asyncio.sleep(2))
+    counts = statuses(samples)
+    assert set(counts) == {200, 429}
+    assert 400 <= counts[200] <= most
+    asked = 0.0
+    for gateway in gateways:
+        asked += await asyncio.to_thread(metric, gateway, "sluice_store_decisions_total")
+    assert asked < len(samples) / 3
+
+
+def test_what_a_gateway_holds_is_returned_when_it_ends(
+    start_gateway: StartGateway, redis_server: RedisServer, nginx_upstream: Upstream
+) -> None:
+    """After an orderly end another gateway finds all that was not spent."""
+    config = CONFIG.format(redis=redis_server.url, url=nginx_upstream.url, consistency="leased")
+    config = config.replace("400/m per all", "40/h per all, algorithm: sliding_window_log")
+    first, second = start_gateway(config), start_gateway(config)
+    assert [get(first.port, "/one").status for _ in range(10)] == [200] * 10
+    first.stop()
+    answers = [get(second.port, "/one").status for _ in range(35)]
+    assert answers.count(200) == 30
+
+
+def test_a_limit_moves_to_another_store_with_its_counts(
+    start_gateway: StartGateway, redis_server: RedisServer, nginx_upstream: Upstream
+) -> None:
+    """What was counted while both held the limit is known to who asks the new store alone."""
+    old, new = redis_server.url, redis_server.url.removesuffix("/0") + "/1"
+    route = f"routes: {{ /**: {{ upstream: '{nginx_upstream.url}', limit: 5/h }} }}\n"
+    moving = start_gateway(
+        f"store: {{ url: '{old}', deadline: 2s, migrate: {{ to: '{new}' }} }}\n" + route
+    )
+    assert [get(moving.port, "/one").status for _ in range(3)] == [200] * 3
+    moved = start_gateway(f"store: {{ url: '{new}', deadline: 2s }}\n" + route)
+    assert [get(moved.port, "/one").status for _ in range(3)] == [200, 200, 429]
+    assert [get(moving.port, "/one").status for _ in range(2)] == [429, 429]
