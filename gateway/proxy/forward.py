@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp.hdrs import CONTENT_LENGTH, TRANSFER_ENCODING
@@ -211,7 +212,9 @@ class Forwarder:
         finally:
             if not upload.is_done:
                 # The answer was there before the request was: neither connection can be
-                # used again.
+                # used again. From here on the client's time is counted for what comes next,
+                # which the pump, when its end reaches it, must not touch.
+                request.connection.due = inf
                 pump.cancel()
                 connection.abort()
 

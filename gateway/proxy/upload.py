@@ -53,13 +53,12 @@ class Upload:
             self.error = self.error or error
             connection.abort()
         except RequestPayloadError:
+            self._client.due = inf
             self.error = BadRequestError("The request's body is not valid", kind="framing")
             connection.abort()
         except UpstreamError:
             # Whoever waits for the answer is told the same.
             pass
-        finally:
-            self._client.due = inf
 
     async def _pump(self, connection: UpstreamConnection) -> None:
         size = 0

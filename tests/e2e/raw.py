@@ -164,6 +164,8 @@ class RecordingUpstream(RawUpstream):
         while head := connection.read_head():
             self.arrivals.append(time.monotonic())
             self.heads.append(head)
+            for size in header_values(head, "Content-Length"):
+                connection.read_body(int(size))
             connection.send(self._answer)
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import queue
+import select
 import time
 from typing import Final
 
 import requests
 
 from tests.conftest import StartGateway
-from tests.e2e.raw import RawClient, RawConnection, RawUpstream, RecordingUpstream
+from tests.e2e.raw import (
+    OK,
+    TIMEOUT_S,
+    RawClient,
+    RawConnection,
+    RawUpstream,
+    RecordingUpstream,
+)
 from tests.e2e.signs import metric, wait_for_metric
 
 END_S: Final = 1.0
@@ -129,3 +137,24 @@ def test_the_next_in_the_queue_takes_the_turn_of_who_leaves(
         # Without the leaver's turn they would go after two and three seconds.
         assert rest[0] - first < 1.8
         assert rest[1] - first < 2.8
+
+
+def test_a_client_that_stays_after_an_early_answer_is_not_kept_for_ever(
+    start_gateway: StartGateway,
+) -> None:
+    """It may read why; then the connection ends, though the client neither sends nor leaves."""
+
+    def answer_early(connection: RawConnection) -> None:
+        while connection.read_head():
+            connection.send(OK)
+
+    with RawUpstream(answer_early) as upstream:
+        gateway = start_gateway(f"routes: {{ /**: {{ upstream: '{upstream.url}' }} }}\n")
+        with RawClient(gateway.port) as client:
+            client.request("/", "Content-Length: 10", method="POST")
+            answer = client.read("POST")
+            assert (answer.status, answer.field("Connection").lower()) == (200, "close")
+            assert client.sock.recv(1) == b""
+            has_ended = select.poll()
+            has_ended.register(client.sock, 0)
+            assert has_ended.poll(TIMEOUT_S * 1000)
