@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -128,11 +127,11 @@ class MariaDB:
 
     def freeze(self) -> None:
         """Stop working, with all connections open."""
-        self.process.signal(signal.SIGSTOP)
+        self.process.freeze()
 
     def thaw(self) -> None:
         """Go on after `freeze`."""
-        self.process.signal(signal.SIGCONT)
+        self.process.thaw()
 
 
 def _as_user() -> tuple[str, ...]:

@@ -95,6 +95,15 @@ class ServerProcess:
         """Send a signal."""
         self.process.send_signal(number)
 
+    def freeze(self) -> None:
+        """Stop it, and return when all of its threads have stopped: some may go on for a moment."""
+        self.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def thaw(self) -> None:
+        """Go on after `freeze`."""
+        self.signal(signal.SIGCONT)
+
     def stop(self) -> int:
         """End it with SIGTERM (SIGKILL when it does not go) and return its exit status."""
         if self.process.poll() is None:

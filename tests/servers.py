@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -158,11 +157,13 @@ class RedisServer:
 
     def freeze(self) -> None:
         """Stop working, with all connections open."""
-        os.kill(self.pid, signal.SIGSTOP)
+        assert self._process is not None, "the server was not started"
+        self._process.freeze()
 
     def thaw(self) -> None:
         """Go on after `freeze`."""
-        os.kill(self.pid, signal.SIGCONT)
+        assert self._process is not None, "the server was not started"
+        self._process.thaw()
 
     def restart(self) -> None:
         """Start anew, empty, on the same port."""
