@@ -39,7 +39,6 @@ LONGEST_PAUSE_S: Final = 2.0
 START_WAIT_S: Final = 1.0
 STEADY_US: Final = 1_000_000
 """A connection that lasted this long is replaced at once when lost; others after a pause."""
-CANCEL_AGAIN_S: Final = 1.0
 STALLED_US: Final = 1_000_000
 """After this the server does not seem to work."""
 GIVE_UP_S: Final = 2.0
@@ -134,12 +133,10 @@ class MySQLStore:
     async def aclose(self) -> None:
         """Sign off and close; nothing may be asked afterwards."""
         self._why = StoreUnavailable("the store is closed", "closed")
-        while under_way := [task for task in self._tasks if not task.done()]:
-            # Once is not always enough: a cancellation has been seen to get lost below, and then
-            # the connection would be kept for ever.
-            for task in under_way:
-                task.cancel()
-            await asyncio.wait(under_way, timeout=CANCEL_AGAIN_S)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         self._queue.fail(self._why)
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:

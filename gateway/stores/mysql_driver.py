@@ -88,21 +88,7 @@ class Link:
         """
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                connection = await connect(
-                    host=address.host,
-                    port=address.port,
-                    unix_socket=address.unix_socket or None,
-                    user=address.username,
-                    password=address.password,
-                    database=address.database,
-                    ssl=address.tls,
-                    connect_timeout=CONNECT_TIMEOUT_S,
-                    charset="utf8mb4",
-                    autocommit=None,
-                    local_infile=False,
-                    program_name="sluice",
-                )
-                link = cls(connection)
+                link = cls(await _connect(address))
                 await link.run(SESSION)
                 return link
         except TimeoutError:
@@ -167,3 +153,35 @@ class Link:
             async with asyncio.timeout(CONNECT_TIMEOUT_S / 4):
                 await self._connection.ensure_closed()
         self.drop()
+
+
+async def _connect(address: MySQLAddress) -> Connection:
+    """Connect; if that is cancelled, it is, whatever the driver makes of it.
+
+    The driver connects with `asyncio.wait_for`, which before Python 3.12 loses a cancellation
+    that comes in the same turn of the loop as the connection. Whoever closes a store would then
+    wait for a task that has never heard of it.
+    """
+    task = asyncio.current_task()
+    connection: Connection | None = None
+    try:
+        connection = await connect(
+            host=address.host,
+            port=address.port,
+            unix_socket=address.unix_socket or None,
+            user=address.username,
+            password=address.password,
+            database=address.database,
+            ssl=address.tls,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            charset="utf8mb4",
+            autocommit=None,
+            local_infile=False,
+            program_name="sluice",
+        )
+    finally:
+        if task is not None and task.cancelling():
+            if connection is not None:
+                connection.close()
+            raise asyncio.CancelledError
+    return connection

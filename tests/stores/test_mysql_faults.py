@@ -373,6 +373,21 @@ async def test_gateways_that_start_at_once_make_the_tables_once(server: MariaDB)
     assert versions == [(str(n), name) for n, (name, _) in enumerate(MIGRATIONS, 1)]
 
 
+async def test_a_connection_that_is_being_made_can_be_cancelled_at_any_moment(
+    server: MariaDB,
+) -> None:
+    """Whoever closes a store waits for that, so no cancellation may be lost on the way."""
+    for turns in range(60):
+        opening = asyncio.create_task(Link.open(parse_mysql_url(server.url)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if opening.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                (await opening).drop()
+        else:
+            opening.result().drop()
+
+
 async def test_a_user_that_may_not_change_tables(server: MariaDB, make_store: MakeStore) -> None:
     """With the tables there, reading and writing rows is all that a gateway must be allowed."""
     await ready(make_store(server.url))
