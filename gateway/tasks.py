@@ -1,10 +1,10 @@
-"""Tasks that nobody awaits: kept from the garbage collector, and never failing in silence."""
+"""Tasks in the background: kept from the garbage collector, and never failing in silence."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -43,3 +43,30 @@ class Tasks:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("A background task failed", exc_info=task.exception())
+
+
+class Background:
+    """One task that goes on until it is ended."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and not ended yet."""
+        return self._task is not None
+
+    def start(self) -> None:
+        """Start it, unless it is running."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def end(self) -> None:
+        """Cancel it and wait for its end; what it raised is raised."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.result()

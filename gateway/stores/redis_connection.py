@@ -17,6 +17,7 @@ from gateway.clock import Clock, monotonic_us
 from gateway.errors import StoreError, StoreUnavailable
 from gateway.stores.redis_address import RedisAddress
 from gateway.stores.redis_pipe import Pipe, open_pipe
+from gateway.tasks import Background
 
 US: Final = 1_000_000
 FIRST_PAUSE_S: Final = 0.05
@@ -77,7 +78,7 @@ class Connection:
         self._clock = clock
         self._pipe: Pipe | None = None
         self._is_open = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._keeping = Background(self._keep_open)
         self._why = StoreUnavailable("the store is not connected yet", "not_connected")
 
     def __repr__(self) -> str:
@@ -104,8 +105,7 @@ class Connection:
 
     def start(self) -> None:
         """Begin to connect, in the background."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._keep_open())
+        self._keeping.start()
 
     async def opened(self, within_s: float) -> Pipe:
         """The pipe, as soon as it is open.
@@ -120,11 +120,7 @@ class Connection:
 
     async def aclose(self) -> None:
         """Close for good."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._keeping.end()
 
     async def _keep_open(self) -> None:
         pause_s = FIRST_PAUSE_S

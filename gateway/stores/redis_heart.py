@@ -17,6 +17,7 @@ from gateway.stores.redis_lane import Lane, answer_within
 from gateway.stores.redis_pipe import Command
 from gateway.stores.redis_script import gateways_key
 from gateway.stores.redis_source import HEARTBEAT
+from gateway.tasks import Background
 
 MISSED_BEATS: Final = 3
 """After so many heartbeats without a word a gateway counts as gone."""
@@ -47,21 +48,17 @@ class Heart:
         self._id = secrets.token_hex(8)
         silence_ms = int(heartbeat_s * MISSED_BEATS * 1000)
         self._count: Command = ("EVAL", HEARTBEAT.source, 1, self._key, self._id, silence_ms)
-        self._task: asyncio.Task[None] | None = None
+        self._beating = Background(self._beat)
 
     def start(self) -> None:
         """Begin to beat."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._beat())
+        self._beating.start()
 
     async def aclose(self) -> None:
         """Stop, and sign off."""
-        if self._task is None:
+        if not self._beating.is_running:
             return
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
-        self._task = None
+        await self._beating.end()
         lane = self._find_lanes()[1]
         with contextlib.suppress(StoreError, TimeoutError):
             if lane is not None:

@@ -21,7 +21,7 @@ from gateway.stores.redis_address import RedisAddress
 from gateway.stores.redis_lane import Lane
 from gateway.stores.redis_pipe import Pipe, open_pipe, reply_error
 from gateway.stores.redis_slots import SLOTS, Redirect, SlotRange, read_slots
-from gateway.tasks import Tasks
+from gateway.tasks import Background, Tasks
 
 ANSWER_TIMEOUT_S: Final = 0.5
 FRESH_S: Final = 5.0
@@ -67,7 +67,7 @@ class Nodes:
         self._owners: list[Node | None] = [None] * SLOTS
         self._stale = asyncio.Event()
         self._why = StoreUnavailable("the Cluster is not connected yet", "not_connected")
-        self._task: asyncio.Task[None] | None = None
+        self._refreshing = Background(self._keep_fresh)
         self._tasks = Tasks()
 
     def __iter__(self) -> Iterator[Node]:
@@ -127,16 +127,11 @@ class Nodes:
 
     def start(self) -> None:
         """Read the map in the background, and keep it fresh."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._keep_fresh())
+        self._refreshing.start()
 
     async def aclose(self) -> None:
         """Close every lane for good."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._refreshing.end()
         for node in self:
             await node.lane.connection.aclose()
         await self._tasks.finish(1)
