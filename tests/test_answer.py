@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.answer import LimitFields, closed, problem, refusal, seconds_up, status_line
+from gateway.limits import ALGORITHMS
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
-from gateway.limits.token_bucket import decide
 from gateway.metrics import PolicyMetrics
 from gateway.policy import Policy, Rule
 
@@ -201,7 +201,7 @@ def test_fields_hold_what_was_decided(
     for passed in times:
         now += passed
         results = [
-            decide(state, now, cost, each.limit, 0)
+            ALGORITHMS[each.limit.algorithm].decide(state, now, cost, each.limit, 0)
             for state, each in zip(states, rules, strict=True)
         ]
         verdict = combine([decision for _, decision in results])

@@ -100,7 +100,7 @@ class Hearsay:
             if retry_after_us > 0:
                 reset_us = retry_after_us
                 return Decision(False, 0, retry_after_us, limit.burst, 0, reset_us, 0)
-        (decision,) = self._replica.decide_now(Ask((limit,), (key,), cost, 0)).decisions
+        decision = self._replica.decide_limit(limit, key, cost, 0)
         if decision.allowed and cost:
             self._note(limit, key, terms, cost)
             if heard is not None:

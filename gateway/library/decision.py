@@ -21,10 +21,10 @@ class Decision:
     `remaining` and `reset_after` are those of the tightest one.
     """
 
-    __slots__ = ("_is_given_back", "_outcome")
+    __slots__ = ("_is_given_back", "_said")
 
     def __init__(self, outcome: Outcome) -> None:
-        self._outcome = outcome
+        self._said = outcome
         self._is_given_back = False
 
     def __bool__(self) -> bool:
@@ -101,6 +101,10 @@ class Decision:
         if not verdict.allowed and verdict.retry_after_us != NEVER:
             fields["Retry-After"] = str(seconds_up(verdict.retry_after_us))
         return fields
+
+    @property
+    def _outcome(self) -> Outcome:
+        return self._said
 
     @property
     def _tightest(self) -> tuple[Rule, LimitDecision] | None:

@@ -19,6 +19,7 @@ from gateway.errors import ConfigError, Problem
 from gateway.library.asking import Asker, count
 from gateway.library.decision import Decision, LimitExceeded
 from gateway.library.decorator import LimitDecorator
+from gateway.library.immediate import ImmediateLimit, immediate_limits
 from gateway.library.policies import Policy
 from gateway.library.questions import EVERYBODY, Names, Question, Questions
 from gateway.library.slots import Slot
@@ -26,6 +27,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.opening import decider_of, store_of
 from gateway.policy import Plan
 from gateway.stores.base import Store
+from gateway.stores.memory import MemoryStore
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +118,7 @@ class Limiter:
         self._make_store = store_of(self.config)
         self._questions = Questions(self.config.policies, self.metrics)
         self._open: Asker | None = None
+        self._immediate: dict[Names, ImmediateLimit] = {}
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed"
@@ -157,6 +160,8 @@ class Limiter:
         store = self._own_store if self._own_store is not None else self._make_store()
         decider = decider_of(self.config, store, self.metrics.store("main"))
         self._open = Asker(decider)
+        if type(store) is MemoryStore:
+            self._immediate = immediate_limits(self._questions, store)
         try:
             await _connect(decider)
         except BaseException:
@@ -166,6 +171,7 @@ class Limiter:
     async def aclose(self) -> None:
         """Let go of the store, and of everything else; closing twice is harmless."""
         asker, self._open = self._open, None
+        self._immediate = {}
         if asker is not None:
             await asker.aclose()
 
@@ -187,6 +193,12 @@ class Limiter:
             ValueError: there is no such policy, or the cost is negative.
             RuntimeError: the limiter is not open.
         """
+        try:
+            immediate = self._immediate.get(policy)
+        except TypeError:  # a list
+            immediate = None
+        if immediate is not None:
+            return immediate.acquire(key, cost)
         question = self._questions.question(policy)
         outcome = await self.asker.decide(question.ask(key, cost, 0), question.rules)
         if cost:

@@ -66,6 +66,11 @@ class Questions:
         }
         self._known: dict[Names, Question] = {}
 
+    @property
+    def names(self) -> list[Names]:
+        """Every policy by itself; and None, if there is only one."""
+        return [*self._configs, *([None] if len(self._configs) == 1 else [])]
+
     def question(self, names: Names) -> Question:
         """The question about these policies.
 

@@ -25,41 +25,71 @@ class Algorithm(NamedTuple):
     """The functions of one algorithm, and what a store has to know of it.
 
     Attributes:
-        decide, give_back, expires_us: see `token_bucket`, where they are explained.
+        spend, describe, give_back, expires_us: see `token_bucket`, where they are explained.
         tag: short name of its states in store keys.
         renew: for leases only, `leases.renew`; None where there is nothing to renew.
         is_calendar: whether its time is microseconds since 1970 (UTC), not those of any clock.
     """
 
-    decide: Callable[[Any, int, int, Limit, int], tuple[Any, Decision]]
+    spend: Callable[[Any, int, int, Limit, int], tuple[Any, int, int]]
+    describe: Callable[[Any, int, int, Limit, int, int], Decision]
     give_back: Callable[[Any, int, int, Limit, int], Any]
     expires_us: Callable[[Any, Limit], int]
     tag: str
     renew: Callable[[Any, int, int, Limit, int], tuple[Any, bool]] | None = None
     is_calendar: bool = False
 
+    def decide(
+        self, state: Any, now_us: int, cost: int, limit: Limit, max_wait_us: int
+    ) -> tuple[Any, Decision]:
+        """Decide on one request: `spend`, and what there is to say of it."""
+        after, wait_us, retry_after_us = self.spend(state, now_us, cost, limit, max_wait_us)
+        return after, self.describe(after, now_us, cost, limit, wait_us, retry_after_us)
+
 
 ALGORITHMS: Final[dict[str, Algorithm]] = {
     "token_bucket": Algorithm(
-        token_bucket.decide, token_bucket.give_back, token_bucket.expires_us, "tb"
+        token_bucket.spend,
+        token_bucket.describe,
+        token_bucket.give_back,
+        token_bucket.expires_us,
+        "tb",
     ),
     "sliding_window_log": Algorithm(
-        sliding_log.decide, sliding_log.give_back, sliding_log.expires_us, "sl"
+        sliding_log.spend,
+        sliding_log.describe,
+        sliding_log.give_back,
+        sliding_log.expires_us,
+        "sl",
     ),
     "sliding_window_counter": Algorithm(
-        sliding_counter.decide, sliding_counter.give_back, sliding_counter.expires_us, "sc"
+        sliding_counter.spend,
+        sliding_counter.describe,
+        sliding_counter.give_back,
+        sliding_counter.expires_us,
+        "sc",
     ),
     "fixed_window": Algorithm(
-        fixed_window.decide,
+        fixed_window.spend,
+        fixed_window.describe,
         fixed_window.give_back,
         fixed_window.expires_us,
         "fw",
         is_calendar=True,
     ),
     "paced_history": Algorithm(
-        paced_history.decide, paced_history.give_back, paced_history.expires_us, "ph"
+        paced_history.spend,
+        paced_history.describe,
+        paced_history.give_back,
+        paced_history.expires_us,
+        "ph",
     ),
     "concurrency": Algorithm(
-        leases.decide, leases.give_back, leases.expires_us, "cl", renew=leases.renew
+        leases.spend,
+        leases.describe,
+        leases.give_back,
+        leases.expires_us,
+        "cl",
+        renew=leases.renew,
     ),
 }

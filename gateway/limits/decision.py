@@ -53,7 +53,7 @@ def combine(decisions: Sequence[Decision]) -> Verdict:
     """Join the answers of several limits on one request.
 
     The caller keeps the new states of admissions only if the verdict is `allowed`: all or
-    none. The state of a refusal has nothing spent and is kept always (`token_bucket.decide`).
+    none. The state of a refusal has nothing spent and is kept always (`token_bucket.spend`).
     """
     allowed = True
     wait_us = 0

@@ -30,40 +30,47 @@ def bounds(moment_us: int, limit: Limit) -> tuple[int, int]:
     return start, start + limit.period_us
 
 
-def decide(
+def spend(
     state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
-) -> tuple[State, Decision]:
-    """Decide on one request; arguments and result as in `token_bucket.decide`."""
-    capacity = limit.count
+) -> tuple[State, int, int]:
+    """Take what a request costs, if it may go; arguments and result as in `token_bucket.spend`."""
     last, used = state if state is not None else (now_us, 0)
-    # A clock that went back: what was counted is held against the key as if it had been at
-    # the latest moment that a turn can have.
-    at = min(max(now_us, last), now_us + limit.max_wait_us)
-    start, end = bounds(at, limit)
+    at = now_us
+    if last > now_us:
+        # A clock that went back: what was counted is held against the key as if it had been at
+        # the latest moment that a turn can have.
+        at = min(last, now_us + limit.max_wait_us)
+    start = bounds(at, limit)[0] if limit.calendar else at - at % limit.period_us
     if last < start:
         used = 0
-    receipt, wait_us, retry_after_us = 0, 0, 0
+    capacity = limit.count
     if cost > capacity:
-        retry_after_us = NEVER
-    elif cost:
-        fits = used + cost <= capacity
-        turn = at if fits else end
-        if turn - now_us <= max_wait_us:
-            wait_us, receipt = turn - now_us, turn
-            at, used = turn, used + cost if fits else cost
-            end = end if fits else bounds(turn, limit)[1]
-        else:
-            retry_after_us = turn - now_us - max_wait_us
-            if limit.count_refused:
-                used = max(used, min(used + cost, capacity))
-    return (at, used), Decision(
+        return (at, used), 0, NEVER
+    if cost == 0:
+        return (at, used), 0, 0
+    fits = used + cost <= capacity
+    turn = at if fits else bounds(at, limit)[1]
+    wait_us = turn - now_us
+    if wait_us <= max_wait_us:
+        return (turn, used + cost if fits else cost), wait_us, 0
+    if limit.count_refused:
+        used = max(used, min(used + cost, capacity))
+    return (at, used), 0, wait_us - max_wait_us
+
+
+def describe(
+    state: State, now_us: int, cost: int, limit: Limit, wait_us: int, retry_after_us: int
+) -> Decision:
+    """All there is to say of a request; arguments and result as in `token_bucket.describe`."""
+    last, used = state
+    return Decision(
         not retry_after_us,
         wait_us,
         retry_after_us,
-        capacity,
-        max(capacity - used, 0) if at == now_us else 0,
-        end - now_us if used else at - now_us,
-        receipt,
+        limit.count,
+        max(limit.count - used, 0) if last == now_us else 0,
+        (bounds(last, limit)[1] if used else last) - now_us,
+        now_us + wait_us if cost and not retry_after_us else 0,
     )
 
 

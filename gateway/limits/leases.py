@@ -24,30 +24,36 @@ from gateway.limits.rate import Limit
 State = tuple[int, ...]
 
 
-def decide(
+def spend(
     state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
-) -> tuple[State, Decision]:
-    """Decide on one request; arguments and result as in `token_bucket.decide`."""
+) -> tuple[State, int, int]:
+    """Take what a request costs, if it may go; arguments and result as in `token_bucket.spend`."""
     capacity = limit.count
     last_id, *held = _put_right(state, now_us, limit) if state is not None else (0,)
-    used = sum(held[2::3])
-    receipt, retry_after_us = 0, 0
+    lacking = sum(held[2::3]) + cost - capacity
+    retry_after_us = 0
     if cost > capacity:
         retry_after_us = NEVER
-    elif used + cost > capacity and cost:
-        retry_after_us = _free_us(held, used + cost - capacity) - now_us
+    elif lacking > 0 and cost:
+        retry_after_us = _free_us(held, lacking) - now_us
     elif cost:
-        receipt = last_id = max(now_us, last_id + 1)
-        held += receipt, now_us + limit.period_us, cost
-        used += cost
-    return (last_id, *held), Decision(
+        last_id = max(now_us, last_id + 1)
+        held += last_id, now_us + limit.period_us, cost
+    return (last_id, *held), 0, retry_after_us
+
+
+def describe(
+    state: State, now_us: int, cost: int, limit: Limit, wait_us: int, retry_after_us: int
+) -> Decision:
+    """All there is to say of a request; arguments and result as in `token_bucket.describe`."""
+    return Decision(
         not retry_after_us,
-        0,
+        wait_us,
         retry_after_us,
-        capacity,
-        max(capacity - used, 0),
-        max(held[1::3]) - now_us if held else 0,
-        receipt,
+        limit.count,
+        max(limit.count - sum(state[3::3]), 0),
+        max(state[2::3]) - now_us if len(state) > 1 else 0,
+        state[0] if cost and not retry_after_us else 0,
     )
 
 

@@ -38,35 +38,41 @@ def window_us(limit: Limit) -> int:
     return limit.burst * limit.period_us // limit.count
 
 
-def decide(
+def spend(
     state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
-) -> tuple[State, Decision]:
-    """Decide on one request; arguments and result as in `token_bucket.decide`."""
+) -> tuple[State, int, int]:
+    """Take what a request costs, if it may go; arguments and result as in `token_bucket.spend`."""
     burst = limit.burst
     dropped, times = _put_right(state, now_us, limit)
     lacking = len(times) + cost - burst
-    receipt, wait_us, retry_after_us = 0, 0, 0
+    wait_us, retry_after_us = 0, 0
     if cost > burst:
         retry_after_us = NEVER
     elif cost:
         turn = now_us
         if lacking > 0:
             turn = max(now_us, times[-1]) + lacking * interval_us(limit)
-        wait_us = turn - now_us
-        if wait_us <= max_wait_us:
-            receipt = turn
+        if turn - now_us <= max_wait_us:
+            wait_us = turn - now_us
             dropped, times = _add(dropped, times, turn, cost, burst)
         else:
-            wait_us = 0
             retry_after_us = _passes_us(times, now_us, lacking, limit, max_wait_us) - now_us
-    return (dropped, *times), Decision(
+    return (dropped, *times), wait_us, retry_after_us
+
+
+def describe(
+    state: State, now_us: int, cost: int, limit: Limit, wait_us: int, retry_after_us: int
+) -> Decision:
+    """All there is to say of a request; arguments and result as in `token_bucket.describe`."""
+    counted = len(state) - 1
+    return Decision(
         not retry_after_us,
         wait_us,
         retry_after_us,
-        burst,
-        burst - len(times),
-        times[-1] + window_us(limit) + 1 - now_us if times else 0,
-        receipt,
+        limit.burst,
+        limit.burst - counted,
+        state[-1] + window_us(limit) + 1 - now_us if counted else 0,
+        now_us + wait_us if cost and not retry_after_us else 0,
     )
 
 

@@ -30,42 +30,40 @@ from gateway.limits.rate import Limit
 State = tuple[int, int, int]
 
 
-def decide(
+def spend(
     state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
-) -> tuple[State, Decision]:
-    """Decide on one request; arguments and result as in `token_bucket.decide`."""
+) -> tuple[State, int, int]:
+    """Take what a request costs, if it may go; arguments and result as in `token_bucket.spend`."""
     capacity = limit.count
     at, previous, current = _roll(state, now_us, limit)
-    if cost > capacity or cost == 0:
-        refused = cost > capacity
-        return (at, previous, current), Decision(
-            not refused,
-            0,
-            NEVER if refused else 0,
-            capacity,
-            _remaining(at, previous, current, now_us, limit),
-            _reset_us(at, previous, current, now_us, limit),
-            0,
-        )
+    if cost > capacity:
+        return (at, previous, current), 0, NEVER
+    if cost == 0:
+        return (at, previous, current), 0, 0
     turn = _turn(at, previous, current, cost, limit)
     wait_us = turn - now_us
     if wait_us <= max_wait_us:
-        at, previous, current = _roll((at, previous, current), turn, limit)
-        current += cost
-        wait_us, retry_after_us, receipt = turn - now_us, 0, turn
-    else:
-        if limit.count_refused:
-            current = max(current, min(current + cost, capacity))
-            wait_us = _turn(at, previous, current, cost, limit) - now_us
-        wait_us, retry_after_us, receipt = 0, wait_us - max_wait_us, 0
-    return (at, previous, current), Decision(
+        if turn != at:
+            at, previous, current = _roll((at, previous, current), turn, limit)
+        return (at, previous, current + cost), wait_us, 0
+    if limit.count_refused:
+        current = max(current, min(current + cost, capacity))
+        wait_us = _turn(at, previous, current, cost, limit) - now_us
+    return (at, previous, current), 0, wait_us - max_wait_us
+
+
+def describe(
+    state: State, now_us: int, cost: int, limit: Limit, wait_us: int, retry_after_us: int
+) -> Decision:
+    """All there is to say of a request; arguments and result as in `token_bucket.describe`."""
+    return Decision(
         not retry_after_us,
         wait_us,
         retry_after_us,
-        capacity,
-        _remaining(at, previous, current, now_us, limit),
-        _reset_us(at, previous, current, now_us, limit),
-        receipt,
+        limit.count,
+        _remaining(*state, now_us, limit),
+        max(expires_us(state, limit) - now_us, 0),
+        now_us + wait_us if cost and not retry_after_us else 0,
     )
 
 
@@ -132,8 +130,3 @@ def _remaining(at: int, previous: int, current: int, now_us: int, limit: Limit) 
     period = limit.period_us
     left = period - at % period
     return max((limit.count * period - previous * left) // period - current, 0)
-
-
-def _reset_us(at: int, previous: int, current: int, now_us: int, limit: Limit) -> int:
-    """How long the counters still matter."""
-    return max(expires_us((at, previous, current), limit) - now_us, 0)

@@ -18,10 +18,10 @@ from gateway.limits.rate import Limit
 State = tuple[int, ...]
 
 
-def decide(
+def spend(
     state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
-) -> tuple[State, Decision]:
-    """Decide on one request; arguments and result as in `token_bucket.decide`."""
+) -> tuple[State, int, int]:
+    """Take what a request costs, if it may go; arguments and result as in `token_bucket.spend`."""
     window = limit.period_us
     capacity = limit.count
     times = state if state is not None else ()
@@ -33,13 +33,11 @@ def decide(
             times = tuple(min(time, furthest) for time in times)
         if times[0] < now_us - window:
             times = times[bisect_left(times, now_us - window) :]
-    used = len(times)
-    reset_us = times[-1] + window + 1 - now_us if times else 0
     if cost > capacity:
-        return times, Decision(False, 0, NEVER, capacity, max(capacity - used, 0), reset_us, 0)
-    surplus = used + cost - capacity
+        return times, 0, NEVER
     if cost == 0:
-        return times, Decision(True, 0, 0, capacity, max(capacity - used, 0), reset_us, 0)
+        return times, 0, 0
+    surplus = len(times) + cost - capacity
     turn = now_us
     if surplus > 0:
         turn = times[surplus - 1] + window + 1
@@ -47,22 +45,25 @@ def decide(
         turn = times[-1]
     wait_us = turn - now_us
     if wait_us <= max_wait_us:
-        return times + (turn,) * cost, Decision(
-            True,
-            wait_us,
-            0,
-            capacity,
-            max(capacity - used - cost, 0),
-            turn + window + 1 - now_us,
-            turn,
-        )
+        return times + (turn,) * cost, wait_us, 0
     if limit.count_refused:
         times = (times + (now_us,) * cost)[-capacity:]
-        used = len(times)
-        wait_us = times[used + cost - capacity - 1] + window + 1 - now_us
-        reset_us = window + 1
-    return times, Decision(
-        False, 0, wait_us - max_wait_us, capacity, max(capacity - used, 0), reset_us, 0
+        wait_us = times[len(times) + cost - capacity - 1] + window + 1 - now_us
+    return times, 0, wait_us - max_wait_us
+
+
+def describe(
+    state: State, now_us: int, cost: int, limit: Limit, wait_us: int, retry_after_us: int
+) -> Decision:
+    """All there is to say of a request; arguments and result as in `token_bucket.describe`."""
+    return Decision(
+        not retry_after_us,
+        wait_us,
+        retry_after_us,
+        limit.count,
+        max(limit.count - len(state), 0),
+        state[-1] + limit.period_us + 1 - now_us if state else 0,
+        now_us + wait_us if cost and not retry_after_us else 0,
     )
 
 

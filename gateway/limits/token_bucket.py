@@ -14,10 +14,10 @@ from gateway.limits.rate import NS_PER_US, Limit
 State = int
 
 
-def decide(
+def spend(
     state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
-) -> tuple[State, Decision]:
-    """Decide on one request.
+) -> tuple[State, int, int]:
+    """Take what a request costs, if it may go.
 
     Args:
         state: what the last call returned; None for a key that is not known.
@@ -27,14 +27,14 @@ def decide(
         max_wait_us: how long this request would wait, at most `limit.max_wait_us`.
 
     Returns:
-        The new state, and the decision. The state that comes with an admission is to be kept
+        The new state, and `wait_us` and `retry_after_us` as `Decision` has them; a request is
+        refused if the latter is not 0. The state that comes with an admission is to be kept
         only if every limit of the request allows it. The one that comes with a refusal is the
         old state put right, with nothing spent: if the key was known it is to be kept always,
         or `retry_after_us` would not hold after the clock went back or the limit was lowered.
         A look (cost 0) need not keep anything.
     """
     now = now_us * NS_PER_US
-    interval = limit.interval_ns
     tolerance = limit.tolerance_ns
     if state is None or state < now:
         tat = now
@@ -44,39 +44,43 @@ def decide(
         # the key.
         furthest = now + tolerance + limit.max_wait_us * NS_PER_US
         tat = state if state <= furthest else furthest
-    burst = limit.burst
-    if cost > burst:
-        remaining = (now + tolerance - tat) // interval
-        return tat, Decision(
-            False, 0, NEVER, burst, max(remaining, 0), -((now - tat) // NS_PER_US), 0
-        )
-    after = tat + cost * interval
+    if cost > limit.burst:
+        return tat, 0, NEVER
+    after = tat + cost * limit.interval_ns
     wait_ns = after - tolerance - now
-    if wait_ns <= 0:
-        # Negative floor division rounds the reset up to a whole microsecond.
-        return after, Decision(
-            True, 0, 0, burst, -wait_ns // interval, -((now - after) // NS_PER_US), now
-        )
+    if wait_ns <= 0 or cost == 0:
+        return after, 0, 0
     wait_us = -(-wait_ns // NS_PER_US)
-    if wait_us <= max_wait_us or cost == 0:
-        return after, Decision(
-            True,
-            wait_us if cost else 0,
-            0,
-            burst,
-            0,
-            -((now - after) // NS_PER_US),
-            now + wait_ns,
-        )
-    remaining = (now + tolerance - tat) // interval
-    return tat, Decision(
-        False,
-        0,
-        wait_us - max_wait_us,
-        burst,
-        max(remaining, 0),
-        -((now - tat) // NS_PER_US),
-        0,
+    if wait_us <= max_wait_us:
+        return after, wait_us, 0
+    return tat, 0, wait_us - max_wait_us
+
+
+def describe(
+    state: State, now_us: int, cost: int, limit: Limit, wait_us: int, retry_after_us: int
+) -> Decision:
+    """All there is to say of a request: what `spend` returned for it, and what follows.
+
+    Args:
+        state: what `spend` returned, and `wait_us` and `retry_after_us` with it.
+        now_us: what `spend` was given.
+        cost: likewise.
+        limit: likewise.
+        wait_us: see `state`.
+        retry_after_us: see `state`.
+    """
+    now = now_us * NS_PER_US
+    room = now + limit.tolerance_ns - state
+    turn = now if room >= 0 else now - room
+    return Decision(
+        not retry_after_us,
+        wait_us,
+        retry_after_us,
+        limit.burst,
+        room // limit.interval_ns if room > 0 else 0,
+        # Negative floor division rounds up to a whole microsecond.
+        -((now - state) // NS_PER_US),
+        0 if retry_after_us else turn,
     )
 
 

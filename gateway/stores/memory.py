@@ -1,10 +1,10 @@
 """Counts in this process: exact, immediate and bounded.
 
 The keys of one scope live in one table. Whenever some new keys have come, a piece of it is looked
-through and what has expired is forgotten. When all room is taken, expired keys go first, then of
-those looked at the ones that would expire soonest, which of one limit are nearly the least
-recently used; a key that would be refused now stays, so a flood of new keys cannot free one that
-is over its limit. If only such keys are found, new ones are counted together.
+through and what expired a while ago is forgotten. When all room is taken, expired keys go first,
+then of those looked at the ones that would expire soonest, which of one limit are nearly the
+least recently used; a key that would be refused now stays, so a flood of new keys cannot free one
+that is over its limit. If only such keys are found, new ones are counted together.
 """
 
 from __future__ import annotations
@@ -28,33 +28,78 @@ OVERFLOW_KEY = "\x00overflow"
 
 NEW_KEYS_PER_SWEEP: Final = 64
 """A piece is looked through each time so many new keys have come: some four looks for each."""
+IDLE_US: Final = 1_000_000
+"""How long ago a key must have expired to be forgotten although there is room: one that is asked
+for again and again is not to be a new one each time."""
 SHARDS_PER_EVICTION: Final = 3
 """How many pieces are looked through to find keys to forget: some hundred microseconds."""
 
 
-class _Scope:
-    """The keys of one limit of one policy."""
+Spent = tuple[Any, int, int, int]
+"""What became of a request: the key's state, the moment, `wait_us` and `retry_after_us`."""
 
-    __slots__ = ("algorithm", "clock", "decide", "limit", "table", "until_sweep")
 
-    def __init__(self, limit: Limit, clock: Clock, calendar_clock: Clock) -> None:
+class Scope:
+    """The keys of one limit of one policy, as a `MemoryStore` counts them.
+
+    Args:
+        store: whose keys they are.
+        limit: the limit as it was last asked for.
+        clock: where the time comes from.
+    """
+
+    __slots__ = ("_spend", "_store", "algorithm", "clock", "limit", "table", "until_sweep")
+
+    def __init__(self, store: MemoryStore, limit: Limit, clock: Clock) -> None:
         self.limit = limit
         self.algorithm: Algorithm = ALGORITHMS[limit.algorithm]
-        self.decide = self.algorithm.decide
-        self.clock = calendar_clock if self.algorithm.is_calendar else clock
+        self.clock = clock
         self.table = Table()
         self.until_sweep = NEW_KEYS_PER_SWEEP
+        self._store = store
+        self._spend = self.algorithm.spend
+
+    def spend(self, key: str, cost: int, limit: Limit, max_wait_us: int) -> Spent:
+        """Take what a request costs, if this limit lets it go; all but putting it in words.
+
+        Args:
+            key: the identity that is counted.
+            cost: what the request costs; 0 looks without taking.
+            limit: the limit.
+            max_wait_us: how long the request would wait, at most `limit.max_wait_us`.
+        """
+        now_us = self.clock()
+        table = self.table
+        shard = table.shards[hash(key) & table.mask]
+        before = shard.get(key)
+        if before is None:
+            return self._spend_new(key, now_us, cost, limit, max_wait_us)
+        after, wait_us, retry_after_us = self._spend(before, now_us, cost, limit, max_wait_us)
+        # A refusal put it right where the clock went back or the limit was lowered.
+        if cost or retry_after_us:
+            shard[key] = after
+        return after, now_us, wait_us, retry_after_us
+
+    def _spend_new(self, key: str, now_us: int, cost: int, limit: Limit, max_wait_us: int) -> Spent:
+        store = self._store
+        key = store.room(self, key, 1, (key,))
+        before = self.table.get(key)
+        after, wait_us, retry_after_us = self._spend(before, now_us, cost, limit, max_wait_us)
+        if before is not None or (cost and not retry_after_us):
+            store.count += self.table.put(key, after)
+        return after, now_us, wait_us, retry_after_us
 
     def is_refusing(self, state: Any, now_us: int) -> bool:
-        return not self.decide(state, now_us, 1, self.limit, 0)[1].allowed
+        """Whether a request with this state would be refused now."""
+        return bool(self._spend(state, now_us, 1, self.limit, 0)[2])
 
     def sweep(self) -> int:
-        """Forget the expired keys of one piece; returns how many."""
+        """Forget the keys of one piece that are of no use; returns how many."""
         self.until_sweep = NEW_KEYS_PER_SWEEP
-        now_us = self.clock()
+        expired_us = self.clock() - IDLE_US
         expires_us, limit = self.algorithm.expires_us, self.limit
         shard = self.table.next_shard()
-        expired = [key for key, state in shard.items() if expires_us(state, limit) <= now_us]
+        expired = [key for key, state in shard.items() if expires_us(state, limit) <= expired_us]
         if expired:
             self.table.forget(expired)
         return len(expired)
@@ -93,12 +138,14 @@ class MemoryStore:
         self._max_keys = max_keys
         self._clock = clock
         self._calendar_clock = calendar_clock
-        self._scopes: dict[tuple[str, str], _Scope] = {}
-        self._count = 0
+        self._scopes: dict[tuple[str, str], Scope] = {}
+        # The same by the `id` of the limit that each was last asked for: names take longer.
+        self._current: dict[int, Scope] = {}
+        self.count = 0
         self.evicted = 0
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __repr__(self) -> str:
         return f"<MemoryStore {len(self)} of {self._max_keys} keys, {self.evicted} evicted>"
@@ -119,7 +166,8 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Forget everything."""
         self._scopes.clear()
-        self._count = 0
+        self._current.clear()
+        self.count = 0
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
         """Decide on a batch; see `decide_now`."""
@@ -139,55 +187,60 @@ class MemoryStore:
         if len(limits) > 1:
             return self._decide_several(ask)
         # One limit is the usual case; it is spared the lists of the general one.
-        limit = limits[0]
-        key = keys[0]
-        scope = self._scope(limit)
-        now_us = scope.clock()
-        table = scope.table
-        shard = table.shards[hash(key) & table.mask]
-        before = shard.get(key)
+        decision = self.decide_limit(limits[0], keys[0], cost, max_wait_us)
+        return Verdict(decision.allowed, decision.wait_us, decision.retry_after_us, (decision,))
+
+    def decide_limit(self, limit: Limit, key: str, cost: int, max_wait_us: int) -> Decision:
+        """Decide on a request that has one limit, at once; see `Ask` for the arguments."""
+        scope = self.scope(limit)
         wait_us = limit.max_wait_us
         if wait_us > max_wait_us:
             wait_us = max_wait_us
-        if before is None:
-            key = self._room(scope, key, 1, keys)
-            before = table.get(key)
-            state, decision = scope.decide(before, now_us, cost, limit, wait_us)
-            if before is not None or (decision.allowed and cost):
-                self._count += table.put(key, state)
+        state, now_us, wait_us, retry_after_us = scope.spend(key, cost, limit, wait_us)
+        return scope.algorithm.describe(state, now_us, cost, limit, wait_us, retry_after_us)
+
+    def scope(self, limit: Limit) -> Scope:
+        """The keys that `limit` counts; a change of its numbers keeps them."""
+        scope = self._current.get(id(limit))
+        if scope is not None:
+            return scope
+        name = (limit.scope, limit.algorithm)
+        scope = self._scopes.get(name)
+        if scope is None:
+            is_calendar = ALGORITHMS[limit.algorithm].is_calendar
+            clock = self._calendar_clock if is_calendar else self._clock
+            scope = self._scopes[name] = Scope(self, limit, clock)
         else:
-            state, decision = scope.decide(before, now_us, cost, limit, wait_us)
-            # A refusal put it right where the clock went back or the limit was lowered.
-            if cost or not decision.allowed:
-                shard[key] = state
-        if decision.allowed:
-            return Verdict(True, decision.wait_us, 0, (decision,))
-        return Verdict(False, 0, decision.retry_after_us, (decision,))
+            self._current.pop(id(scope.limit), None)
+            scope.limit = limit
+        # The scope keeps the limit, so nothing else can get its identity meanwhile.
+        self._current[id(limit)] = scope
+        return scope
 
     def _decide_several(self, ask: Ask) -> Verdict:
         now_us = self._clock()
         calendar_us = self._calendar_clock()
-        places: list[tuple[_Scope, str, Any, Any]] = []
+        places: list[tuple[Scope, str, Any, Any]] = []
         decisions: list[Decision] = []
         new = 0
         for limit, asked_key in zip(ask.limits, ask.keys, strict=True):
-            scope = self._scope(limit)
+            scope = self.scope(limit)
             key = asked_key
             before = scope.table.get(key)
             if before is None:
-                key = self._room(scope, key, new + 1, ask.keys)
+                key = self.room(scope, key, new + 1, ask.keys)
                 before = scope.table.get(key)
                 new += before is None
             wait_us = min(limit.max_wait_us, ask.max_wait_us)
             moment_us = calendar_us if scope.algorithm.is_calendar else now_us
-            after, decision = scope.decide(before, moment_us, ask.cost, limit, wait_us)
+            after, decision = scope.algorithm.decide(before, moment_us, ask.cost, limit, wait_us)
             places.append((scope, key, before, after))
             decisions.append(decision)
         verdict = combine(decisions)
         for (scope, key, before, after), decision in zip(places, decisions, strict=True):
             spends = verdict.allowed and ask.cost
             if spends or (before is not None and not decision.allowed):
-                self._count += scope.table.put(key, after)
+                self.count += scope.table.put(key, after)
         return verdict
 
     def give_back_now(self, ask: Ask, verdict: Verdict) -> None:
@@ -195,7 +248,7 @@ class MemoryStore:
         if not verdict.allowed:
             return
         for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
-            scope = self._scope(limit)
+            scope = self.scope(limit)
             state = scope.table.get(key)
             if state is not None:
                 state = scope.algorithm.give_back(
@@ -207,7 +260,7 @@ class MemoryStore:
         """Keep the leases of an allowed decision; false if one of them is held no more."""
         all_held = verdict.allowed
         for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
-            scope = self._scope(limit)
+            scope = self.scope(limit)
             renew = scope.algorithm.renew
             if renew is None or not verdict.allowed or not ask.cost:
                 continue
@@ -219,17 +272,7 @@ class MemoryStore:
             all_held = all_held and is_held
         return all_held
 
-    def _scope(self, limit: Limit) -> _Scope:
-        """The keys that `limit` counts; a change of its numbers keeps them."""
-        name = (limit.scope, limit.algorithm)
-        scope = self._scopes.get(name)
-        if scope is None:
-            scope = self._scopes[name] = _Scope(limit, self._clock, self._calendar_clock)
-        elif scope.limit is not limit:
-            scope.limit = limit
-        return scope
-
-    def _room(self, scope: _Scope, key: str, wanted: int, spared: Sequence[str]) -> str:
+    def room(self, scope: Scope, key: str, wanted: int, spared: Sequence[str]) -> str:
         """Make room for new keys; returns the key under which the last of them is counted.
 
         Args:
@@ -240,14 +283,14 @@ class MemoryStore:
         """
         scope.until_sweep -= 1
         if scope.until_sweep <= 0:
-            self._count -= scope.sweep()
-        if self._count + wanted > self._max_keys:
+            self.count -= scope.sweep()
+        if self.count + wanted > self._max_keys:
             self._evict(spared)
-        return key if self._count + wanted <= self._max_keys else OVERFLOW_KEY
+        return key if self.count + wanted <= self._max_keys else OVERFLOW_KEY
 
     def _evict(self, spared: Sequence[str]) -> None:
         """Forget some keys, if any are found that are not being refused."""
-        idle: list[tuple[int, str, _Scope]] = []
+        idle: list[tuple[int, str, Scope]] = []
         for name, scope in list(self._scopes.items()):
             # To the far end, so that the next eviction begins with others.
             self._scopes[name] = self._scopes.pop(name)
@@ -259,10 +302,10 @@ class MemoryStore:
         idle.sort(key=itemgetter(0))
         expired = bisect_right(idle, 0, key=itemgetter(0))
         chosen = idle[: expired or max(1, len(idle) // 8)]
-        by_scope: dict[_Scope, list[str]] = {}
+        by_scope: dict[Scope, list[str]] = {}
         for _, key, scope in chosen:
             by_scope.setdefault(scope, []).append(key)
         for scope, keys in by_scope.items():
             scope.table.forget(keys)
-        self._count -= len(chosen)
+        self.count -= len(chosen)
         self.evicted += 0 if expired else len(chosen)

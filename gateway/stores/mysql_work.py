@@ -34,7 +34,7 @@ def decide(ask: Ask, slots: Sequence[Slot], now_us: int) -> Verdict:
     verdict = combine(decisions)
     for slot, state, decision in zip(slots, after, decisions, strict=True):
         is_spent = verdict.allowed and ask.cost
-        # A refusal's state has nothing spent and is put right (`token_bucket.decide`).
+        # A refusal's state has nothing spent and is put right (`token_bucket.spend`).
         if is_spent or (not decision.allowed and slot.state is not None):
             slot.state = state
     return verdict

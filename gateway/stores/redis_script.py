@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gateway.errors import StoreReplyError, StoreTimeout
-from gateway.limits import ALGORITHMS, token_bucket
+from gateway.limits import ALGORITHMS
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.stores.base import Ask
@@ -220,7 +220,7 @@ def _decode(asks: Sequence[Ask], reply: list[int]) -> list[Verdict]:
             if limit.algorithm == "token_bucket":
                 # The script answers what state it saw; its original tells the rest.
                 state = reply[at + 1] * NS_PER_US + reply[at + 2]
-                decision = token_bucket.decide(state, now_us, cost, limit, wait_us)[1]
+                decision = ALGORITHMS["token_bucket"].decide(state, now_us, cost, limit, wait_us)[1]
                 if decision.allowed != (reply[at] == 1):
                     raise ValueError("the script and its original disagree")
                 at += 3
@@ -244,7 +244,7 @@ def _decode(asks: Sequence[Ask], reply: list[int]) -> list[Verdict]:
 def _log_decision(
     limit: Limit, now_us: int, cost: int, max_wait_us: int, seen: list[int]
 ) -> Decision:
-    """The decision of `sliding_log.decide`, told from the sums that the script answers."""
+    """The decision of `sliding_log`, told from the sums that the script answers."""
     allowed, used, last, turn = seen
     free = max(limit.count - used, 0)
     reset_us = last + limit.period_us + 1 - now_us if used else 0

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.limits import ALGORITHMS
 from gateway.limits.calendar import CALENDARS, Calendar
-from gateway.limits.fixed_window import State, bounds, decide, give_back
+from gateway.limits.fixed_window import State, bounds, give_back
 from gateway.limits.rate import Limit
 from tests.limits.schedules import START_US, limits
+
+decide = ALGORITHMS["fixed_window"].decide
 
 NAME = "fixed_window"
 HOUR_US = 3_600_000_000

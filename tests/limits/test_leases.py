@@ -8,8 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.limits.leases import State, decide, expires_us, give_back, renew
+from gateway.limits import ALGORITHMS
+from gateway.limits.leases import State, expires_us, give_back, renew
 from gateway.limits.rate import Limit
+
+decide = ALGORITHMS["concurrency"].decide
 
 START_US: Final = 1_800_000_000_000_000
 LEASE_US: Final = 20

@@ -8,9 +8,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.limits.paced_history import State, decide, give_back, interval_us, window_us
+from gateway.limits import ALGORITHMS
+from gateway.limits.paced_history import State, give_back, interval_us, window_us
 from gateway.limits.rate import Limit
 from tests.limits.schedules import START_US, limits
+
+decide = ALGORITHMS["paced_history"].decide
 
 NAME = "paced_history"
 SECOND_US = 1_000_000

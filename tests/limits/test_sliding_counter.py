@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.limits import ALGORITHMS
 from gateway.limits.rate import Limit
-from gateway.limits.sliding_counter import State, decide, give_back
+from gateway.limits.sliding_counter import State, give_back
 from tests.limits.schedules import START_US, limits
+
+decide = ALGORITHMS["sliding_window_counter"].decide
 
 NAME = "sliding_window_counter"
 

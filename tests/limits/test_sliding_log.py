@@ -8,9 +8,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.limits import ALGORITHMS
 from gateway.limits.decision import NEVER
 from gateway.limits.rate import Limit
-from gateway.limits.sliding_log import State, decide, expires_us, give_back
+from gateway.limits.sliding_log import State, expires_us, give_back
+
+decide = ALGORITHMS["sliding_window_log"].decide
 
 START_US = 1_800_000_000_000_000
 

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.limits import ALGORITHMS
 from gateway.limits.decision import NEVER, Decision
 from gateway.limits.rate import NS_PER_US, Limit
-from gateway.limits.token_bucket import decide, expires_us, give_back
+from gateway.limits.token_bucket import expires_us, give_back
+
+decide = ALGORITHMS["token_bucket"].decide
 
 START_US = 1_800_000_000_000_000
 SECOND_US = 1_000_000

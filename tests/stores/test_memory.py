@@ -15,7 +15,7 @@ from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask, ImmediateStore
-from gateway.stores.memory import OVERFLOW_KEY, MemoryStore
+from gateway.stores.memory import NEW_KEYS_PER_SWEEP, OVERFLOW_KEY, MemoryStore
 from tests.stores.contract import StoreContract
 
 SECOND_US = 1_000_000
@@ -217,6 +217,20 @@ def test_what_has_expired_is_forgotten_without_being_asked_for() -> None:
         clock.advance(us=1000)
     assert len(store) < 2_000
     assert store.evicted == 0
+
+
+def test_a_key_in_use_is_not_forgotten_between_two_requests() -> None:
+    """A bucket that is full again each time it is asked for is no new key each time."""
+    clock = ManualClock(SECOND_US)
+    store = MemoryStore(clock=clock)
+    quick = replace(BUCKET, count=1000, period_us=SECOND_US, scope="quick")
+    for turn in range(20):
+        clock.advance(us=100_000)
+        store.decide_now(ask("in use", quick))
+        for number in range(NEW_KEYS_PER_SWEEP):
+            store.decide_now(ask(f"{turn}:{number}", quick))
+        assert store.scope(quick).table.get("in use") is not None
+    assert len(store) < 20 * NEW_KEYS_PER_SWEEP
 
 
 def test_expired_keys_make_room_first() -> None:

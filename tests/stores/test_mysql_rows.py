@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.limits import ALGORITHMS, token_bucket
+from gateway.limits import ALGORITHMS
 from gateway.limits.rate import Limit
 from gateway.stores.mysql_rows import (
     EXPIRY_GRAIN_S,
@@ -64,7 +64,7 @@ def test_their_arithmetic_never_lets_more_through(
     at_ms = -(-NOW_US // 1000) + later_ms
     added = int((at_ms - since_ms) * Fraction(limit.count * 1000, limit.period_us))
     theirs = min(limit.burst, tokens + max(added, 0))
-    exact = token_bucket.decide(tat, at_ms * 1000, 0, limit, 0)[1].remaining
+    exact = ALGORITHMS["token_bucket"].decide(tat, at_ms * 1000, 0, limit, 0)[1].remaining
     # The interval is rounded up to whole nanoseconds, which theirs is not.
     elapsed_ns = (at_ms - since_ms) * 10**6
     assert theirs <= exact + 1 + max(elapsed_ns, 0) // limit.interval_ns**2
@@ -73,11 +73,11 @@ def test_their_arithmetic_never_lets_more_through(
 def test_a_busy_row_keeps_its_moment() -> None:
     """For a second a decision takes a token and nothing else, as in ThrottleX."""
     limit = Limit(10, 1_000_000, 100, scope="s")
-    state, _ = token_bucket.decide(None, NOW_US, 20, limit, 0)
+    state, _ = ALGORITHMS["token_bucket"].decide(None, NOW_US, 20, limit, 0)
     tokens, since_ms = bucket_row(state, NOW_US, limit)
     for taken in range(1, 9):
         at_us = NOW_US + taken * 100_000
-        state, decision = token_bucket.decide(state, at_us, 1, limit, 0)
+        state, decision = ALGORITHMS["token_bucket"].decide(state, at_us, 1, limit, 0)
         assert decision.allowed
         assert bucket_row(state, at_us, limit, since_ms) == (tokens - taken, since_ms)
     tokens, since_ms = bucket_row(state, NOW_US + 2_000_000, limit, since_ms)
@@ -149,7 +149,7 @@ def test_states_come_back_as_they_were(algorithm: str, costs: list[int]) -> None
 def test_expiries_are_late_by_less_than_a_grain(limit: Limit, ahead_us: int) -> None:
     """A row is never removed too early, and not kept for long."""
     state = (NOW_US + ahead_us) * 1000
-    exact_us = token_bucket.expires_us(state, limit)
+    exact_us = ALGORITHMS["token_bucket"].expires_us(state, limit)
     late_us = expiry_s(state, limit) * 1_000_000 - exact_us
     assert 0 <= late_us < EXPIRY_GRAIN_S * 1_000_000
 

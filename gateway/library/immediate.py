@@ -1,0 +1,96 @@
+"""The short way to a decision: one limit, and a store in this process.
+
+Nothing is put together that nobody may look at: no question, no verdict, no outcome. They are
+made when the decision is asked for its numbers, or given back.
+"""
+
+from __future__ import annotations
+
+from gateway.consistency.outcome import Outcome
+from gateway.library.decision import Decision
+from gateway.library.questions import EVERYBODY, Names, Questions
+from gateway.limits import ALGORITHMS
+from gateway.limits.decision import Verdict
+from gateway.policy import Rule
+from gateway.routing.keys import identity
+from gateway.stores.base import Ask
+from gateway.stores.memory import MemoryStore, Spent
+
+
+class ImmediateLimit:
+    """Decides on requests that have one limit.
+
+    Args:
+        rule: the limit.
+        store: where it is counted.
+    """
+
+    __slots__ = ("_is_shared", "_limit", "_metrics", "_rule", "_spend", "_table")
+
+    def __init__(self, rule: Rule, store: MemoryStore) -> None:
+        self._rule = rule
+        self._limit = rule.limit
+        self._is_shared = rule.word == EVERYBODY
+        scope = store.scope(rule.limit)
+        self._spend = scope.spend
+        self._table = scope.table
+        self._metrics = rule.policy.metrics
+
+    def acquire(self, key: str, cost: int) -> Decision:
+        """Decide on one request, and count it; see `Limiter.acquire`."""
+        if cost < 0:
+            raise ValueError(f"a request cannot cost {cost}")
+        if self._is_shared:
+            key = EVERYBODY
+        else:
+            table = self._table
+            # A key that is there is an identity already, if it has no escapes.
+            if key not in table.shards[hash(key) & table.mask] or "%" in key:
+                key = identity(key)
+        spent = self._spend(key, cost, self._limit, 0)
+        if not cost:
+            pass
+        elif spent[3]:
+            self._metrics.refused += 1
+        else:
+            self._metrics.passed += 1
+        return _ImmediateDecision(self._rule, key, cost, spent)
+
+
+def immediate_limits(questions: Questions, store: MemoryStore) -> dict[Names, ImmediateLimit]:
+    """The policies that can be decided on so: those of one limit."""
+    rules = {names: questions.question(names).rules for names in questions.names}
+    return {
+        names: ImmediateLimit(found[0], store) for names, found in rules.items() if len(found) == 1
+    }
+
+
+class _ImmediateDecision(Decision):
+    """What one limit says of one request."""
+
+    __slots__ = ("_cost", "_key", "_rule", "_spent")
+
+    def __init__(self, rule: Rule, key: str, cost: int, spent: Spent) -> None:
+        # Not the base's, which is given what is still to be put together here.
+        self._rule = rule
+        self._key = key
+        self._cost = cost
+        self._spent = spent
+        self._is_given_back = False
+
+    def __bool__(self) -> bool:
+        return not self._spent[3]
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the request may go. If so it was counted."""
+        return not self._spent[3]
+
+    @property
+    def _outcome(self) -> Outcome:
+        limit, cost = self._rule.limit, self._cost
+        state, now_us, wait_us, retry_after_us = self._spent
+        describe = ALGORITHMS[limit.algorithm].describe
+        decision = describe(state, now_us, cost, limit, wait_us, retry_after_us)
+        verdict = Verdict(decision.allowed, decision.wait_us, decision.retry_after_us, (decision,))
+        return Outcome(verdict, (self._rule,), None, False, Ask((limit,), (self._key,), cost, 0))
