@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable, Iterable, Sequence
-from functools import lru_cache
 from typing import Final
 
 from gateway.breaker import Breaker, BreakerState
 from gateway.clock import Clock, monotonic_us
+from gateway.consistency.alone import Alone
 from gateway.consistency.near import Near, split
 from gateway.consistency.outcome import Outcome, Pending, refusing_rule, slowest_rule
 from gateway.errors import StoreError, StoreReplyError, StoreTimeout
@@ -26,7 +26,6 @@ from gateway.metrics import StoreMetrics
 from gateway.policy import Rule
 from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store
 from gateway.stores.deadline import Deadline
-from gateway.stores.memory import MemoryStore
 from gateway.tasks import Tasks
 from gateway.waiting import WaitingRoom
 
@@ -35,10 +34,8 @@ __all__ = ["Decider", "Outcome", "Pending", "refusing_rule", "slowest_rule", "wi
 log = logging.getLogger(__name__)
 
 US = 1_000_000
-CLOSED_RETRY_AFTER_US: Final = 1_000_000
-"""What a request is told that is refused because the store is away: nobody knows better."""
-
-
+REPORTED_AT_ONCE: Final = 64
+"""Keys of which the store is told in one call: few, since requests may have to wait for it."""
 MAX_SHARDS: Final = 1000
 """How many shards of a store are told apart: each server of a Cluster, and some pairs."""
 FAILURES: Final = 3
@@ -50,8 +47,6 @@ START_S: Final = 1.0
 """How long a store may take to be there before its absence is worth a line in the log."""
 
 _NOTHING: Final = Ask((Limit(1, US, 1, scope="probe"),), ("probe",), 0, 0)
-_PASSED: Final = Verdict(True, 0, 0, ())
-_CLOSED: Final = Verdict(False, 0, CLOSED_RETRY_AFTER_US, ())
 
 
 class Decider:
@@ -87,7 +82,7 @@ class Decider:
         self._clock = clock
         self._sharded = store if isinstance(store, ShardedStore) else None
         self._shards: dict[Hashable, _Shard] = {None: _Shard()}
-        self._fallback = MemoryStore(clock=clock)
+        self._alone = Alone(clock)
         self._pending: list[Pending] = []
         self._tasks = Tasks()
         self._watching = Tasks()
@@ -206,8 +201,10 @@ class Decider:
                     pending.lost(self._decide_alone)
             return
         now_us = self._clock()
-        shard.breaker.success(now_us)
+        shard.succeeded(now_us)
         metrics.answered(len(batch), now_us - started_us)
+        if self._alone.untold:
+            self._tell()
         for pending, verdict in zip(batch, verdicts, strict=True):
             outcome = Outcome(verdict, pending.rules, None, False, pending.ask)
             if not pending.is_abandoned:
@@ -218,7 +215,7 @@ class Decider:
 
     def _failed(self, shard: _Shard, error: StoreError, ask: Ask) -> None:
         """A call failed; after some in a row the servers are asked by a probe alone."""
-        shard.breaker.failure(self._clock())
+        shard.failed(self._clock())
         self._metrics.errors[error.reason] += 1
         if not shard.is_in_use and not shard.is_probed:
             shard.is_probed = True
@@ -242,9 +239,30 @@ class Decider:
             else:
                 break
         now_us = self._clock()
-        shard.breaker.success(now_us)
+        shard.succeeded(now_us)
         shard.is_probed = False
         log.warning("the store decides again, after %.1f s", (now_us - lost_us) / US)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell what was let through without the store to those of its shards that decide again."""
+        for name in self._alone.untold:
+            shard = self._shard(name)
+            if not shard.has_failed and not shard.is_told:
+                shard.is_told = True
+                self._watching.start(self._report(name, shard))
+
+    async def _report(self, name: Hashable, shard: _Shard) -> None:
+        while not shard.has_failed and name in self._alone.untold:
+            reports = self._alone.reports(name, REPORTED_AT_ONCE)
+            if not reports:
+                continue
+            try:
+                await self._within_deadline(reports)
+            except StoreError as error:
+                # Nobody knows whether it was counted, and it must not be counted twice.
+                self._failed(shard, error, reports[0])
+        shard.is_told = False
 
     async def _look_at_store(self) -> None:
         """See whether the store can be used at all, before the first request needs it."""
@@ -273,25 +291,8 @@ class Decider:
             raise StoreReplyError("not one verdict for each ask")
         return verdicts
 
-    def _decide_alone(self, ask: Ask, rules: Sequence[Rule]) -> Outcome:
-        """Do what each policy says of a store that does not answer."""
-        limits: list[Limit] = []
-        keys: list[str] = []
-        kept: list[Rule] = []
-        parts = self._share or self._store.gateways
-        for limit, key, rule in zip(ask.limits, ask.keys, rules, strict=True):
-            if rule.policy.on_store_error == "closed":
-                return Outcome(_CLOSED, (), rule.policy, True, ask)
-            if rule.policy.on_store_error == "local":
-                share = _share(limit, parts)
-                limits.append(share)
-                keys.append(key)
-                kept.append(rule if share is limit else rule._replace(limit=share))
-        if not limits:
-            return Outcome(_PASSED, (), None, True, ask)
-        local_ask = Ask(tuple(limits), tuple(keys), ask.cost, ask.max_wait_us)
-        verdict = self._fallback.decide_now(local_ask)
-        return Outcome(verdict, kept, None, True, local_ask)
+    def _decide_alone(self, pending: Pending) -> Outcome:
+        return self._alone.decide(pending, self._share or self._store.gateways)
 
     def may_wait(self, outcome: Outcome) -> bool:
         """Whether there is room for one more that waits, of its policy and in all."""
@@ -314,7 +315,7 @@ class Decider:
             if not outcome.rules:
                 return
         if outcome.alone:
-            self._fallback.give_back_now(outcome.ask, outcome.verdict)
+            self._alone.give_back(outcome)
         elif self._immediate is not None:
             self._immediate.give_back_now(outcome.ask, outcome.verdict)
         else:
@@ -338,7 +339,7 @@ class Decider:
             StoreError: nobody knows whether it is still held.
         """
         if outcome.alone:
-            return self._fallback.renew_now(outcome.ask, outcome.verdict)
+            return self._alone.renew(outcome)
         try:
             async with asyncio.timeout(self._deadline):
                 return await self._store.renew(outcome.ask, outcome.verdict)
@@ -349,11 +350,23 @@ class Decider:
 class _Shard:
     """What is known of the servers behind some of a store's keys, or behind all of them."""
 
-    __slots__ = ("breaker", "is_probed")
+    __slots__ = ("breaker", "has_failed", "is_probed", "is_told")
 
     def __init__(self) -> None:
         self.breaker = Breaker(FAILURES, PROBE_AFTER_US, LONGEST_PROBE_US)
+        self.has_failed = False
         self.is_probed = False
+        self.is_told = False
+
+    def succeeded(self, now_us: int) -> None:
+        """A call was answered."""
+        self.breaker.success(now_us)
+        self.has_failed = False
+
+    def failed(self, now_us: int) -> None:
+        """A call was not answered."""
+        self.breaker.failure(now_us)
+        self.has_failed = True
 
     @property
     def is_in_use(self) -> bool:
@@ -371,8 +384,3 @@ def without_queue(verdict: Verdict) -> Verdict:
         for decision in verdict.decisions
     )
     return Verdict(False, 0, wait_us, decisions)
-
-
-@lru_cache(maxsize=4096)
-def _share(limit: Limit, parts: int) -> Limit:
-    return limit.share(parts)

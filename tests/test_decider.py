@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from gateway.consistency.alone import CLOSED_RETRY_AFTER_US
 from gateway.decider import (
-    CLOSED_RETRY_AFTER_US,
     Decider,
     Outcome,
     Pending,
@@ -201,6 +201,125 @@ def test_alone_a_gateway_spends_its_share(share: int | None, seen: int, passed: 
         await bench.decider.aclose()
 
     run(told())
+
+
+def counted(bench: Bench, limit: Limit = FIVE, key: str = "k") -> int:
+    """How much of a key the store knows of."""
+    look = bench.scripted._counts.decide_limit(limit, key, 0, 0)
+    return look.limit - look.remaining
+
+
+def test_what_passed_alone_is_told_when_the_store_decides_again() -> None:
+    """As much as passed of each key; what was given back is not."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(*[DOWN] * 3)
+        outcomes = [await bench.decide() for _ in range(4)]
+        assert all(each.alone for each in outcomes)
+        bench.decider.give_back(outcomes[0])
+        other = await bench.decide(key="other")
+        assert other.alone
+        assert counted(bench) == 0
+        await asyncio.sleep(1)
+        assert (counted(bench), counted(bench, key="other")) == (3, 1)
+        outcomes = [await bench.decide() for _ in range(4)]
+        assert [each.verdict.allowed for each in outcomes] == [True, True, False, False]
+        assert not any(each.alone for each in outcomes)
+        # Undone too late: it stays counted.
+        bench.decider.give_back(other)
+        await asyncio.sleep(1)
+        assert counted(bench, key="other") == 1
+
+    story(test)
+
+
+def test_one_failure_is_told_of_with_the_next_answer() -> None:
+    """Also where the breaker had no reason to open."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(DOWN)
+        assert (await bench.decide()).alone
+        assert not (await bench.decide(key="other")).alone
+        await asyncio.sleep(0.001)
+        assert counted(bench) == 1
+
+    story(test)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "least", "most"),
+    [
+        ("token_bucket", 2, 3),
+        ("sliding_window_log", 3, 3),
+        ("sliding_window_counter", 3, 10),
+        ("paced_history", 3, 3),
+    ],
+)
+def test_what_matters_no_more_is_not_told(algorithm: str, least: int, most: int) -> None:
+    """Who comes back after the window finds no more held against him than is just."""
+
+    async def test(bench: Bench) -> None:
+        limit = Limit(10, 10 * SECOND_US, 10, algorithm, scope="p/ip")
+        the_rule = rule(limit)
+        # Three calls; and probes after 0.25 s, 0.75 s, and then every second.
+        bench.scripted.then(*[DOWN] * 14)
+        for _ in range(8):
+            assert (await bench.decide(the_rule)).alone
+        await asyncio.sleep(10.5)
+        for _ in range(3):
+            assert (await bench.decide(the_rule)).alone
+        assert counted(bench, limit) == 0
+        await asyncio.sleep(2)
+        assert not (await bench.decide(rule(replace(FIVE, scope="other")))).alone
+        assert least <= counted(bench, limit) <= most
+
+    story(test)
+
+
+def test_a_store_that_comes_and_goes_gives_no_fresh_shares() -> None:
+    """What passed alone counts in the next outage too, and is told once."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.gateways = 5
+        passed = 0
+        for _ in range(6):
+            bench.scripted.then(*[DOWN] * 3)
+            outcomes = [await bench.decide() for _ in range(5)]
+            passed += sum(each.verdict.allowed for each in outcomes)
+            await asyncio.sleep(2)
+        assert passed == 1
+        assert counted(bench) == 1
+
+    story(test)
+
+
+def test_what_is_in_flight_is_not_told() -> None:
+    """A request that was let through alone ends alone: nobody would release it in the store."""
+
+    async def test(bench: Bench) -> None:
+        limit = Limit(5, SECOND_US, 5, "concurrency", scope="p/ip")
+        bench.scripted.then(*[DOWN] * 3)
+        outcomes = [await bench.decide(rule(limit)) for _ in range(3)]
+        await asyncio.sleep(1)
+        assert counted(bench, limit) == 0
+        bench.decider.give_back(outcomes[0])
+
+    story(test)
+
+
+def test_reports_that_fail_are_not_repeated() -> None:
+    """They may have been counted; that they failed is a failure like any."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(DOWN, Delay(0), DOWN)
+        assert (await bench.decide()).alone
+        assert not (await bench.decide(key="other")).alone
+        await asyncio.sleep(0.5)
+        assert counted(bench) == 0
+        assert len(bench.scripted.asked) == 3
+        assert sum(bench.metrics.errors.values()) == 2
+
+    story(test)
 
 
 class Sharded(ScriptedStore):

@@ -4,19 +4,15 @@ State and its rules, without I/O: the caller sends the `reports` that are due an
 store made of them. This gateway holds each key to its limit by itself, in a replica of its own;
 beyond that a key gets no more than the store said was left, and nothing while the store counts
 it as overdrawn. Where nothing was heard, that is all there is: permissive, as the name says.
-
-A report may overdraw: it is counted as requests that wait for their turn are, in the future, up
-to one period. So what passed too much at first is missing afterwards.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.consistency.generations import Generations
+from gateway.consistency.reports import report
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.limits.terms import Eventual
@@ -27,8 +23,6 @@ MAX_KEYS: Final = 200_000
 """Keys of which something is remembered; of more, the ones not used for longest are forgotten."""
 HEARD_FOR_US: Final = 60_000_000
 """How long what was heard of a key is kept if nobody asks for it."""
-MAX_PIECES: Final = 64
-"""A report of more than the burst is made in pieces, of which one report has so many at most."""
 
 Key = tuple[str, str]
 """The scope of a limit, and the identity that is counted."""
@@ -148,15 +142,5 @@ class Hearsay:
         self._heard.put(name, heard, now_us)
 
 
-@lru_cache(maxsize=4096)
-def _overdrawing(limit: Limit) -> Limit:
-    return replace(limit, max_wait_us=max(limit.period_us, limit.max_wait_us))
-
-
 def _report(noted: _Noted) -> Report:
-    limit, key = noted.limit, noted.key
-    counted = _overdrawing(limit)
-    whole, rest = divmod(noted.count, limit.burst)
-    sizes = [limit.burst] * min(whole, MAX_PIECES) + [rest] * (rest > 0)
-    asks = tuple(Ask((counted,), (key,), size, counted.max_wait_us) for size in sizes)
-    return Report(limit, key, asks)
+    return Report(noted.limit, noted.key, report(noted.limit, noted.key, noted.count))

@@ -32,10 +32,6 @@ class Outcome(NamedTuple):
     near: int = 0
 
 
-DecideAlone = Callable[[Ask, Sequence[Rule]], Outcome]
-"""What is done with an ask that the store could not decide: the policies' `on_store_error`."""
-
-
 class Pending:
     """An ask that the store has yet to answer: to be awaited, or to be told by a call.
 
@@ -75,7 +71,7 @@ class Pending:
 
     def lost(self, decide_alone: DecideAlone) -> Outcome | None:
         """The store does not answer: the outcome is what the policies say of that, if any."""
-        self.resolve(decide_alone(self.ask, self.rules))
+        self.resolve(decide_alone(self))
         return self._outcome
 
     def __await__(self) -> Generator[Any, None, Outcome]:
@@ -89,6 +85,10 @@ class Pending:
                 raise
         assert self._outcome is not None
         return self._outcome
+
+
+DecideAlone = Callable[[Pending], Outcome]
+"""What is done with an ask that the store could not decide: the policies' `on_store_error`."""
 
 
 def slowest_rule(outcome: Outcome) -> Rule:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.clock import ManualClock
-from gateway.consistency.hearsay import MAX_KEYS, MAX_PIECES, Hearsay
+from gateway.consistency.hearsay import MAX_KEYS, Hearsay
+from gateway.consistency.reports import MAX_PIECES
 from gateway.decider import Outcome
 from gateway.limits.rate import Limit
 from gateway.limits.terms import Eventual

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Final
 
 import pytest
+import requests
 
 from tests.conftest import StartGateway
 from tests.e2e.load import Sample, between, hammer, span_s, statuses
-from tests.e2e.signs import metric
+from tests.e2e.signs import metric, wait_for_metric
 from tests.processes import Gateway
 from tests.servers import RedisServer
 from tests.upstreams import Upstream
@@ -138,3 +140,38 @@ async def test_a_gateway_starts_and_serves_without_its_store(
     )
     assert set(statuses(samples)) == {200, 429}
     assert metric(gateway, "sluice_store_ready") == 1
+
+
+def test_what_passed_during_an_outage_is_counted_after_it(
+    start_gateway: StartGateway, redis_server: RedisServer, nginx_upstream: Upstream
+) -> None:
+    """One of two gateways spends its half while Redis is frozen; then both have the other half."""
+    config = f"""
+store: {{ url: '{redis_server.url}', deadline: 100ms }}
+policies:
+  main: {{ limit: 60/h per all }}
+routes:
+  /**: {{ upstream: {nginx_upstream.url}, policies: [main] }}
+"""
+    gateways = [start_gateway(config), start_gateway(config)]
+
+    def passed(gateway: Gateway, requests_: int) -> int:
+        found = [requests.get(f"{gateway.url}/one", timeout=20) for _ in range(requests_)]
+        return sum(answer.status_code == 200 for answer in found)
+
+    for gateway in gateways:
+        assert wait_for_metric(gateway, "sluice_store_gateways", 2)
+    redis_server.freeze()
+    assert passed(gateways[0], 40) == 30
+    redis_server.thaw()
+    for gateway in gateways:
+        assert wait_for_metric(gateway, "sluice_store_ready", 1)
+    # What is told follows at once, and nothing else is asked of this store.
+    with contextlib.closing(redis_server.client()) as client:
+        deadline = time.monotonic() + 10
+        while not list(client.scan_iter("*main/all*")):
+            assert time.monotonic() < deadline, "the store is never told"
+            time.sleep(0.02)
+    assert passed(gateways[1], 20) == 20
+    assert passed(gateways[0], 20) == 10
+    assert passed(gateways[1], 5) == 0

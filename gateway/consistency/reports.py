@@ -1,0 +1,32 @@
+"""Telling a store afterwards of what was let through without it.
+
+A report may overdraw: it is counted as requests that wait for their turn are, in the future, up
+to one period. So what passed too much is missing afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from gateway.limits.rate import Limit
+from gateway.stores.base import Ask
+
+MAX_PIECES: Final = 64
+"""A report of more than the burst is made in pieces, of which one report has so many at most."""
+
+
+def report(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
+    """What to ask a store so that it counts `cost` of a key."""
+    counted = _overdrawing(limit)
+    whole, rest = divmod(cost, limit.burst)
+    sizes = [limit.burst] * min(whole, MAX_PIECES) + [rest] * (rest > 0)
+    return tuple(Ask((counted,), (key,), size, counted.max_wait_us) for size in sizes)
+
+
+@lru_cache(maxsize=4096)
+def _overdrawing(limit: Limit) -> Limit:
+    # What waits for its turn is not refused, so a limit that counts refused requests is too.
+    wait_us = max(limit.period_us, limit.max_wait_us)
+    return replace(limit, max_wait_us=wait_us, count_refused=False)
