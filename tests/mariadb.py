@@ -1,8 +1,13 @@
-"""Real MariaDB servers for the tests: made in a folder, started, killed, frozen, restarted."""
+"""Real MariaDB servers for the tests: made in a folder, started, killed, frozen, restarted.
+
+With `MYSQLD` in the environment, the words of a command such as `/usr/sbin/mysqld`, the servers
+are MySQL.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +20,8 @@ from tests.processes import ServerProcess, free_port
 DATABASE: Final = "sluice"
 USER: Final = "gateway"
 PASSWORD: Final = "s3cret/word"
+MYSQLD: Final = shlex.split(os.environ.get("MYSQLD", ""))
+_OF_MYSQL: Final = ("--mysqlx=OFF", "--secure-file-priv=NULL") if MYSQLD else ()
 
 
 def _command(name: str) -> str:
@@ -45,14 +52,12 @@ class MariaDB:
     def _make(self) -> None:
         """An empty data folder, once for each run of this server."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            [
-                *(_command("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}"),
-                *("--auth-root-authentication-method=normal", "--skip-test-db", *_as_user()),
-            ],
-            check=True,
-            capture_output=True,
-        )
+        if MYSQLD:
+            argv = [*MYSQLD, "--no-defaults", f"--datadir={self._data}", "--initialize-insecure"]
+        else:
+            argv = [_command("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}"]
+            argv += ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        subprocess.run([*argv, *_as_user()], check=True, capture_output=True)
 
     @property
     def url(self) -> str:
@@ -69,7 +74,8 @@ class MariaDB:
         """Start, and return when statements are answered."""
         self._starts += 1
         argv = [
-            *(_command("mariadbd"), "--no-defaults", f"--datadir={self._data}"),
+            *(MYSQLD or [_command("mariadbd")]),
+            *("--no-defaults", f"--datadir={self._data}", *_OF_MYSQL),
             *(f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={self.socket}"),
             *("--innodb-buffer-pool-size=64M", "--skip-log-bin", *_as_user(), *self._options),
         ]

@@ -33,7 +33,9 @@ SESSION: Final = (
     # A gateway that stops in the middle of a transaction must not hold its locks for long.
     # MySQL can only end connections that say nothing; those of ours say something sooner.
     f" wait_timeout={SILENCE_S} /*M!100300 , idle_transaction_timeout={LOCK_WAIT_S} */,"
-    " sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit=0"
+    # MySQL warns about strictness that does not have all of its parts.
+    " sql_mode='STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
+    "NO_ENGINE_SUBSTITUTION', autocommit=0"
 )
 
 CONFLICTS: Final = {1213: "deadlock", 1205: "lock_timeout", 1062: "duplicate", 1020: "changed"}
@@ -96,11 +98,15 @@ class Link:
         except MySQLError as error:
             known = server_error(error)
             if known.reason == "connection_lost" or isinstance(known, StoreReplyError):
-                known = StoreUnavailable("the store could not be reached", "connect")
+                known = StoreUnavailable(f"the store could not be reached: {error}", "connect")
             raise known from error
-        except Exception as error:
-            # What does not speak the protocol makes the driver stumble in many ways.
+        except OSError as error:
             raise StoreUnavailable("the store could not be reached", "connect") from error
+        except Exception as error:
+            # What does not speak the protocol makes the driver stumble in many ways; and a way
+            # to log in may need a library that is not there.
+            message = f"the store could not be spoken to: {type(error).__name__}: {error}"
+            raise StoreUnavailable(message, "connect") from error
 
     async def run(self, packet: str, within_s: float = CONNECT_TIMEOUT_S) -> list[Rows]:
         """Send statements in one packet; the results of each, in order.

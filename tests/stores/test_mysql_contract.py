@@ -42,7 +42,10 @@ class TestMySQLWithManyConnections(StoreContract):
     async def store(self, server: MariaDB) -> AsyncIterator[MySQLStore]:
         """A store in an empty database."""
         server.empty()
-        server.sql("GRANT ALL ON sluice.* TO gateway@localhost IDENTIFIED BY 's3cret/word'")
+        server.sql(
+            "CREATE USER IF NOT EXISTS gateway@localhost IDENTIFIED BY 's3cret/word';"
+            "GRANT ALL ON sluice.* TO gateway@localhost"
+        )
         url = f"{server.url}?unix_socket={server.socket}&connections=6"
         store = MySQLStore(url, domain="contract", deadline_us=5_000_000)
         await store.start()

@@ -102,7 +102,7 @@ async def reason_becomes(store: MySQLStore, reason: str) -> None:
 async def locked(server: MariaDB, statement: str) -> AsyncIterator[Link]:
     """Somebody else's transaction that has done this and goes on holding its locks."""
     link = await Link.open(parse_mysql_url(server.url))
-    await link.run(f"SET SESSION idle_transaction_timeout=0; {statement}")
+    await link.run(f"SET SESSION autocommit=0 /*M! , idle_transaction_timeout=0 */; {statement}")
     try:
         yield link
     finally:
@@ -248,7 +248,9 @@ async def test_a_deadlock_is_run_again(server: MariaDB, store: MySQLStore) -> No
     lock = "SELECT * FROM throttlex_usage WHERE id={} FOR UPDATE"
     # The other has written more, so it is ours that is rolled back.
     heavy = "UPDATE throttlex_policy SET capacity=capacity+1; " + lock.format(second)
-    server.sql("INSERT INTO throttlex_policy SELECT NULL, seq, 'x', 1, 1, 1 FROM seq_1_to_100")
+    rows = ",".join(f"({number}, 'x', 1, 1, 1)" for number in range(100))
+    columns = "policy_key, type, capacity, refill_rate, window_seconds"
+    server.sql(f"INSERT INTO throttlex_policy ({columns}) VALUES {rows}")
     async with locked(server, heavy) as other:
         call = asyncio.create_task(store.decide([pair]))
         await until(lambda: waits_for_lock(server))
@@ -261,7 +263,8 @@ async def test_a_deadlock_is_run_again(server: MariaDB, store: MySQLStore) -> No
 
 def deadlocks(server: MariaDB) -> int:
     """How many the server has seen."""
-    return int(server.sql("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")[0][1])
+    metric = "SELECT count FROM information_schema.innodb_metrics WHERE name='lock_deadlocks'"
+    return int(server.sql(metric)[0][0])
 
 
 async def test_keys_in_every_order_at_once(server: MariaDB, make_store: MakeStore) -> None:
@@ -333,7 +336,10 @@ async def test_killed_connections(server: MariaDB, store: MySQLStore) -> None:
     """Idle ones are replaced, and nothing that was counted is lost or counted twice."""
     await store.decide([ask(LIMIT)])
     for _ in range(5):
-        server.sql("KILL USER gateway@'127.0.0.1'")
+        for (number,) in server.sql(
+            "SELECT id FROM information_schema.processlist WHERE user='gateway'"
+        ):
+            server.sql(f"KILL {number}")
         await reason_becomes(store, "")
     assert await remaining(store, LIMIT) == 999
 
@@ -392,7 +398,7 @@ async def test_a_user_that_may_not_change_tables(server: MariaDB, make_store: Ma
     """With the tables there, reading and writing rows is all that a gateway must be allowed."""
     await ready(make_store(server.url))
     server.sql(
-        "CREATE OR REPLACE USER humble@'127.0.0.1' IDENTIFIED BY 'h';"
+        "CREATE USER IF NOT EXISTS humble@'127.0.0.1' IDENTIFIED BY 'h';"
         "GRANT SELECT, INSERT, UPDATE, DELETE ON sluice.* TO humble@'127.0.0.1'"
     )
     url = f"mysql://humble:h@127.0.0.1:{server.port}/sluice"
