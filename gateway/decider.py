@@ -61,6 +61,10 @@ class Decider:
         metrics: counters of the store's calls.
         terms: those of the policies that are not strict. Where the store is in this process
             they change nothing: nothing is faster or more exact than asking it.
+
+    Attributes:
+        waiting: those that wait for their turn.
+        holding: what keeps the places of those that go on at once.
     """
 
     def __init__(
@@ -86,6 +90,8 @@ class Decider:
         self._pending: list[Pending] = []
         self._tasks = Tasks()
         self._watching = Tasks()
+        self._is_closing = False
+        self.holding = Tasks()
         self._loop = asyncio.get_running_loop()
         terms = tuple(terms)
         self._near: Near | None = None
@@ -113,15 +119,20 @@ class Decider:
             self._watching.start(self._look_at_store())
 
     async def aclose(self) -> None:
-        """Finish what is under way and let go of the store."""
-        await self._watching.finish(0)
-        if self._near is not None:
-            self._near.close()
-            await asyncio.sleep(0)  # What was asked in this turn is on its way then.
-            # What is under way may still bring tokens, which are returned at once.
+        """Finish what is under way and let go of the store, even if cancelled meanwhile."""
+        self._is_closing = True
+        try:
+            await self._watching.finish(0)
+            await self.holding.finish(0)
+            if self._near is not None:
+                self._near.close()
+                await asyncio.sleep(0)  # What was asked in this turn is on its way then.
+                # What is under way may still bring tokens, which are returned at once.
+                await self._tasks.finish(1)
             await self._tasks.finish(1)
-        await self._tasks.finish(1)
-        await self._store.aclose()
+        finally:
+            self._tasks.cancel()
+            await self._store.aclose()
 
     def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
         """Decide on one request: at once if the store is in this process.
@@ -196,10 +207,12 @@ class Decider:
             verdicts = await self._within_deadline([pending.ask for pending in batch])
         except StoreError as error:
             self._failed(shard, error, batch[0].ask)
-            for pending in batch:
-                if not pending.is_abandoned:
-                    pending.lost(self._decide_alone)
+            self._lose(batch)
             return
+        except asyncio.CancelledError:
+            # The end has come; but nobody is to wait for ever.
+            self._lose(batch)
+            raise
         now_us = self._clock()
         shard.succeeded(now_us)
         metrics.answered(len(batch), now_us - started_us)
@@ -213,11 +226,16 @@ class Decider:
                 # The client left while the store was being asked.
                 self.give_back(outcome)
 
+    def _lose(self, batch: list[Pending]) -> None:
+        for pending in batch:
+            if not pending.is_abandoned:
+                pending.lost(self._decide_alone)
+
     def _failed(self, shard: _Shard, error: StoreError, ask: Ask) -> None:
         """A call failed; after some in a row the servers are asked by a probe alone."""
         shard.failed(self._clock())
         self._metrics.errors[error.reason] += 1
-        if not shard.is_in_use and not shard.is_probed:
+        if not shard.is_in_use and not shard.is_probed and not self._is_closing:
             shard.is_probed = True
             log.warning(
                 "the store does not decide (%s: %s); on_store_error does", error.reason, error
@@ -248,7 +266,7 @@ class Decider:
         """Tell what was let through without the store to those of its shards that decide again."""
         for name in self._alone.untold:
             shard = self._shard(name)
-            if not shard.has_failed and not shard.is_told:
+            if not shard.has_failed and not shard.is_told and not self._is_closing:
                 shard.is_told = True
                 self._watching.start(self._report(name, shard))
 

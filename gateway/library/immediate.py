@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gateway.consistency.outcome import Outcome
 from gateway.library.decision import Decision
-from gateway.library.questions import EVERYBODY, Names, Questions
+from gateway.library.questions import EVERYBODY, Names, Questions, check_cost
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict
 from gateway.policy import Rule
@@ -38,8 +38,8 @@ class ImmediateLimit:
 
     def acquire(self, key: str, cost: int) -> Decision:
         """Decide on one request, and count it; see `Limiter.acquire`."""
-        if cost < 0:
-            raise ValueError(f"a request cannot cost {cost}")
+        if type(cost) is not int or cost < 0:
+            check_cost(cost)
         if self._is_shared:
             key = EVERYBODY
         else:
