@@ -148,9 +148,13 @@ _ASK = "import sys, importlib.metadata as m; print(*map(m.version, sys.argv[1:])
 
 def versions() -> dict[str, str]:
     """The versions of the rivals, and of the clients of Redis that they use."""
-    if not (VENV / "bin" / "python").exists():
-        return dict.fromkeys(_DISTRIBUTIONS, "(not installed)")
-    argv = [str(VENV / "bin" / "python"), "-c", _ASK, *_DISTRIBUTIONS]
-    said = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
-    found = dict(zip(_DISTRIBUTIONS, said.stdout.split(), strict=False))
-    return {name: found.get(name, "(not installed)") for name in _DISTRIBUTIONS}
+    found: dict[str, str] = {}
+    if (VENV / "bin" / "python").exists():
+        argv = [str(VENV / "bin" / "python"), "-c", _ASK, *_DISTRIBUTIONS]
+        said = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+        found = dict(zip(_DISTRIBUTIONS, said.stdout.split(), strict=False))
+    return {
+        # The server is called Redis too.
+        "redis-py" if name == "redis" else name: found.get(name, "(not installed)")
+        for name in _DISTRIBUTIONS
+    }

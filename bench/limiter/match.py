@@ -17,8 +17,9 @@ from bench.stage import Stage
 PASSING = Quota("passing", 1_000, 1)
 """So high that every request passes."""
 
-REFUSED = Quota("refused", 10, 60)
-"""So low that of requests that come as fast as they can nearly all are refused."""
+REFUSED = Quota("refused", 10, 3_600)
+"""So low that of requests that come as fast as they can nearly all are refused; and so long that
+hardly a measurement sees a new window begin."""
 
 MANY_REFUSED = 0.5
 """The share of refusals under `REFUSED` without which a library does not limit at all."""

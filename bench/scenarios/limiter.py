@@ -8,6 +8,7 @@ wall.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
@@ -38,11 +39,13 @@ _HEADER = (
     "x",
     "lowest to highest",
     "refused",
+    "others",
 )
 _LOAD = (
     f'{KEYS:,} keys in changing order. "all pass": {PASSING.count:,} a second for each; "most '
-    f'refused": {REFUSED.count} a minute for each, all spent before. "x": the multiple of '
-    "Sluice's figure."
+    f'refused": {REFUSED.count} an hour for each, all spent before. "x": the multiple of '
+    'Sluice\'s figure. "others": what other processes took of its CPU at worst; next to nothing '
+    "on a quiet machine."
 )
 _IN_MEMORY = (
     "One decision after the other, in seconds of the processor; each library by the quickest of "
@@ -50,7 +53,7 @@ _IN_MEMORY = (
 )
 _ON_REDIS = (
     f"{IN_FLIGHT} decisions in flight in one event loop, that of uvloop for all; redis-py has "
-    "hiredis. The last three columns are of the load that passes. Redis has the other CPU to "
+    "hiredis. The columns on the right are of the load that passes. Redis has the other CPU to "
     "itself."
 )
 
@@ -64,9 +67,9 @@ def memory(plan: Plan, stage: Stage) -> Iterator[Result]:
         entries = {
             library.name: (library, _job(library, "memory://", 1)) for library in field.in_memory
         }
-        records = _measure(entries, plan, stage, result)
-        _fill(result, field.in_memory, records, lambda sample: sample.per_cpu_second)
-        _set_goals(result, records, MEMORY_GOAL, lambda sample: sample.per_cpu_second)
+        records, around = _measure(entries, plan, stage, result)
+        _fill(result, field.in_memory, records, around, _per_cpu_second)
+        _set_goals(result, records, MEMORY_GOAL, _per_cpu_second)
         result.remarks += [_IN_MEMORY, _LOAD]
         yield result
 
@@ -86,15 +89,14 @@ def on_redis(plan: Plan, stage: Stage) -> Iterator[Result]:
             )
             for number, library in enumerate(field.on_redis)
         }
-        servers: dict[str, list[float]] = {}
-        records = _measure(entries, plan, stage, result, servers)
-        _fill(result, field.on_redis, records, lambda sample: sample.per_second)
+        records, around = _measure(entries, plan, stage, result)
+        _fill(result, field.on_redis, records, around, _per_second)
         for row in result.rows:
             samples = records[row[0]].samples[PASSING.name]
             share = median(sample.cpu_share for sample in samples)
-            row += [f"{share:.0%}", f"{median(servers[row[0]]):.0%}"]
+            row += [f"{share:.0%}", f"{median(one.server for one in around[row[0]]):.0%}"]
             row.append(middle([sample.p99_ms for sample in samples], 1))
-        _set_goals(result, records, REDIS_GOAL, lambda sample: sample.per_second)
+        _set_goals(result, records, REDIS_GOAL, _per_second)
         result.remarks += [_ON_REDIS, _LOAD]
         yield result
 
@@ -103,28 +105,38 @@ def _job(library: Library, store: str, in_flight: int) -> Job:
     return Job(library.module, library.kind, store, KEYS, in_flight, _QUOTAS)
 
 
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What else was going on while all requests passed; 1.0 is all of a CPU.
+
+    Attributes:
+        others: of what the library's CPU did, that which the library did not.
+        server: how busy the other CPU was.
+    """
+
+    others: float
+    server: float
+
+
 def _measure(
-    entries: dict[str, tuple[Library, Job]],
-    plan: Plan,
-    stage: Stage,
-    result: Result,
-    servers: dict[str, list[float]] | None = None,
-) -> dict[str, Record]:
-    """All rounds; `servers` is told what the other CPU was busy with while all passed."""
+    entries: dict[str, tuple[Library, Job]], plan: Plan, stage: Stage, result: Result
+) -> tuple[dict[str, Record], dict[str, list[_Around]]]:
+    """All rounds, of those that failed in none."""
     records = {name: Record() for name in entries}
+    around: dict[str, list[_Around]] = {name: [] for name in entries}
 
     def take(name: str, process: Process, number: int) -> None:
         if number == 1:
             process.obey(Order(PASSING.name, seconds=_WARM_UP_SECONDS))
         process.obey(Order(REFUSED.name, passes=REFUSED.count))
-        busy = proc.cpu_seconds_of_all(stage.cpus.load)
+        busy = _busy(stage)
         order = Order(PASSING.name, plan.seconds / len(_QUOTAS), seed=number)
         passing = records[name].add(order, process.obey(order))
-        busy = proc.cpu_seconds_of_all(stage.cpus.load) - busy
+        own, server = (after - before for before, after in zip(busy, _busy(stage), strict=True))
+        others = max(0.0, own - passing.cpu_seconds)
+        around[name].append(_Around(others / passing.seconds, server / passing.seconds))
         order = Order(REFUSED.name, plan.seconds / len(_QUOTAS), seed=number)
         refused = records[name].add(order, process.obey(order))
-        if servers is not None:
-            servers.setdefault(name, []).append(busy / passing.seconds)
         plan.say(
             f"  round {number}: {name} {passing.per_second:,.0f}/s when all pass, "
             f"{refused.per_second:,.0f}/s when most are refused"
@@ -133,11 +145,28 @@ def _measure(
     with started(entries, stage, result.broken) as processes:
         measurements = {name: partial(take, name, process) for name, process in processes.items()}
         working = in_rounds(plan.rounds, measurements, result.broken)
-    return {name: record for name, record in records.items() if name in working}
+    return {name: record for name, record in records.items() if name in working}, around
+
+
+def _busy(stage: Stage) -> tuple[float, float]:
+    """Seconds that the library's CPU has worked until now, and the other one."""
+    return proc.cpu_seconds_of_all(stage.cpus.proxy), proc.cpu_seconds_of_all(stage.cpus.load)
+
+
+def _per_second(sample: Sample) -> float:
+    return sample.per_second
+
+
+def _per_cpu_second(sample: Sample) -> float:
+    return sample.per_cpu_second
 
 
 def _fill(
-    result: Result, libraries: Sequence[Library], records: dict[str, Record], figure: Figure
+    result: Result,
+    libraries: Sequence[Library],
+    records: dict[str, Record],
+    around: dict[str, list[_Around]],
+    figure: Figure,
 ) -> None:
     def order(library: Library) -> float:
         return -median(map(figure, records[library.name].samples[PASSING.name]))
@@ -149,7 +178,8 @@ def _fill(
             multiple = ratio(median(values), _median(records, OURS, quota.name, figure))
             row += [middle(values), f"{multiple:.2f}" if multiple else "", ends(values)]
         refused = [one.refused_share for one in records[library.name].samples[REFUSED.name]]
-        result.rows.append([*row, f"{median(refused):.0%}"])
+        others = max(one.others for one in around[library.name])
+        result.rows.append([*row, f"{median(refused):.0%}", f"{others:.0%}"])
 
 
 def _set_goals(result: Result, records: dict[str, Record], bound: float, figure: Figure) -> None:
