@@ -34,6 +34,10 @@ __all__ = ["Decider", "Outcome", "Pending", "refusing_rule", "slowest_rule", "wi
 log = logging.getLogger(__name__)
 
 US = 1_000_000
+BATCH: Final = 32
+"""Asks in one call to the store. While it works on some, answers to others are read and new asks
+are made ready; in one large batch this process would wait for the store, and then the store for it.
+"""
 REPORTED_AT_ONCE: Final = 64
 """Keys of which the store is told in one call: few, since requests may have to wait for it."""
 MAX_SHARDS: Final = 1000
@@ -166,6 +170,10 @@ class Decider:
 
     def _flush(self) -> None:
         batch, self._pending = self._pending, []
+        if len(batch) > BATCH:
+            self._pending = batch[BATCH:]
+            del batch[BATCH:]
+            self._loop.call_soon(self._flush)
         self._ask_shards(batch)
 
     def _send(self, asks: Sequence[Pending]) -> None:
@@ -366,12 +374,21 @@ class Decider:
 
 
 class _Shard:
-    """What is known of the servers behind some of a store's keys, or behind all of them."""
+    """What is known of the servers behind some of a store's keys, or behind all of them.
 
-    __slots__ = ("breaker", "has_failed", "is_probed", "is_told")
+    Attributes:
+        breaker: of these servers.
+        is_in_use: whether requests ask them; if not, a probe does.
+        has_failed: whether the last call did.
+        is_probed: whether a probe goes on.
+        is_told: whether it is being told what was let through without it.
+    """
+
+    __slots__ = ("breaker", "has_failed", "is_in_use", "is_probed", "is_told")
 
     def __init__(self) -> None:
         self.breaker = Breaker(FAILURES, PROBE_AFTER_US, LONGEST_PROBE_US)
+        self.is_in_use = True
         self.has_failed = False
         self.is_probed = False
         self.is_told = False
@@ -379,17 +396,14 @@ class _Shard:
     def succeeded(self, now_us: int) -> None:
         """A call was answered."""
         self.breaker.success(now_us)
+        self.is_in_use = self.breaker.state is BreakerState.CLOSED
         self.has_failed = False
 
     def failed(self, now_us: int) -> None:
         """A call was not answered."""
         self.breaker.failure(now_us)
+        self.is_in_use = self.breaker.state is BreakerState.CLOSED
         self.has_failed = True
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether requests ask them; if not, a probe does."""
-        return self.breaker.state is BreakerState.CLOSED
 
 
 def without_queue(verdict: Verdict) -> Verdict:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from gateway.decider import Decider, Outcome, refusing_rule, slowest_rule, without_queue
+from gateway.decider import Decider, Outcome, Pending, refusing_rule, slowest_rule, without_queue
 from gateway.library.lines import Lines, Patience
 from gateway.library.questions import Question
 from gateway.library.slots import Slot
@@ -59,17 +59,17 @@ class Asker:
 
     async def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome:
         """Ask the store; what it says is to be settled."""
-        if not self.is_in_this_loop():
+        outcome = self.begin(ask, rules)
+        return outcome if isinstance(outcome, Outcome) else await outcome
+
+    def begin(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
+        """The same, to be awaited by the caller if the answer is not there at once."""
+        if asyncio.get_running_loop() is not self._loop and not self.is_in_this_loop():
             raise RuntimeError("the event loop of the limiter has ended: open it again")
         outcome = self._decider.decide(ask, rules)
-        if isinstance(outcome, Outcome):
-            return outcome
-        try:
-            return await outcome
-        except asyncio.CancelledError:
-            # The answer may have come in the same turn of the loop.
-            outcome.then(self.give_back)
-            raise
+        if isinstance(outcome, Pending):
+            outcome.undo = self.give_back
+        return outcome
 
     async def settle(self, outcome: Outcome) -> Outcome:
         """Wait for the turn, if there is one, and count what became of the request.

@@ -14,7 +14,7 @@ import gateway
 from gateway.config.check import Checked, check_data, check_text
 from gateway.config.library import LimiterConfig
 from gateway.config.load import load
-from gateway.decider import Decider
+from gateway.decider import Decider, Outcome
 from gateway.errors import ConfigError, Problem
 from gateway.library.asking import Asker, count
 from gateway.library.decision import Decision, LimitExceeded
@@ -217,7 +217,9 @@ class Limiter:
         if immediate is not None:
             return immediate.acquire(key, cost)
         question = self._questions.question(policy)
-        outcome = await self.asker.decide(question.ask(key, cost, 0), question.rules)
+        outcome = self.asker.begin(question.ask(key, cost, 0), question.rules)
+        if not isinstance(outcome, Outcome):
+            outcome = await outcome
         if cost:
             count(outcome)
         return Decision(outcome)

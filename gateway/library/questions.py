@@ -52,9 +52,13 @@ class Question:
         A limit that is `per all` counts everybody together; any other counts `key`, which
         stands for whatever the limit is per.
         """
-        check_cost(cost)
+        if type(cost) is not int or cost < 0:
+            check_cost(cost)
         own = identity(key)
-        keys = tuple([EVERYBODY if shared else own for shared in self._shared])
+        shared = self._shared
+        if len(shared) == 1:
+            return Ask(self._limits, (EVERYBODY if shared[0] else own,), cost, max_wait_us)
+        keys = tuple([EVERYBODY if each else own for each in shared])
         return Ask(self._limits, keys, cost, max_wait_us)
 
 
