@@ -340,6 +340,30 @@ def test_no_decision_is_lost_over_giving_back() -> None:
     run(work())
 
 
+@pytest.mark.parametrize(("away_s", "begins_after_s"), [(0, 0), (0.1, 0.1), (60, 0.25)])
+def test_a_start_gives_the_new_store_a_moment(away_s: float, begins_after_s: float) -> None:
+    """It would miss the first requests; but its absence keeps nobody from starting."""
+
+    async def work() -> None:
+        new = ScriptedStore(clock())
+        new.is_ready = not away_s
+        moving = _moving(MemoryStore(clock=clock()), new, deadline_us=20_000, clock=clock())
+        begun_us = clock()()
+
+        def appear() -> None:
+            new.is_ready = True
+
+        asyncio.get_running_loop().call_later(away_s, appear)
+        await moving.start()
+        assert (clock()() - begun_us) / 1_000_000 == pytest.approx(begins_after_s, abs=0.006)
+        assert moving.is_ready
+        await moving.aclose()
+        assert new.is_started
+        assert new.is_closed
+
+    run(work())
+
+
 def test_it_is_sharded_if_the_old_store_is() -> None:
     """Each server of the old store fails by itself, so callers have to know which one is meant."""
 
