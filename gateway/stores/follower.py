@@ -15,7 +15,7 @@ from typing import Final
 
 from gateway.breaker import Breaker, BreakerState
 from gateway.clock import Clock
-from gateway.errors import StoreError
+from gateway.errors import StoreError, StoreTimeout
 from gateway.limits.decision import Verdict
 from gateway.metrics import StoreMetrics
 from gateway.stores.base import Ask, ShardedStore, Store
@@ -31,6 +31,8 @@ FAILURES: Final = 3
 PROBE_AFTER_US: Final = US // 4
 LONGEST_PROBE_US: Final = US
 """As the decider does with the store that it asks."""
+LONGEST_PATIENCE: Final = 1.5
+"""How much of its patience a call may take if this loop was late."""
 CALM_US: Final = 10 * US
 """How long nothing may be missed before a spell is over. A store that is only too slow comes and
 goes many times a second, and would fill the log."""
@@ -111,7 +113,7 @@ class Follower:
             return [None] * len(asks)
         started_us = self._clock()
         try:
-            verdicts = await decide_within(self._store, asks, self._patience_s)
+            verdicts = await self._call(asks)
         except StoreError as error:
             self._failed(shard, error, asks[0])
             self._miss(asks, f"{error.reason}: {error}")
@@ -120,6 +122,24 @@ class Follower:
         shard.breaker.success(now_us)
         self._metrics.answered(len(asks), now_us - started_us)
         return verdicts
+
+    async def _call(self, asks: list[Ask]) -> Sequence[Verdict]:
+        """Ask the store; whoever waits goes on in time, even if this loop or the store does not.
+
+        A deadline is put off where the loop was late, and a store may be slow to let go of a call
+        that has ended. Neither may use up the patience of who asks both stores.
+        """
+        calling = asyncio.get_running_loop().create_task(
+            decide_within(self._store, asks, self._patience_s)
+        )
+        calling.add_done_callback(_forget)
+        try:
+            await asyncio.wait({calling}, timeout=self._patience_s * LONGEST_PATIENCE)
+            if calling.done():
+                return calling.result()
+        finally:
+            calling.cancel()
+        raise StoreTimeout("no answer within the deadline")
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
         """Undo a verdict of its own; if that fails the ask stays spent there."""
@@ -165,7 +185,7 @@ class Follower:
             if not shard.breaker.allow(self._clock()):
                 continue
             try:
-                await decide_within(self._store, [nothing], self._patience_s)
+                await self._call([nothing])
             except StoreError as error:
                 self._failed(shard, error, nothing)
             else:
@@ -200,6 +220,12 @@ class Follower:
             (spell.last_us - spell.first_us) / US,
             CALM_US // US,
         )
+
+
+def _forget(call: asyncio.Task[Sequence[Verdict]]) -> None:
+    """What becomes of a call that nobody waits for any more is nobody's concern."""
+    if not call.cancelled():
+        call.exception()
 
 
 class _Shard:

@@ -148,9 +148,8 @@ class MovingStore:
             self._tasks.start(self._take_back(asks, old, parts, asking))
             raise
         verdicts, undone = self._join(asks, old, parts, asking.result())
-        if undone:
-            # So that whoever asks next finds it given back; but no decision is lost over it.
-            await asyncio.wait(undone, timeout=max(is_due - loop.time(), 0))
+        # So that whoever asks next finds it given back; but no decision is lost over it.
+        await _wait(undone, is_due)
         return verdicts
 
     async def _ask_old(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
@@ -196,12 +195,19 @@ class MovingStore:
         asking: asyncio.Task[Sequence[Verdict | None]],
     ) -> None:
         """Give back all that was let through, when it is known."""
-        for ask, verdict in zip(asks, old, strict=False):  # None, if there was no answer.
-            if verdict.allowed:
-                self._tasks.start(self._take_back_old(ask, verdict))
-        for part, answer in zip(parts, await asking, strict=True):
-            if answer is not None and answer.allowed:
-                self._tasks.start(self._new.give_back(part.ask, answer))
+        pairs = zip(parts, await asking, strict=True)
+        await asyncio.gather(
+            *(
+                self._new.give_back(part.ask, answer)
+                for part, answer in pairs
+                if answer is not None and answer.allowed
+            ),
+            *(
+                self._take_back_old(ask, verdict)
+                for ask, verdict in zip(asks, old, strict=False)  # None, if there was no answer.
+                if verdict.allowed
+            ),
+        )
 
     async def _take_back_old(self, ask: Ask, verdict: Verdict) -> None:
         try:
@@ -209,7 +215,7 @@ class MovingStore:
                 await self._old.give_back(ask, verdict)
         except (StoreError, TimeoutError) as error:
             # It stays spent: too little may pass then, never too much.
-            log.debug("the old store did not take back what the new one refused: %r", error)
+            log.debug("the old store did not take back what passed it alone: %r", error)
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
         """Undo in both, whichever of them answers.
@@ -217,11 +223,11 @@ class MovingStore:
         Raises:
             StoreError: the old store did not.
         """
+        is_due = asyncio.get_running_loop().time() + self._patience_s
         old, part, new = _split(ask, verdict)
-        undoing = self._tasks.start(self._new.give_back(part, new)) if part.limits else None
+        undoing = [self._tasks.start(self._new.give_back(part, new))] if part.limits else []
         await self._old.give_back(ask, old)
-        if undoing is not None:
-            await asyncio.wait({undoing})
+        await _wait(undoing, is_due)
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
         """Keep what is held in both, whichever of them answers.
@@ -232,11 +238,11 @@ class MovingStore:
         Raises:
             StoreError: the old store did not answer.
         """
+        is_due = asyncio.get_running_loop().time() + self._patience_s
         old, part, new = _split(ask, verdict)
-        renewing = self._tasks.start(self._new.renew(part, new)) if part.limits else None
+        renewing = [self._tasks.start(self._new.renew(part, new))] if part.limits else []
         is_held = await self._old.renew(ask, old)
-        if renewing is not None:
-            await asyncio.wait({renewing})
+        await _wait(renewing, is_due)
         return is_held
 
 
@@ -262,6 +268,13 @@ def moving_store(
     """What moves from one store to another; sharded if the old one is. See `MovingStore`."""
     kind = ShardedMovingStore if isinstance(old, ShardedStore) else MovingStore
     return kind(old, new, is_moving, deadline_us=deadline_us, metrics=metrics, clock=clock)
+
+
+async def _wait(tasks: Sequence[asyncio.Task[None]], is_due: float) -> None:
+    """Wait for tasks up to a moment of the loop's time; they go on in any case."""
+    if tasks:
+        rest = is_due - asyncio.get_running_loop().time()
+        await asyncio.wait(tasks, timeout=max(rest, 0))
 
 
 def _pick(ask: Ask, places: Sequence[int]) -> Ask:

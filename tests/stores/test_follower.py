@@ -172,3 +172,31 @@ def test_what_it_cannot_renew_or_take_back_is_counted() -> None:
         await follower.aclose()
 
     run(work())
+
+
+def test_who_asks_goes_on_in_time_whatever_the_store_or_the_loop_does() -> None:
+    """A store that is slow to let go, or a loop that was late, may take half as long again."""
+
+    class Clinging(MemoryStore):
+        async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+            try:
+                await asyncio.sleep(1e9)
+            finally:
+                await asyncio.sleep(1)
+            return await super().decide(asks)
+
+    async def work() -> None:
+        for stall_us in (0, 2 * PATIENCE_US // 3):
+            metrics = StoreMetrics()
+            follower = _follower(Clinging(clock=clock()), metrics)
+            begun_us = clock()()
+            asking = asyncio.create_task(follower.decide([_ask()]))
+            await asyncio.sleep(0.009)
+            clock().advance(us=stall_us)
+            assert await asking == [None]
+            assert clock()() - begun_us == 1.5 * PATIENCE_US + bool(stall_us) * 667
+            assert dict(metrics.errors) == {"timeout": 1}
+            await asyncio.sleep(2)
+            await follower.aclose()
+
+    run(work())

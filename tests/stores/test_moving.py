@@ -278,6 +278,34 @@ def test_each_store_renews_and_takes_back_without_the_other(is_old_frozen: bool)
     run(work())
 
 
+def test_a_new_store_that_clings_to_calls_holds_nobody_up() -> None:
+    """A call that has ended may take long to let go; the old store has answered long before."""
+
+    class Clinging(MemoryStore):
+        async def renew(self, ask: Ask, verdict: Verdict) -> bool:
+            try:
+                await asyncio.sleep(1e9)
+            finally:
+                await asyncio.sleep(0.5)
+            return await super().renew(ask, verdict)
+
+        async def give_back(self, ask: Ask, verdict: Verdict) -> None:
+            await self.renew(ask, verdict)
+
+    async def work() -> None:
+        old = MemoryStore(clock=clock())
+        moving = _moving(old, Clinging(clock=clock()), deadline_us=20_000, clock=clock())
+        (verdict,) = await moving.decide([_ask(limit=SLOT)])
+        async with asyncio.timeout(0.02):
+            assert await moving.renew(_ask(limit=SLOT), verdict)
+        async with asyncio.timeout(0.02):
+            await moving.give_back(_ask(limit=SLOT), verdict)
+        assert _left(old, SLOT) == 1
+        await moving.aclose()
+
+    run(work())
+
+
 @pytest.mark.parametrize("new_delay_s", [0.0, 0.009])
 def test_what_the_new_store_took_is_given_back_if_the_old_one_is_too_late(
     new_delay_s: float,
