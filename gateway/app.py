@@ -22,6 +22,7 @@ from gateway.proxy.pool import Upstream
 from gateway.proxy.routes import compile_routes
 from gateway.proxy.server import Proxy
 from gateway.routing.client_address import ClientAddress
+from gateway.stores.moving import MovingStore
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +62,11 @@ class Gateway:
         self._lines = LineWriter(self._output, partial(loop.call_later, LOG_DELAY_S))
         access_log = AccessLog(self._lines.write, config.log.format) if config.log.access else None
         try:
-            store = store_of(config)()
+            store = store_of(config, self.metrics)()
         except ConfigError as error:
             problem = error.problems[0]
             raise StartError("store.url", problem.message, problem.hint) from error
+        self._moving = store if isinstance(store, MovingStore) else None
         self._decider = decider_of(config, store, self.metrics.store("main"))
         self._upstreams = {
             name: Upstream(name, upstream, self.metrics.upstream(name), MAX_ANSWER_HEAD)
@@ -95,8 +97,11 @@ class Gateway:
         is_required = any(
             policy.on_store_error == "closed" for policy in self.config.policies.values()
         )
-        state = StoreState("main", self._decider.is_ready, is_required)
-        return judge(self._phase, [state])
+        states = [StoreState("main", self._decider.is_ready, is_required)]
+        if self._moving is not None:
+            # The old store is the one that policies need.
+            states.append(StoreState("new", self._moving.is_new_ready, is_required=False))
+        return judge(self._phase, states)
 
     async def start(self) -> None:
         """Listen and serve.

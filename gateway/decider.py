@@ -18,14 +18,14 @@ from gateway.clock import Clock, monotonic_us
 from gateway.consistency.alone import Alone
 from gateway.consistency.near import Near, split
 from gateway.consistency.outcome import Outcome, Pending, refusing_rule, slowest_rule
-from gateway.errors import StoreError, StoreReplyError, StoreTimeout
+from gateway.errors import StoreError, StoreTimeout
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
 from gateway.limits.terms import Terms
 from gateway.metrics import StoreMetrics
 from gateway.policy import Rule
 from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store
-from gateway.stores.deadline import Deadline
+from gateway.stores.deadline import decide_within
 from gateway.tasks import Tasks
 from gateway.waiting import WaitingRoom
 
@@ -303,19 +303,7 @@ class Decider:
                 return
 
     async def _within_deadline(self, asks: list[Ask]) -> Sequence[Verdict]:
-        """Ask the store; a late answer counts as none, unless this loop itself was late."""
-        with Deadline(self._loop, self._deadline):
-            try:
-                verdicts = await self._store.decide(asks)
-            except StoreError:
-                raise
-            except Exception as error:
-                # Against the contract; but the requests that wait must not wait for ever.
-                log.exception("The store failed in a way that it must not")
-                raise StoreError("an error of another kind") from error
-        if len(verdicts) != len(asks):
-            raise StoreReplyError("not one verdict for each ask")
-        return verdicts
+        return await decide_within(self._store, asks, self._deadline)
 
     def _decide_alone(self, pending: Pending) -> Outcome:
         return self._alone.decide(pending, self._share or self._store.gateways)

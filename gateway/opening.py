@@ -7,14 +7,16 @@ from collections.abc import Callable
 from gateway.config.consistency import parts
 from gateway.config.models import GatewayConfig
 from gateway.decider import Decider
-from gateway.metrics import StoreMetrics
+from gateway.metrics import GatewayMetrics, StoreMetrics
 from gateway.stores import find_store
 from gateway.stores.base import Store
-from gateway.stores.moving import MovingStore, chosen
+from gateway.stores.moving import chosen, moving_store
 
 
-def store_of(config: GatewayConfig) -> Callable[[], Store]:
+def store_of(config: GatewayConfig, metrics: GatewayMetrics) -> Callable[[], Store]:
     """What makes the store that counts are kept in; both, while they move.
+
+    The one that they move to has counters of its own, under the name `new`.
 
     It reads files now, because an event loop should not have to wait for that, and none when it
     is called.
@@ -34,7 +36,9 @@ def store_of(config: GatewayConfig) -> Callable[[], Store]:
             return old
         new = make_new(migrate.to, domain=domain, deadline_us=deadline_us)
         is_moving = chosen(parts(migrate.share), migrate.policies)
-        return MovingStore(old, new, is_moving, deadline_us=deadline_us)
+        return moving_store(
+            old, new, is_moving, deadline_us=deadline_us, metrics=metrics.store("new")
+        )
 
     return make
 

@@ -13,8 +13,8 @@ ROOT: Final = Path(__file__).parent.parent
 
 LAYERS: Final = (
     {"errors", "clock", "tasks"},
-    {"limits", "protocols", "breaker"},
-    {"routing", "stores", "metrics"},
+    {"limits", "protocols", "breaker", "metrics"},
+    {"routing", "stores"},
     {"config", "logs"},
     {"policy", "waiting", "obstacles"},
     {"consistency"},

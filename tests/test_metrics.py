@@ -73,6 +73,7 @@ def test_everything_counted_is_scraped(accept: str) -> None:
     store.answered(20, 900)
     store.errors["timeout"] += 2
     store.breaker, store.is_ready, store.gateways = "open", False, 3
+    metrics.store("new").missed = 15
     metrics.connections, metrics.clients_left = 11, 12
     metrics.client_errors["header_too_large"] += 13
     metrics.log.lines_dropped = 14
@@ -104,6 +105,8 @@ def test_everything_counted_is_scraped(accept: str) -> None:
         key("sluice_store_decisions_total", store="redis"): 20,
         key("sluice_store_batches_total", store="redis"): 1,
         key("sluice_store_errors_total", store="redis", reason="timeout"): 2,
+        key("sluice_store_missed_total", store="new"): 15,
+        key("sluice_store_missed_total", store="redis"): None,
         key("sluice_store_ready", store="redis"): 0,
         key("sluice_store_gateways", store="redis"): 3,
         key("sluice_store_breaker", store="redis", state="open"): 1,

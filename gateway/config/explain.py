@@ -33,7 +33,7 @@ def explain(config: GatewayConfig) -> list[str]:
     return [
         *_explain_server(config),
         *_explain_store(config.store, config),
-        *explain_migration(config.store),
+        *explain_migration(config),
         "",
         *(line for route in config.routes for line in explain_route(route, config)),
         *(

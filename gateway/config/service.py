@@ -15,7 +15,12 @@ from gateway.config.address import Address
 from gateway.config.base import Model
 from gateway.config.consistency import Part
 from gateway.config.redaction import redact
-from gateway.config.store_url import STORE_URL_PATTERN, StoreUrlError, parse_store_url
+from gateway.config.store_url import (
+    STORE_URL_PATTERN,
+    StoreUrlError,
+    is_same_store,
+    parse_store_url,
+)
 from gateway.config.values import (
     Delay,
     Duration,
@@ -94,7 +99,10 @@ class StoreConfig(Model):
 
     @model_validator(mode="after")
     def _check_migrate(self) -> StoreConfig:
-        if self.migrate is not None and self.migrate.to == self.url:
+        if self.migrate is None:
+            return self
+        old, new = self.url, self.migrate.to
+        if old == new or is_same_store(parse_store_url(old), parse_store_url(new)):
             message = "counts would move to where they are"
             raise problem(message, "another store", under=("migrate", "to"))
         return self

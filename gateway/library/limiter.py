@@ -115,7 +115,7 @@ class Limiter:
         self.config = checked.config
         self.metrics = GatewayMetrics(gateway.__version__)
         self._own_store = store
-        self._make_store = store_of(self.config)
+        self._make_store = store_of(self.config, self.metrics)
         self._questions = Questions(self.config.policies, self.metrics)
         self._open: Asker | None = None
         self._immediate: dict[Names, ImmediateLimit] = {}

@@ -134,6 +134,8 @@ class StoreMetrics:
         is_ready: whether a call would probably be answered now.
         gateways: how many gateways share the store, as last seen.
         duration: how long the calls took that were answered.
+        missed: how many decisions it should have made beside another store and did not; None of
+            a store that is asked by itself, where the policies' counters say what came of that.
         refresh: called before `breaker`, `is_ready` and `gateways` are shown; sets them.
     """
 
@@ -145,6 +147,7 @@ class StoreMetrics:
         "errors",
         "gateways",
         "is_ready",
+        "missed",
         "refresh",
     )
 
@@ -156,6 +159,7 @@ class StoreMetrics:
         self.is_ready = True
         self.gateways = 1
         self.duration = Histogram(STORE_BOUNDS_US)
+        self.missed: int | None = None
         self.refresh: Callable[[], None] = lambda: None
 
     def answered(self, decisions: int, duration_us: int) -> None:

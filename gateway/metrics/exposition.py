@@ -247,6 +247,11 @@ def _of_stores(metrics: GatewayMetrics) -> Iterator[Metric]:
     errors = CounterMetricFamily(
         "sluice_store_errors", "Calls to a store that failed.", labels=("store", "reason")
     )
+    missed = CounterMetricFamily(
+        "sluice_store_missed",
+        "Decisions that a store should have made beside another one and did not.",
+        labels=("store",),
+    )
     ready = GaugeMetricFamily(
         "sluice_store_ready", "Whether a store would answer now.", labels=("store",)
     )
@@ -271,12 +276,14 @@ def _of_stores(metrics: GatewayMetrics) -> Iterator[Metric]:
         batches.add_metric((name,), store.batches)
         for reason, count in sorted(store.errors.items()):
             errors.add_metric((name, reason), count)
+        if store.missed is not None:
+            missed.add_metric((name,), store.missed)
         ready.add_metric((name,), int(store.is_ready))
         gateways.add_metric((name,), store.gateways)
         for state in BREAKER_STATES:
             breaker.add_metric((name, state), int(store.breaker == state))
         _add_histogram(duration, name, store.duration)
-    yield from (decisions, batches, errors, ready, breaker, gateways, duration)
+    yield from (decisions, batches, errors, missed, ready, breaker, gateways, duration)
 
 
 def _add_histogram(family: HistogramMetricFamily, name: str, histogram: Histogram) -> None:
