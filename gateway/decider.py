@@ -13,7 +13,6 @@ import logging
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
-from gateway.breaker import Breaker, BreakerState
 from gateway.clock import Clock, monotonic_us
 from gateway.consistency.alone import Alone
 from gateway.consistency.near import Near, split
@@ -26,6 +25,7 @@ from gateway.metrics import StoreMetrics
 from gateway.policy import Rule
 from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store
 from gateway.stores.deadline import decide_within
+from gateway.stores.shards import Shards
 from gateway.tasks import Tasks
 from gateway.waiting import WaitingRoom
 
@@ -40,13 +40,6 @@ are made ready; in one large batch this process would wait for the store, and th
 """
 REPORTED_AT_ONCE: Final = 64
 """Keys of which the store is told in one call: few, since requests may have to wait for it."""
-MAX_SHARDS: Final = 1000
-"""How many shards of a store are told apart: each server of a Cluster, and some pairs."""
-FAILURES: Final = 3
-"""Calls in a row that may fail before the store is left alone."""
-PROBE_AFTER_US: Final = US // 4
-LONGEST_PROBE_US: Final = US
-"""How often a store that failed is tried: at first, and when it has been away for long."""
 START_S: Final = 1.0
 """How long a store may take to be there before its absence is worth a line in the log."""
 
@@ -89,7 +82,8 @@ class Decider:
         self._metrics = metrics
         self._clock = clock
         self._sharded = store if isinstance(store, ShardedStore) else None
-        self._shards: dict[Hashable, _Shard] = {None: _Shard()}
+        self._shards = Shards(self._within_deadline, metrics, clock, self._lost, self._back)
+        self._told: set[Hashable] = set()
         self._alone = Alone(clock)
         self._pending: list[Pending] = []
         self._tasks = Tasks()
@@ -107,13 +101,11 @@ class Decider:
     @property
     def is_ready(self) -> bool:
         """Whether an ask would be answered by the store now, as far as is known."""
-        return self._store.is_ready and any(each.is_in_use for each in self._shards.values())
+        return self._store.is_ready and self._shards.any_in_use
 
     def _refresh_metrics(self) -> None:
         self._metrics.is_ready = self.is_ready
-        # The worst of them, which is the last by the alphabet as well: closed, half_open, open.
-        states = (each.breaker.state.value for each in self._shards.values())
-        self._metrics.breaker = max(states)
+        self._metrics.breaker = self._shards.worst_state
         self._metrics.gateways = self._store.gateways
 
     async def start(self) -> None:
@@ -126,6 +118,7 @@ class Decider:
         """Finish what is under way and let go of the store, even if cancelled meanwhile."""
         self._is_closing = True
         try:
+            await self._shards.aclose()
             await self._watching.finish(0)
             await self.holding.finish(0)
             if self._near is not None:
@@ -160,7 +153,7 @@ class Decider:
         """Whether what would be asked is asked; and by whom."""
         if self._sharded is not None:
             pending.shard = self._sharded.shard(pending.ask)
-        return self._shard(pending.shard).is_in_use
+        return self._shards[pending.shard].is_in_use
 
     def _enqueue(self, pending: Pending) -> None:
         """Let an ask travel with the others of this turn of the loop."""
@@ -198,23 +191,14 @@ class Decider:
         for part in parts.values():
             self._tasks.start(self._ask_store(part))
 
-    def _shard(self, name: Hashable) -> _Shard:
-        shard = self._shards.get(name)
-        if shard is None:
-            if len(self._shards) >= MAX_SHARDS:
-                # Shards that are gone; one that fails still will say so again.
-                self._shards = {None: _Shard()}
-            shard = self._shards[name] = _Shard()
-        return shard
-
     async def _ask_store(self, batch: list[Pending]) -> None:
         metrics = self._metrics
-        shard = self._shard(batch[0].shard)
+        shard = self._shards[batch[0].shard]
         started_us = self._clock()
         try:
             verdicts = await self._within_deadline([pending.ask for pending in batch])
         except StoreError as error:
-            self._failed(shard, error, batch[0].ask)
+            self._shards.failed(shard, error, batch[0].ask)
             self._lose(batch)
             return
         except asyncio.CancelledError:
@@ -239,46 +223,24 @@ class Decider:
             if not pending.is_abandoned:
                 pending.lost(self._decide_alone)
 
-    def _failed(self, shard: _Shard, error: StoreError, ask: Ask) -> None:
-        """A call failed; after some in a row the servers are asked by a probe alone."""
-        shard.failed(self._clock())
-        self._metrics.errors[error.reason] += 1
-        if not shard.is_in_use and not shard.is_probed and not self._is_closing:
-            shard.is_probed = True
-            log.warning(
-                "the store does not decide (%s: %s); on_store_error does", error.reason, error
-            )
-            # The same keys, so the same servers; but nothing is taken.
-            self._watching.start(self._probe(shard, ask._replace(cost=0)))
+    def _lost(self, error: StoreError) -> None:
+        log.warning("the store does not decide (%s: %s); on_store_error does", error.reason, error)
 
-    async def _probe(self, shard: _Shard, nothing: Ask) -> None:
-        """Ask for nothing until there is an answer, so that no request has to find out."""
-        lost_us = self._clock()
-        while True:
-            await asyncio.sleep(PROBE_AFTER_US / US)
-            if not shard.breaker.allow(self._clock()):
-                continue
-            try:
-                await self._within_deadline([nothing])
-            except StoreError as error:
-                self._failed(shard, error, nothing)
-            else:
-                break
-        now_us = self._clock()
-        shard.succeeded(now_us)
-        shard.is_probed = False
-        log.warning("the store decides again, after %.1f s", (now_us - lost_us) / US)
+    def _back(self, seconds: float) -> None:
+        log.warning("the store decides again, after %.1f s", seconds)
         self._tell()
 
     def _tell(self) -> None:
         """Tell what was let through without the store to those of its shards that decide again."""
+        if self._is_closing:
+            return
         for name in self._alone.untold:
-            shard = self._shard(name)
-            if not shard.has_failed and not shard.is_told and not self._is_closing:
-                shard.is_told = True
-                self._watching.start(self._report(name, shard))
+            if not self._shards[name].has_failed and name not in self._told:
+                self._told.add(name)
+                self._watching.start(self._report(name))
 
-    async def _report(self, name: Hashable, shard: _Shard) -> None:
+    async def _report(self, name: Hashable) -> None:
+        shard = self._shards[name]
         while not shard.has_failed and name in self._alone.untold:
             reports = self._alone.reports(name, REPORTED_AT_ONCE)
             if not reports:
@@ -287,18 +249,18 @@ class Decider:
                 await self._within_deadline(reports)
             except StoreError as error:
                 # Nobody knows whether it was counted, and it must not be counted twice.
-                self._failed(shard, error, reports[0])
-        shard.is_told = False
+                self._shards.failed(shard, error, reports[0])
+        self._told.discard(name)
 
     async def _look_at_store(self) -> None:
         """See whether the store can be used at all, before the first request needs it."""
         await asyncio.sleep(START_S)
-        shard = self._shard(self._sharded.shard(_NOTHING) if self._sharded is not None else None)
+        shard = self._shards[self._sharded.shard(_NOTHING) if self._sharded is not None else None]
         while shard.is_in_use:
             try:
                 await self._within_deadline([_NOTHING])
             except StoreError as error:
-                self._failed(shard, error, _NOTHING)
+                self._shards.failed(shard, error, _NOTHING)
             else:
                 return
 
@@ -359,39 +321,6 @@ class Decider:
                 return await self._store.renew(outcome.ask, outcome.verdict)
         except TimeoutError:
             raise StoreTimeout("no answer within the deadline") from None
-
-
-class _Shard:
-    """What is known of the servers behind some of a store's keys, or behind all of them.
-
-    Attributes:
-        breaker: of these servers.
-        is_in_use: whether requests ask them; if not, a probe does.
-        has_failed: whether the last call did.
-        is_probed: whether a probe goes on.
-        is_told: whether it is being told what was let through without it.
-    """
-
-    __slots__ = ("breaker", "has_failed", "is_in_use", "is_probed", "is_told")
-
-    def __init__(self) -> None:
-        self.breaker = Breaker(FAILURES, PROBE_AFTER_US, LONGEST_PROBE_US)
-        self.is_in_use = True
-        self.has_failed = False
-        self.is_probed = False
-        self.is_told = False
-
-    def succeeded(self, now_us: int) -> None:
-        """A call was answered."""
-        self.breaker.success(now_us)
-        self.is_in_use = self.breaker.state is BreakerState.CLOSED
-        self.has_failed = False
-
-    def failed(self, now_us: int) -> None:
-        """A call was not answered."""
-        self.breaker.failure(now_us)
-        self.is_in_use = self.breaker.state is BreakerState.CLOSED
-        self.has_failed = True
 
 
 def without_queue(verdict: Verdict) -> Verdict:

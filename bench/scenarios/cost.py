@@ -25,7 +25,7 @@ from bench.scenarios.base import Plan, in_rounds
 from bench.stage import Stage
 
 KEYS = (1_000, 10_000, 100_000, 1_000_000)
-KEYS_BOUND = 2.0
+KEYS_BOUND = 1.6
 LIMITS = (10, 1_000, 100_000, 10_000_000)
 LIMITS_BOUND = 1.3
 LOG_LIMITS = (10, 100, 1_000, 10_000)

@@ -13,24 +13,18 @@ import logging
 from collections.abc import Awaitable, Hashable, Sequence
 from typing import Final
 
-from gateway.breaker import Breaker, BreakerState
 from gateway.clock import Clock
 from gateway.errors import StoreError, StoreTimeout
 from gateway.limits.decision import Verdict
 from gateway.metrics import StoreMetrics
 from gateway.stores.base import Ask, ShardedStore, Store
 from gateway.stores.deadline import Deadline, decide_within
+from gateway.stores.shards import PROBE_AFTER_US, Shards
 from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
 US: Final = 1_000_000
-MAX_SHARDS: Final = 1000
-"""How many shards are told apart: each server of a Cluster, and some pairs."""
-FAILURES: Final = 3
-PROBE_AFTER_US: Final = US // 4
-LONGEST_PROBE_US: Final = US
-"""As the decider does with the store that it asks."""
 LONGEST_PATIENCE: Final = 1.5
 """How much of its patience a call may take if this loop was late."""
 CALM_US: Final = 10 * US
@@ -56,7 +50,7 @@ class Follower:
         self._metrics = metrics
         self._patience_s = patience_us / US
         self._clock = clock
-        self._shards: dict[Hashable, _Shard] = {None: _Shard()}
+        self._shards = Shards(self._call, metrics, clock)
         self._watching = Tasks()
         self._spell: _Spell | None = None
         metrics.missed = metrics.missed or 0
@@ -68,7 +62,7 @@ class Follower:
     @property
     def is_ready(self) -> bool:
         """Whether an ask would be answered now, as far as is known."""
-        return self._store.is_ready and any(each.is_in_use for each in self._shards.values())
+        return self._store.is_ready and self._shards.any_in_use
 
     @property
     def gateways(self) -> int:
@@ -77,8 +71,7 @@ class Follower:
 
     def _refresh_metrics(self) -> None:
         self._metrics.is_ready = self.is_ready
-        # The worst of them, which is the last by the alphabet as well: closed, half_open, open.
-        self._metrics.breaker = max(each.breaker.state.value for each in self._shards.values())
+        self._metrics.breaker = self._shards.worst_state
         self._metrics.gateways = self.gateways
 
     async def start(self) -> None:
@@ -87,6 +80,7 @@ class Follower:
 
     async def aclose(self) -> None:
         """Let go of it."""
+        await self._shards.aclose()
         await self._watching.finish(0)
         await self._store.aclose()
 
@@ -106,7 +100,7 @@ class Follower:
         return verdicts
 
     async def _ask(self, name: Hashable, asks: list[Ask]) -> Sequence[Verdict | None]:
-        shard = self._shard(name)
+        shard = self._shards[name]
         if not shard.is_in_use:
             self._metrics.errors["breaker_open"] += len(asks)
             self._miss(asks, "breaker_open")
@@ -115,11 +109,11 @@ class Follower:
         try:
             verdicts = await self._call(asks)
         except StoreError as error:
-            self._failed(shard, error, asks[0])
+            self._shards.failed(shard, error, asks[0])
             self._miss(asks, f"{error.reason}: {error}")
             return [None] * len(asks)
         now_us = self._clock()
-        shard.breaker.success(now_us)
+        shard.succeeded(now_us)
         self._metrics.answered(len(asks), now_us - started_us)
         return verdicts
 
@@ -161,38 +155,6 @@ class Follower:
             return error
         return None
 
-    def _shard(self, name: Hashable) -> _Shard:
-        shard = self._shards.get(name)
-        if shard is None:
-            if len(self._shards) >= MAX_SHARDS:
-                # Shards that are gone; one that fails still will say so again.
-                self._shards = {None: _Shard()}
-            shard = self._shards[name] = _Shard()
-        return shard
-
-    def _failed(self, shard: _Shard, error: StoreError, ask: Ask) -> None:
-        """A call failed; after some in a row a probe alone asks."""
-        shard.breaker.failure(self._clock())
-        self._metrics.errors[error.reason] += 1
-        if not shard.is_in_use and not shard.is_probed:
-            shard.is_probed = True
-            # The same keys, so the same servers; but nothing is taken.
-            self._watching.start(self._probe(shard, ask._replace(cost=0)))
-
-    async def _probe(self, shard: _Shard, nothing: Ask) -> None:
-        while True:
-            await asyncio.sleep(PROBE_AFTER_US / US)
-            if not shard.breaker.allow(self._clock()):
-                continue
-            try:
-                await self._call([nothing])
-            except StoreError as error:
-                self._failed(shard, error, nothing)
-            else:
-                break
-        shard.breaker.success(self._clock())
-        shard.is_probed = False
-
     def _miss(self, asks: Sequence[Ask], reason: str) -> None:
         """Count decisions that it should have made, and say so when a spell of them begins."""
         now_us = self._clock()
@@ -209,7 +171,7 @@ class Follower:
         """Say when the spell is over: that nothing has been missed, and all shards answer."""
         while True:
             rest_us = spell.last_us + CALM_US - self._clock()
-            if rest_us <= 0 and all(each.is_in_use for each in self._shards.values()):
+            if rest_us <= 0 and self._shards.all_in_use:
                 break
             await asyncio.sleep(max(rest_us, PROBE_AFTER_US) / US)
         self._spell = None
@@ -226,21 +188,6 @@ def _forget(call: asyncio.Task[Sequence[Verdict]]) -> None:
     """What becomes of a call that nobody waits for any more is nobody's concern."""
     if not call.cancelled():
         call.exception()
-
-
-class _Shard:
-    """What is known of the servers behind some of the store's keys, or behind all of them."""
-
-    __slots__ = ("breaker", "is_probed")
-
-    def __init__(self) -> None:
-        self.breaker = Breaker(FAILURES, PROBE_AFTER_US, LONGEST_PROBE_US)
-        self.is_probed = False
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether they are asked; if not, a probe does."""
-        return self.breaker.state is BreakerState.CLOSED
 
 
 class _Spell:

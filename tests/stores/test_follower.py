@@ -13,9 +13,10 @@ from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
 from gateway.metrics import StoreMetrics
 from gateway.stores.base import Ask, Store
-from gateway.stores.follower import CALM_US, FAILURES, Follower
+from gateway.stores.follower import CALM_US, Follower
 from gateway.stores.memory import MemoryStore
 from gateway.stores.scripted import Delay, Fail, ScriptedStore
+from gateway.stores.shards import FAILURES
 from tests.virtual_time import clock, run
 
 US = 1_000_000
