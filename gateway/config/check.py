@@ -180,6 +180,7 @@ class _Checker:
         if config is not None:
             findings += cross.loops(config)
             findings += cross.unknown_movers(config)
+            findings += cross.two_memories(config)
         wrong = [one for one in map(self._place, findings) if one]
         if config is None or wrong:
             return config, wrong, []

@@ -13,6 +13,7 @@ from gateway.config.address import Address, collide, listens_on
 from gateway.config.messages import did_you_mean
 from gateway.config.models import AdminConfig, GatewayConfig, LimitLine, PolicyConfig, RouteConfig
 from gateway.config.shorthand import KEY, Finding, Path
+from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration
 from gateway.limits.rate import NS_PER_US
 from gateway.routing.pattern import Pattern
@@ -57,6 +58,17 @@ def unknown_movers(config: GatewayConfig) -> Iterator[Finding]:
             place = ("store", "migrate", "policies", index)
             hint = _policy_hint(name, config.policies)
             yield Finding(place, f"there is no policy {name!r}", hint)
+
+
+def two_memories(config: GatewayConfig) -> Iterator[Finding]:
+    """Counts that move from memory to memory, where several workers have one memory."""
+    store = config.store
+    if store.migrate is None or config.server.workers == 1:
+        return
+    urls = (store.url, store.migrate.to)
+    if all(parse_store_url(url).kind == "memory" for url in urls):
+        message = "several workers have one memory store: counts would move to where they are"
+        yield Finding(("store", "migrate", "to"), message, "another store")
 
 
 def _hint(name: str, named: Mapping[str, Any]) -> str:

@@ -1,0 +1,114 @@
+"""All workers of a gateway as one, for the admin listener.
+
+What was counted is the sum over all workers, those that are gone included; no counter ever goes
+back while the limiter lives. What a worker says of this moment counts if it answers at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from socket import socket
+from typing import Final
+
+from prometheus_client import Metric
+
+from gateway.admin import Phase, Readiness, Scrape, judge_workers, of_process
+from gateway.metrics import GatewayMetrics, add, pieces
+from gateway.tasks import Tasks
+from gateway.workers.reports import COUNTED, STATE, Reported, slices
+
+ANSWER_S: Final = 1.0
+"""How long a worker may take to answer."""
+
+_CPU: Final = "process_cpu_seconds_total"
+_START: Final = "process_start_time_seconds"
+
+
+class Fleet:
+    """A `Subject` of the admin listener.
+
+    Args:
+        workers: how many there should be.
+        own: what the limiter itself counts.
+    """
+
+    def __init__(self, workers: int, own: GatewayMetrics) -> None:
+        self._workers = workers
+        self._own = own
+        self._gone = GatewayMetrics()
+        self._gone_cpu = 0.0
+        self._there: list[Reported] = []
+        self._phase = Phase.STARTING
+        self._tasks = Tasks()
+
+    async def join(self, connection: socket) -> None:
+        """Ask one more worker, over this connection; it belongs to the fleet."""
+        loop = asyncio.get_running_loop()
+        _, worker = await loop.create_unix_connection(Reported, sock=connection)
+        self._there.append(worker)
+        self._tasks.start(self._bury(worker))
+
+    def drain(self) -> None:
+        """The gateway ends."""
+        self._phase = Phase.DRAINING
+
+    async def _bury(self, worker: Reported) -> None:
+        await worker.lost
+        self._there.remove(worker)
+        for piece in worker.counted:
+            add(self._gone, piece, gauges=False)
+        self._gone_cpu += worker.process.get(_CPU, 0)
+
+    async def is_alive(self) -> bool:
+        """Whether a worker answers; where there is none, one is on its way."""
+        return not self._there or bool(await self._ask(STATE))
+
+    async def readiness(self) -> Readiness:
+        """Whether the workers together should get traffic."""
+        answers = [worker.readiness for worker in await self._ask(STATE)]
+        known = [answer for answer in answers if answer is not None]
+        serving = sum(answer.phase is Phase.SERVING for answer in known)
+        if self._phase is Phase.STARTING and serving >= self._workers:
+            self._phase = Phase.SERVING
+        return judge_workers(self._phase, known, self._workers)
+
+    async def scrape(self) -> Scrape:
+        """The sum over all workers."""
+        own_process = await asyncio.to_thread(of_process)
+        answered = await self._ask(COUNTED)
+        # As of one moment: a worker that goes while the sum is made must not count twice.
+        fresh = [worker for worker in self._there if worker in answered]
+        silent = [worker for worker in self._there if worker not in answered]
+        parts = [(worker.counted, worker in fresh) for worker in self._there]
+        parts += [(list(pieces(self._gone)), False), (list(pieces(self._own)), False)]
+        processes = [worker.process for worker in fresh]
+        past_cpu = self._gone_cpu + sum(worker.process.get(_CPU, 0) for worker in silent)
+        total = GatewayMetrics(self._own.version, lambda: self._own.started_us)
+        total.workers = sum(
+            worker.readiness is not None and worker.readiness.phase is Phase.SERVING
+            for worker in fresh
+        )
+        for counted, is_fresh in parts:
+            for some in slices(counted):
+                for piece in some:
+                    add(total, piece, gauges=is_fresh)
+                await asyncio.sleep(0)
+        return Scrape(total, _sum(own_process, [*processes, {_CPU: past_cpu}]))
+
+    async def _ask(self, question: bytes) -> list[Reported]:
+        """The workers that answered."""
+        asked = tuple(self._there)
+        answered = await asyncio.gather(*[worker.ask(question, ANSWER_S) for worker in asked])
+        return [worker for worker, has in zip(asked, answered, strict=True) if has]
+
+
+def _sum(own: Iterable[Metric], others: Sequence[dict[str, float]]) -> list[Metric]:
+    """Memory, CPU and open files of all processes; of their starts the first."""
+    families = list(own)
+    for family in families:
+        for place, sample in enumerate(family.samples):
+            values = [sample.value, *(one[sample.name] for one in others if sample.name in one)]
+            value = min(values) if sample.name == _START else sum(values)
+            family.samples[place] = sample._replace(value=value)
+    return families
