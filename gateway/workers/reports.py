@@ -103,8 +103,10 @@ class Reported(asyncio.Protocol):
                 return False
             asked = self._asked[question] = asyncio.get_running_loop().create_future()
             self._transport.write(question)
-        done, _ = await asyncio.wait({asked, self.lost}, timeout=within_s)
-        return asked in done
+        await asyncio.wait(
+            {asked, self.lost}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        return asked.done()
 
     def data_received(self, data: bytes) -> None:
         """Take what it says."""
