@@ -44,6 +44,8 @@ PURE: Final = (
     "gateway.config.check",
     "gateway.config.schema",
     "gateway.config.explain",
+    "gateway.stores.shared_frames",
+    "gateway.workers.restarts",
 )
 """Modules (and all below them) that decide, and neither ask the world nor tell it."""
 

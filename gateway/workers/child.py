@@ -34,6 +34,7 @@ class Child:
     Attributes:
         started_us: since when.
         is_started: whether it said that it serves.
+        is_leaving: whether it said that it will end.
         error: what it said that keeps it from starting.
     """
 
@@ -43,22 +44,23 @@ class Child:
         self.channel = channel
         self.started_us = monotonic_us()
         self.is_started = False
+        self.is_leaving = False
         self.error: GatewayError | None = None
         self._said = b""
 
     def listen(self) -> bool:
-        """Read what it says; false at the end of it."""
+        """Read what it said; false if there is nothing more."""
         try:
             data = self.channel.recv(1 << 16)
-        except BlockingIOError:
-            return True
         except OSError:
             return False
         self._said += data
         *lines, self._said = self._said.split(b"\n")
         for line in lines:
-            self.error = orders.understand(line)
-            self.is_started = self.error is None
+            said = orders.understand(line)
+            self.is_started = self.is_started or said.is_started
+            self.is_leaving = self.is_leaving or said.is_leaving
+            self.error = said.reason() if said.error else self.error
         return bool(data)
 
     def end_at_once(self) -> None:
@@ -75,9 +77,10 @@ class Child:
             pass
         self.channel.close()
         code = os.waitstatus_to_exitcode(status)
-        if code < 0:
-            return f"was ended by {signal.Signals(-code).name}"
-        return f"ended with status {code}"
+        if code >= 0:
+            return f"ended with status {code}"
+        known = {number.value: number.name for number in signal.Signals}
+        return f"was ended by {known.get(-code, f'signal {-code}')}"
 
 
 def start_child(name: str, siblings: Iterable[Child], run: Callable[[socket], int]) -> Child:

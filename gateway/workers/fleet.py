@@ -31,15 +31,16 @@ class Fleet:
     Args:
         workers: how many there should be.
         own: what the limiter itself counts.
+        phase: starting until all have served once.
     """
 
-    def __init__(self, workers: int, own: GatewayMetrics) -> None:
+    def __init__(self, workers: int, own: GatewayMetrics, phase: Phase = Phase.STARTING) -> None:
         self._workers = workers
         self._own = own
         self._gone = GatewayMetrics()
         self._gone_cpu = 0.0
         self._there: list[Reported] = []
-        self._phase = Phase.STARTING
+        self._phase = phase
         self._tasks = Tasks()
 
     async def join(self, connection: socket) -> None:
@@ -94,7 +95,7 @@ class Fleet:
                 for piece in some:
                     add(total, piece, gauges=is_fresh)
                 await asyncio.sleep(0)
-        return Scrape(total, _sum(own_process, [*processes, {_CPU: past_cpu}]))
+        return Scrape(total, sum_of_processes(own_process, [*processes, {_CPU: past_cpu}]))
 
     async def _ask(self, question: bytes) -> list[Reported]:
         """The workers that answered."""
@@ -103,12 +104,13 @@ class Fleet:
         return [worker for worker, has in zip(asked, answered, strict=True) if has]
 
 
-def _sum(own: Iterable[Metric], others: Sequence[dict[str, float]]) -> list[Metric]:
+def sum_of_processes(own: Iterable[Metric], others: Sequence[dict[str, float]]) -> list[Metric]:
     """Memory, CPU and open files of all processes; of their starts the first."""
     families = list(own)
     for family in families:
         for place, sample in enumerate(family.samples):
             values = [sample.value, *(one[sample.name] for one in others if sample.name in one)]
-            value = min(values) if sample.name == _START else sum(values)
+            # Rounded, or the order of the addends could take the last digit of a counter back.
+            value = min(values) if sample.name == _START else round(sum(values), 6)
             family.samples[place] = sample._replace(value=value)
     return families

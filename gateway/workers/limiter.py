@@ -11,7 +11,7 @@ import logging
 from socket import socket
 
 import gateway
-from gateway.admin import AdminServer
+from gateway.admin import AdminServer, Phase
 from gateway.config.models import Address, GatewayConfig
 from gateway.logs import open_output, setup_logging
 from gateway.metrics import GatewayMetrics
@@ -48,7 +48,8 @@ async def serve(config: GatewayConfig, workers: int, memory_url: str, post: Post
     if post.reason:
         log.warning("%s", post.reason)
     store = open_memory(memory_url, domain=config.domain, deadline_us=config.store.deadline)
-    fleet = Fleet(workers, metrics)
+    # One that is started again does not wait for all: a worker may be missing by now.
+    fleet = Fleet(workers, metrics, Phase.SERVING if post.reason else Phase.STARTING)
     ended = asyncio.Event()
     tasks = Tasks()
 

@@ -1,7 +1,7 @@
 """What the supervisor and its children say to each other, over a pair of sockets for each child.
 
-An order is one byte, perhaps with open sockets. What a child says is one line: that it serves,
-or what keeps it from starting. The end of either is seen by the other.
+An order is one byte, perhaps with open sockets. What a child says is a line of JSON: that it
+serves, what keeps it from starting, or that it leaves. The end of either is seen by the other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from socket import recv_fds, send_fds, socket
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.errors import GatewayError, StartError
 
@@ -33,6 +33,25 @@ REFUSE: Final = b"H"
 MAX_SOCKETS: Final = 2
 ORPHAN_S: Final = 2.0
 """How long a child may go on without its supervisor, to end what is under way."""
+
+
+class Said(NamedTuple):
+    """What a child says of itself.
+
+    Attributes:
+        is_started: it serves.
+        is_leaving: somebody else told it to end.
+        error: what keeps it from starting: the arguments of a `StartError`, or of a
+            `GatewayError`; none if nothing does.
+    """
+
+    is_started: bool = False
+    is_leaving: bool = False
+    error: tuple[str, ...] = ()
+
+    def reason(self) -> GatewayError:
+        """The error itself."""
+        return StartError(*self.error) if len(self.error) == 3 else GatewayError(*self.error)
 
 
 def give(channel: socket, order: bytes, sockets: Sequence[socket] = ()) -> None:
@@ -63,7 +82,11 @@ class Orders:
 
     def say_started(self) -> None:
         """Tell the supervisor that this child serves."""
-        _say(self._channel, {})
+        _say(self._channel, Said(is_started=True))
+
+    def say_leaving(self) -> None:
+        """Tell the supervisor that this child takes no more connections, and will end."""
+        _say(self._channel, Said(is_leaving=True))
 
     def _read(self) -> None:
         try:
@@ -90,20 +113,18 @@ def _let_go(sockets: list[socket]) -> None:
 
 def say_failed(channel: socket, error: GatewayError) -> None:
     """Tell the supervisor why a child cannot start."""
-    words = [str(error)]
+    words: tuple[str, ...] = (str(error),)
     if isinstance(error, StartError):
-        words = [error.path, error.message, error.hint]
-    _say(channel, {"error": words})
+        words = (error.path, error.message, error.hint)
+    _say(channel, Said(error=words))
 
 
-def _say(channel: socket, said: Mapping[str, Sequence[str]]) -> None:
+def _say(channel: socket, said: Said) -> None:
     with suppress(OSError):
         channel.sendall(json.dumps(said).encode() + b"\n")
 
 
-def understand(line: bytes) -> GatewayError | None:
-    """What a child said: the error that keeps it from starting; None if it serves."""
-    words = json.loads(line).get("error")
-    if words is None:
-        return None
-    return StartError(*words) if len(words) == 3 else GatewayError(*words)
+def understand(line: bytes) -> Said:
+    """What a child said."""
+    is_started, is_leaving, error = json.loads(line)
+    return Said(is_started, is_leaving, tuple(error))

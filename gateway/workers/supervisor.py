@@ -24,14 +24,10 @@ from gateway.workers import limiter, orders, worker
 from gateway.workers.child import HANDLED, Child, start_child
 from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
+from gateway.workers.restarts import Restarts
 
-US: Final = 1_000_000
 LIMITER: Final = "limiter"
-STEADY_US: Final = 5 * US
-"""A child that lasted this long is started again at once; others after a pause."""
-FIRST_PAUSE_US: Final = US // 10
-LONGEST_PAUSE_US: Final = 5 * US
-GRACE_US: Final = 10 * US
+GRACE_US: Final = 10_000_000
 """What a worker may take beyond the times that it has to end in peace."""
 EXIT_OK: Final = 0
 
@@ -75,8 +71,7 @@ class _Supervisor:
         self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(workers)))
         self._children: dict[str, Child] = {}
         self._reasons = dict.fromkeys(self._names, "")
-        self._pauses_us = dict.fromkeys(self._names, 0)
-        self._due_us: dict[str, int] = dict.fromkeys(self._names, 0)
+        self._restarts = Restarts(self._names)
         self._is_starting = True
         self._ends_us: int | None = None
         self._woken, self._waker = socketpair()
@@ -96,7 +91,7 @@ class _Supervisor:
         gc.collect()
         gc.freeze()
         try:
-            while self._due_us or self._children:
+            while self._restarts or self._children:
                 self._start_those_due()
                 self._wait()
                 for number in self._signals():
@@ -111,12 +106,19 @@ class _Supervisor:
 
     def _start_those_due(self) -> None:
         now_us = monotonic_us()
-        for name in [name for name, due_us in self._due_us.items() if due_us <= now_us]:
-            del self._due_us[name]
-            self._children[name] = start_child(
-                name, list(self._children.values()), partial(self._be, name)
-            )
-            self._link_with(name)
+        for name in self._restarts.due(now_us):
+            siblings = list(self._children.values())
+            try:
+                self._children[name] = start_child(name, siblings, partial(self._be, name))
+                self._link_with(name)
+            except OSError as error:
+                if self._is_starting:
+                    message = f"{name} cannot be started: {error.strerror or error}"
+                    raise GatewayError(message) from error
+                # No memory, no processes or no files to be had now: perhaps later.
+                self._restarts.later(name, now_us)
+                if name in self._children:
+                    self._children[name].end_at_once()
 
     def _be(self, name: str, channel: socket) -> int:
         """What a child does."""
@@ -146,17 +148,18 @@ class _Supervisor:
                 orders.give(self._children[child].channel, orders.LINK, sockets)
                 for one in sockets:
                     one.close()
+        if name == LIMITER and self._ends_us is not None:
+            orders.give(self._children[LIMITER].channel, orders.DRAIN)
 
     # Seeing to them.
 
     def _wait(self) -> None:
         """Until something happens, or has to be done."""
-        moments = [*self._due_us.values(), *([self._ends_us] if self._ends_us else [])]
+        moments = [us for us in (self._restarts.next_us(), self._ends_us) if us is not None]
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         for child in self._children.values():
-            if not child.is_started and child.error is None:
-                poll.register(child.channel, select.POLLIN)
+            poll.register(child.channel, select.POLLIN)
         left_us = min(moments) - monotonic_us() if moments else None
         poll.poll(None if left_us is None else max(0, -(-left_us // 1000)))
 
@@ -179,28 +182,35 @@ class _Supervisor:
     def _bury(self) -> None:
         """See who ended, and when to start it again."""
         for name, child in list(self._children.items()):
-            if not child.is_started:
-                child.listen()
+            child.listen()
             end = child.how_it_ended()
             if end is None:
+                if child.is_leaving and name in self._names:
+                    self._let_leave(name, child)
                 continue
             del self._children[name]
             if self._is_starting and self._ends_us is None:
                 raise child.error or GatewayError(f"{name} cannot be started: it {end}")
-            if self._ends_us is None or (name == LIMITER and self._children):
+            is_needed = self._ends_us is None or (name == LIMITER and bool(self._children))
+            if is_needed and name in self._names and name not in self._restarts:
                 self._start_again(name, child, end)
-        if self._is_starting and not self._due_us:
+        if self._is_starting and not self._restarts:
             self._is_starting = not all(child.is_started for child in self._children.values())
         if self._ends_us is not None:
             self._end_what_is_left(self._ends_us)
 
+    def _let_leave(self, name: str, child: Child) -> None:
+        """Somebody told a worker to end: another takes its place while it does."""
+        del self._children[name]
+        self._children[f"{name} ({child.pid})"] = child
+        if self._ends_us is None:
+            # Not at once: whoever tells all processes to end is about to tell this one.
+            self._restarts.soon(name, monotonic_us())
+            self._reasons[name] = f"{name} ({child.pid}) was told to end and was replaced"
+
     def _start_again(self, name: str, child: Child, end: str) -> None:
         now_us = monotonic_us()
-        if now_us - child.started_us >= STEADY_US:
-            self._pauses_us[name] = 0
-        self._due_us[name] = now_us + self._pauses_us[name]
-        doubled_us = max(FIRST_PAUSE_US, 2 * self._pauses_us[name])
-        self._pauses_us[name] = min(doubled_us, LONGEST_PAUSE_US)
+        self._restarts.ended(name, now_us - child.started_us, now_us)
         error = f": {child.error}" if child.error is not None else ""
         self._reasons[name] = f"{name} ({child.pid}) {end} and was started again{error}"
 
@@ -211,7 +221,7 @@ class _Supervisor:
         server = self._config.server
         times_us = server.shutdown_delay + server.shutdown_timeout
         self._ends_us = monotonic_us() + times_us + GRACE_US
-        self._due_us.clear()
+        self._restarts.forget()
         # Open here, they would take connections that nobody serves.
         self._listeners.close_workers()
         for name, child in self._children.items():

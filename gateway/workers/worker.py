@@ -63,9 +63,14 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
             orders.REOPEN: lambda _: running.reopen_log(),
         },
     )
+
+    def leave() -> None:
+        told.say_leaving()
+        ended.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         # Whoever ends a whole group of processes tells each of them; once is enough.
-        loop.add_signal_handler(number, ended.set)
+        loop.add_signal_handler(number, leave)
     await running.start()
     told.say_started()
     # What was made so far lives as long as the process: no collection need look at it.

@@ -155,11 +155,22 @@ def test_a_worker_that_is_told_to_end_does_so_in_peace(start_gateway: StartGatew
             pid = server_of(gateway, client.sock.getsockname()[1])
             os.kill(pid, signal.SIGTERM)
             wait_until(lambda: any("draining" in line for line in _messages(gateway)), "no drain")
+            # While it does, the next one is there already, and nobody waits for the old one.
+            wait_until_ready(gateway, 5)
+            others = [RawClient(gateway.port) for _ in range(12)]
+            for other in others:
+                other.request()
+                upstream.asked.get(timeout=20)
             upstream.may_answer.set()
             assert client.read().status == 200
+            assert [other.read().status for other in others] == [200] * 12
+            for other in others:
+                other.close()
         wait_until(lambda: not is_there(pid), "it does not end")
         wait_until_ready(gateway, 4)
-    assert any(f"({pid}) ended with status 0" in line for line in _messages(gateway))
+    told = [line for line in _messages(gateway) if str(pid) in line]
+    assert len(told) == 1
+    assert told[0].endswith(f"({pid}) was told to end and was replaced")
 
 
 def test_the_limiter_is_not_ended_by_a_signal_to_all(start_gateway: StartGateway) -> None:
