@@ -46,6 +46,13 @@ def store_of(config: GatewayConfig, memory: Store | None = None) -> Callable[[],
     return make
 
 
+def memory_url(config: GatewayConfig) -> str:
+    """The URL of the memory store, for who keeps it; empty if counts are elsewhere."""
+    settings = config.store
+    urls = (settings.url, settings.migrate.to if settings.migrate is not None else settings.url)
+    return next((url for url in urls if parse_store_url(url).kind == "memory"), "")
+
+
 def _maker(url: str, memory: Store | None) -> StoreMaker:
     make = find_store(url)
     if memory is None:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from socket import socket, socketpair
 from typing import Final, NoReturn
@@ -63,7 +63,7 @@ class Child:
             self.error = said.reason() if said.error else self.error
         return bool(data)
 
-    def end_at_once(self) -> None:
+    def kill(self) -> None:
         """Leave it no choice."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
@@ -81,6 +81,15 @@ class Child:
             return f"ended with status {code}"
         known = {number.value: number.name for number in signal.Signals}
         return f"was ended by {known.get(-code, f'signal {-code}')}"
+
+
+def end_at_once(children: Collection[Child]) -> None:
+    """Kill processes, and return when they are gone."""
+    for child in children:
+        child.kill()
+    for child in children:
+        with suppress(ChildProcessError):
+            os.waitpid(child.pid, 0)
 
 
 def start_child(name: str, siblings: Iterable[Child], run: Callable[[socket], int]) -> Child:

@@ -1,13 +1,14 @@
 """All workers of a gateway as one, for the admin listener.
 
-What was counted is the sum over all workers, those that are gone included; no counter ever goes
-back while the limiter lives. What a worker says of this moment counts if it answers at once.
+What was counted is the sum over all workers, those that are gone included (`past`), so that no
+counter goes back. What a worker says of this moment counts if it answers at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from socket import socket
 from typing import Final
 
@@ -16,6 +17,7 @@ from prometheus_client import Metric
 from gateway.admin import Phase, Readiness, Scrape, judge_workers, of_process
 from gateway.metrics import GatewayMetrics, add, pieces
 from gateway.tasks import Tasks
+from gateway.workers.past import Past
 from gateway.workers.reports import COUNTED, STATE, Reported, slices
 
 ANSWER_S: Final = 1.0
@@ -31,23 +33,29 @@ class Fleet:
     Args:
         workers: how many there should be.
         own: what the limiter itself counts.
+        past: what workers counted that are gone.
         phase: starting until all have served once.
     """
 
-    def __init__(self, workers: int, own: GatewayMetrics, phase: Phase = Phase.STARTING) -> None:
+    def __init__(
+        self, workers: int, own: GatewayMetrics, past: Past, phase: Phase = Phase.STARTING
+    ) -> None:
         self._workers = workers
         self._own = own
-        self._gone = GatewayMetrics()
-        self._gone_cpu = 0.0
+        self._past = past
         self._there: list[Reported] = []
         self._phase = phase
         self._tasks = Tasks()
+        self._all_there = asyncio.Event()
+        self._patient_until = asyncio.get_running_loop().time() + ANSWER_S
 
     async def join(self, connection: socket) -> None:
         """Ask one more worker, over this connection; it belongs to the fleet."""
         loop = asyncio.get_running_loop()
         _, worker = await loop.create_unix_connection(Reported, sock=connection)
         self._there.append(worker)
+        if len(self._there) >= self._workers:
+            self._all_there.set()
         self._tasks.start(self._bury(worker))
 
     def drain(self) -> None:
@@ -57,9 +65,7 @@ class Fleet:
     async def _bury(self, worker: Reported) -> None:
         await worker.lost
         self._there.remove(worker)
-        for piece in worker.counted:
-            add(self._gone, piece, gauges=False)
-        self._gone_cpu += worker.process.get(_CPU, 0)
+        self._past.bury(worker.process.get(_CPU, 0.0), worker.counted)
 
     async def is_alive(self) -> bool:
         """Whether a worker answers; where there is none, one is on its way."""
@@ -77,15 +83,21 @@ class Fleet:
     async def scrape(self) -> Scrape:
         """The sum over all workers."""
         own_process = await asyncio.to_thread(of_process)
+        # A limiter that was started again is asked before its workers are there again.
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._patient_until):
+                await self._all_there.wait()
         answered = await self._ask(COUNTED)
         # As of one moment: a worker that goes while the sum is made must not count twice.
         fresh = [worker for worker in self._there if worker in answered]
         silent = [worker for worker in self._there if worker not in answered]
         parts = [(worker.counted, worker in fresh) for worker in self._there]
-        parts += [(list(pieces(self._gone)), False), (list(pieces(self._own)), False)]
+        own = list(pieces(self._own))
+        self._past.show(_cpu_seconds(own_process), own)
+        parts += [(list(pieces(self._past.counted)), False), (own, False)]
         processes = [worker.process for worker in fresh]
-        past_cpu = self._gone_cpu + sum(worker.process.get(_CPU, 0) for worker in silent)
-        total = GatewayMetrics(self._own.version, lambda: self._own.started_us)
+        past_cpu = self._past.cpu_seconds + sum(worker.process.get(_CPU, 0.0) for worker in silent)
+        total = GatewayMetrics(self._own.version, lambda: self._past.started_us)
         total.workers = sum(
             worker.readiness is not None and worker.readiness.phase is Phase.SERVING
             for worker in fresh
@@ -102,6 +114,10 @@ class Fleet:
         asked = tuple(self._there)
         answered = await asyncio.gather(*[worker.ask(question, ANSWER_S) for worker in asked])
         return [worker for worker, has in zip(asked, answered, strict=True) if has]
+
+
+def _cpu_seconds(families: Iterable[Metric]) -> float:
+    return sum(one.value for each in families for one in each.samples if one.name == _CPU)
 
 
 def sum_of_processes(own: Iterable[Metric], others: Sequence[dict[str, float]]) -> list[Metric]:

@@ -22,18 +22,22 @@ from gateway.stores.shared_server import SharedServer
 from gateway.tasks import Tasks
 from gateway.workers import orders
 from gateway.workers.fleet import Fleet
+from gateway.workers.past import Past
 from gateway.workers.worker import Post
 
 log = logging.getLogger(__name__)
 
 
-async def serve(config: GatewayConfig, workers: int, memory_url: str, post: Post) -> int:
+async def serve(
+    config: GatewayConfig, workers: int, memory_url: str, past_file: int, post: Post
+) -> int:
     """Serve until the supervisor says that it is enough, or is gone; returns the exit status.
 
     Args:
         config: of the gateway.
         workers: how many workers there are.
         memory_url: of the memory store; empty if counts are elsewhere.
+        past_file: for `Past`.
         post: the sockets are those of the admin listener.
 
     Raises:
@@ -49,7 +53,8 @@ async def serve(config: GatewayConfig, workers: int, memory_url: str, post: Post
         log.warning("%s", post.reason)
     store = open_memory(memory_url, domain=config.domain, deadline_us=config.store.deadline)
     # One that is started again does not wait for all: a worker may be missing by now.
-    fleet = Fleet(workers, metrics, Phase.SERVING if post.reason else Phase.STARTING)
+    past = Past(past_file, metrics.started_us)
+    fleet = Fleet(workers, metrics, past, Phase.SERVING if post.reason else Phase.STARTING)
     ended = asyncio.Event()
     tasks = Tasks()
 

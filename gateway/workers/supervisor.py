@@ -10,18 +10,17 @@ import gc
 import os
 import select
 import signal
-import tempfile
-from contextlib import suppress
 from functools import partial
 from socket import socket, socketpair
 from typing import Final, NoReturn
 
 from gateway.clock import monotonic_us
 from gateway.config.models import GatewayConfig
-from gateway.config.store_url import parse_store_url
 from gateway.errors import GatewayError
+from gateway.opening import memory_url
 from gateway.workers import limiter, orders, worker
-from gateway.workers.child import HANDLED, Child, start_child
+from gateway.workers.child import HANDLED, Child, end_at_once, start_child
+from gateway.workers.files import SharedFiles, shared_files
 from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
 from gateway.workers.restarts import Restarts
@@ -47,8 +46,8 @@ def supervise(config: GatewayConfig, workers: int) -> int:
         GatewayError: a child cannot be started at all.
     """
     listeners = bind(config, workers)
-    with tempfile.TemporaryFile() as log_lock:
-        return _Supervisor(config, workers, listeners, log_lock.fileno()).run()
+    with shared_files() as files:
+        return _Supervisor(config, workers, listeners, files).run()
 
 
 class _Supervisor:
@@ -58,16 +57,16 @@ class _Supervisor:
         config: of the gateway.
         workers: how many.
         listeners: their sockets.
-        log_lock: as in `gateway.logs.open_output`.
+        files: that they share.
     """
 
     def __init__(
-        self, config: GatewayConfig, workers: int, listeners: Listeners, log_lock: int
+        self, config: GatewayConfig, workers: int, listeners: Listeners, files: SharedFiles
     ) -> None:
         self._config = config
         self._count = workers
         self._listeners = listeners
-        self._log_lock = log_lock
+        self._files = files
         self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(workers)))
         self._children: dict[str, Child] = {}
         self._reasons = dict.fromkeys(self._names, "")
@@ -75,9 +74,6 @@ class _Supervisor:
         self._is_starting = True
         self._ends_us: int | None = None
         self._woken, self._waker = socketpair()
-        urls = [config.store.url, *([config.store.migrate.to] if config.store.migrate else [])]
-        memories = [url for url in urls if parse_store_url(url).kind == "memory"]
-        self._memory_url = memories[0] if memories else ""
 
     def run(self) -> int:
         """Start all children, and see to them until the end."""
@@ -118,7 +114,7 @@ class _Supervisor:
                 # No memory, no processes or no files to be had now: perhaps later.
                 self._restarts.later(name, now_us)
                 if name in self._children:
-                    self._children[name].end_at_once()
+                    self._children[name].kill()
 
     def _be(self, name: str, channel: socket) -> int:
         """What a child does."""
@@ -126,15 +122,16 @@ class _Supervisor:
             end.close()
         number = self._names.index(name) - 1
         self._listeners.close_workers(but=number)
-        reason, lock = self._reasons[name], self._log_lock
+        config, count = self._config, self._count
+        reason, lock = self._reasons[name], self._files.log_lock
         if name == LIMITER:
             post = worker.Post(name, channel, self._listeners.admin, lock, reason)
-            url = self._memory_url
-            return run_in_loop(lambda: limiter.serve(self._config, self._count, url, post))
+            url, past = memory_url(config), self._files.past
+            return run_in_loop(lambda: limiter.serve(config, count, url, past, post))
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
         post = worker.Post(name, channel, sockets, lock, reason)
-        return run_in_loop(lambda: worker.serve(self._config, self._count, post))
+        return run_in_loop(lambda: worker.serve(config, count, post))
 
     def _link_with(self, name: str) -> None:
         """Connect a child that is new with those that it works with."""
@@ -238,11 +235,7 @@ class _Supervisor:
             orders.give(child.channel, order)
 
     def _kill_all(self) -> None:
-        for child in self._children.values():
-            child.end_at_once()
-        for child in self._children.values():
-            with suppress(ChildProcessError):
-                os.waitpid(child.pid, 0)
+        end_at_once(self._children.values())
         self._children.clear()
 
     def _die(self, number: int) -> NoReturn:

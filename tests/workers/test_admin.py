@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
@@ -21,6 +22,7 @@ from tests.processes import Gateway
 from tests.servers import RedisServer
 from tests.upstreams import Upstream
 from tests.workers.family import (
+    children,
     clients_of,
     freeze,
     limiter_of,
@@ -57,6 +59,16 @@ def steps_back(before: Counters, after: Counters) -> Iterator[str]:
             yield f"{name}: {value} -> {after.get(name)}"
 
 
+def _newest_limiter(gateway: Gateway) -> int:
+    """The process that has the admin listener, and no client of the gateway."""
+    port = int(gateway.admin_url.rpartition(":")[2])
+    with RawClient(port) as client:
+        time.sleep(0.1)
+        asking = client.sock.getsockname()[1]
+        (found,) = [pid for pid in children(gateway.server.pid) if asking in clients_of(pid, port)]
+    return found
+
+
 @pytest.fixture
 def gateway(start_gateway: StartGateway, nginx_upstream: Upstream) -> Gateway:
     """Three workers."""
@@ -64,15 +76,17 @@ def gateway(start_gateway: StartGateway, nginx_upstream: Upstream) -> Gateway:
 
 
 async def test_counters_are_sums_that_never_go_back(gateway: Gateway) -> None:
-    """While workers are killed one after the other, and in the end no answer is missing."""
+    """While workers and the limiter are killed in turn, and in the end no answer is missing."""
     seen: list[Counters] = []
+    limiter = limiter_of(gateway)
 
     async def look_and_kill() -> None:
-        for _ in range(3):
+        for victim in (min(workers_of(gateway)), limiter, max(workers_of(gateway)), None):
             for _ in range(3):
                 await asyncio.sleep(0.1)
                 seen.append(await asyncio.to_thread(counters, gateway))
-            os.kill(min(workers_of(gateway)), signal.SIGKILL)
+            # At the end the limiter that was started first in place of another.
+            os.kill(victim or _newest_limiter(gateway), signal.SIGKILL)
             seen.append(await asyncio.to_thread(counters, gateway))
             await asyncio.to_thread(wait_until_ready, gateway, 4)
 
