@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -60,10 +61,19 @@ def wait_until_ready(gateway: Gateway, processes: int) -> None:
     )
 
 
-def freeze(pid: int) -> None:
-    """Stop a process, and return when it has stopped."""
-    os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: _state(pid) in {"T", "Z"}, f"{pid} does not stop")
+@contextmanager
+def frozen(*pids: int) -> Iterator[None]:
+    """Processes that have stopped, and go on afterwards if they are still there."""
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in pids:
+            wait_until(lambda pid=pid: _state(pid) in {"T", "Z"}, f"{pid} does not stop")  # type: ignore[misc]
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def _state(pid: int) -> str:

@@ -24,7 +24,7 @@ from tests.upstreams import Upstream
 from tests.workers.family import (
     children,
     clients_of,
-    freeze,
+    frozen,
     limiter_of,
     wait_until,
     wait_until_ready,
@@ -123,15 +123,14 @@ def test_a_worker_that_hangs_is_left_out_and_its_counters_stay(gateway: Gateway)
     before = counters(gateway)
     victim = max(workers_of(gateway), key=lambda pid: len(clients_of(pid, gateway.port)))
     had = len(clients_of(victim, gateway.port))
-    freeze(victim)
-    assert list(steps_back(before, counters(gateway))) == []
-    assert metric(gateway, "sluice_workers") == 2
-    assert metric(gateway, "sluice_client_connections") == 30 - had
-    readiness = requests.get(f"{gateway.admin_url}/readyz", timeout=10)
-    assert readiness.status_code == 200
-    assert readiness.json()["reasons"] == ["1 of 3 workers do not answer"]
-    assert requests.get(f"{gateway.admin_url}/healthz", timeout=10).status_code == 200
-    os.kill(victim, signal.SIGCONT)
+    with frozen(victim):
+        assert list(steps_back(before, counters(gateway))) == []
+        assert metric(gateway, "sluice_workers") == 2
+        assert metric(gateway, "sluice_client_connections") == 30 - had
+        readiness = requests.get(f"{gateway.admin_url}/readyz", timeout=10)
+        assert readiness.status_code == 200
+        assert readiness.json()["reasons"] == ["1 of 3 workers do not answer"]
+        assert requests.get(f"{gateway.admin_url}/healthz", timeout=10).status_code == 200
     assert wait_for_metric(gateway, "sluice_workers", 3)
     assert wait_for_metric(gateway, "sluice_client_connections", 30)
     for client in clients:
@@ -140,12 +139,9 @@ def test_a_worker_that_hangs_is_left_out_and_its_counters_stay(gateway: Gateway)
 
 def test_when_no_worker_answers_the_gateway_is_not_well(gateway: Gateway) -> None:
     """`/healthz` and `/readyz` are 503, so that somebody starts it again."""
-    for pid in workers_of(gateway):
-        freeze(pid)
-    for path in ("/healthz", "/readyz"):
-        assert requests.get(gateway.admin_url + path, timeout=10).status_code == 503
-    for pid in workers_of(gateway):
-        os.kill(pid, signal.SIGCONT)
+    with frozen(*workers_of(gateway)):
+        for path in ("/healthz", "/readyz"):
+            assert requests.get(gateway.admin_url + path, timeout=10).status_code == 503
     for path in ("/healthz", "/readyz"):
         assert requests.get(gateway.admin_url + path, timeout=10).status_code == 200
 
@@ -153,11 +149,8 @@ def test_when_no_worker_answers_the_gateway_is_not_well(gateway: Gateway) -> Non
 def test_the_memory_of_all_processes_is_one_gauge(gateway: Gateway) -> None:
     """`process_*` are sums, too: three workers are larger than the limiter alone."""
     first = metric(gateway, "process_resident_memory_bytes")
-    for pid in workers_of(gateway)[:2]:
-        freeze(pid)
-    assert metric(gateway, "process_resident_memory_bytes") < first
-    for pid in workers_of(gateway)[:2]:
-        os.kill(pid, signal.SIGCONT)
+    with frozen(*workers_of(gateway)[:2]):
+        assert metric(gateway, "process_resident_memory_bytes") < first
 
 
 def test_admin_requests_wait_for_a_limiter_that_is_started_again(gateway: Gateway) -> None:

@@ -21,7 +21,7 @@ from tests.upstreams import Upstream
 from tests.workers.family import (
     children,
     clients_of,
-    freeze,
+    frozen,
     limiter_of,
     server_of,
     wait_until,
@@ -87,9 +87,9 @@ async def test_a_worker_that_dies_costs_only_what_it_had(
 
     async def kill() -> None:
         await asyncio.sleep(0.1)
-        freeze(victim)
-        had.update(clients_of(victim, gateway.port))
-        os.kill(victim, signal.SIGKILL)
+        with frozen(victim):
+            had.update(clients_of(victim, gateway.port))
+            os.kill(victim, signal.SIGKILL)
         await asyncio.sleep(1.5)
 
     samples = await hammer([gateway.url + "/one"], ["k"], kill, clients=24, pause_s=0.01)
@@ -115,13 +115,12 @@ def test_what_waits_to_be_taken_by_a_worker_that_died_is_taken_by_the_next(
             f"server: {{ workers: 2 }}\nroutes:\n  /**: {{ upstream: {upstream.url} }}\n"
         )
         victims = workers_of(gateway)
-        for pid in victims:
-            freeze(pid)
-        clients = [RawClient(gateway.port) for _ in range(20)]
-        for client in clients:
-            client.request()
-        for pid in victims:
-            os.kill(pid, signal.SIGKILL)
+        with frozen(*victims):
+            clients = [RawClient(gateway.port) for _ in range(20)]
+            for client in clients:
+                client.request()
+            for pid in victims:
+                os.kill(pid, signal.SIGKILL)
         assert [client.read().status for client in clients] == [200] * 20
         for client in clients:
             client.close()
@@ -190,24 +189,23 @@ async def test_a_limiter_that_hangs_is_bounded_by_the_deadline(
     config = MODES.format(url=nginx_upstream.url, mode="open")
     gateway = await asyncio.to_thread(start_gateway, config)
     limiter = limiter_of(gateway)
-    frozen: list[float] = []
+    moments: list[float] = []
 
     async def freeze_and_thaw() -> None:
         await asyncio.sleep(0.3)
-        freeze(limiter)
-        frozen.append(time.monotonic())
-        await asyncio.sleep(1.5)
-        frozen.append(time.monotonic())
-        os.kill(limiter, signal.SIGCONT)
+        with frozen(limiter):
+            moments.append(time.monotonic())
+            await asyncio.sleep(1.5)
+            moments.append(time.monotonic())
         await asyncio.to_thread(wait_for_metric, gateway, "sluice_store_ready", 1)
         await asyncio.sleep(1.5)
 
     samples = await hammer([gateway.url + "/one"], ["k"], freeze_and_thaw, 12, pause_s=0.01)
     assert set(statuses(samples)) == {200, 429}
     assert max(sample.ended - sample.started for sample in samples) < LATE_S
-    during = between(samples, frozen[0] + 0.4, frozen[1])
+    during = between(samples, moments[0] + 0.4, moments[1])
     assert set(statuses(during)) == {200}
-    assert 429 in statuses(between(samples, frozen[1], frozen[1] + 10))
+    assert 429 in statuses(between(samples, moments[1], moments[1] + 10))
 
 
 async def test_alone_each_worker_has_its_share(
@@ -218,10 +216,8 @@ async def test_alone_each_worker_has_its_share(
         "50/s burst 20 per all", "300/h burst 300 per all"
     )
     gateway = await asyncio.to_thread(start_gateway, config)
-    limiter = limiter_of(gateway)
-    freeze(limiter)
-    samples = await hammer([gateway.url + "/one"], ["k"], lambda: asyncio.sleep(2), clients=24)
-    os.kill(limiter, signal.SIGCONT)
+    with frozen(limiter_of(gateway)):
+        samples = await hammer([gateway.url + "/one"], ["k"], lambda: asyncio.sleep(2), clients=24)
     counts = statuses(samples)
     assert set(counts) == {200, 429}
     assert 100 <= counts[200] <= 300 + 3
