@@ -31,6 +31,7 @@ from gateway.config.values import (
     Share,
     Size,
     Switch,
+    Workers,
     problem,
 )
 
@@ -114,8 +115,13 @@ class StoreConfig(Model):
 
 
 class ServerConfig(Model):
-    """What clients may do."""
+    """How many processes serve, and what clients may do."""
 
+    workers: Workers = Field(
+        1,
+        description="Processes that serve requests; auto for one for each CPU that may be used. "
+        "With the memory store they are one limiter.",
+    )
     header_timeout: Duration = Field(10_000_000, description="To send the head of a request.")
     body_timeout: Duration = Field(60_000_000, description="Between two pieces of a body.")
     keepalive_timeout: Duration = Field(

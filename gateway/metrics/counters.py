@@ -184,13 +184,14 @@ class LogMetrics:
 
 
 class GatewayMetrics:
-    """Everything that one gateway process counts.
+    """Everything that one gateway process counts, or all processes of one gateway together.
 
     Args:
         version: the version of the gateway.
         clock: wall clock in microseconds since 1970, for the time of the start.
 
     Attributes:
+        workers: how many processes serve requests.
         connections: how many client connections are open at the moment.
         client_errors: requests that could not be read, by a short kind from our own code.
         clients_left: clients that left before their answer was complete.
@@ -199,6 +200,7 @@ class GatewayMetrics:
     def __init__(self, version: str = "", clock: Clock = wall_us) -> None:
         self.version = version
         self.started_us = clock()
+        self.workers = 1
         self.connections = 0
         self.client_errors: defaultdict[str, int] = defaultdict(int)
         self.clients_left = 0

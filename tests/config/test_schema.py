@@ -59,6 +59,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "variable-malformed",
         "variable-not-set",
         "variable-of-wrong-type",
+        "workers-migrate-memory",
     }
 )
 """What a schema cannot say: names that lead nowhere, values that collide, arithmetic."""
