@@ -96,7 +96,7 @@ class Decider:
         self._near: Near | None = None
         if terms and self._immediate is None:
             self._near = Near(terms, self._enqueue, self._send, self._give_back_later, clock)
-        self.waiting = WaitingRoom(max_waiting)
+        self.waiting = WaitingRoom(max_waiting, clock)
         metrics.refresh = self._refresh_metrics
 
     @property
@@ -240,9 +240,11 @@ class Decider:
             except StoreError as error:
                 self._failed(shard, error, nothing)
             else:
-                break
+                shard.breaker.success(self._clock())
+                # A call from before the outage may have failed while this one was under way.
+                if shard.is_in_use:
+                    break
         now_us = self._clock()
-        shard.breaker.success(now_us)
         shard.is_probed = False
         log.warning("the store decides again, after %.1f s", (now_us - lost_us) / US)
 

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from gateway.clock import Clock, monotonic_us
 from gateway.limits.decision import Decision, Verdict
 from gateway.stores.base import Ask
 
@@ -57,10 +58,13 @@ class WaitingRoom:
 
     Args:
         capacity: how many may wait in all.
+        clock: this process's time. Not the loop's, which uvloop rounds down to milliseconds:
+            turns would be reckoned from a moment that is past.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, clock: Clock = monotonic_us) -> None:
         self._capacity = capacity
+        self._clock = clock
         self._queues: dict[tuple[str, str], _Queue] = {}
         self._count = 0
         self._loop = asyncio.get_running_loop()
@@ -89,7 +93,7 @@ class WaitingRoom:
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = _Queue()
-        waiter = _Waiter(ask, verdict, self._now_us())
+        waiter = _Waiter(ask, verdict, self._clock())
         self._insert(queue, waiter)
         self._count += 1
         if queue.waiters[0] is waiter:
@@ -123,9 +127,6 @@ class WaitingRoom:
             waiter.swap_turns(follower)
         self._arm(name, queue)
 
-    def _now_us(self) -> int:
-        return int(self._loop.time() * US)
-
     def _arm(self, name: tuple[str, str], queue: _Queue) -> None:
         if queue.timer is not None:
             queue.timer.cancel()
@@ -133,13 +134,13 @@ class WaitingRoom:
         if not queue.waiters:
             self._queues.pop(name, None)
             return
-        delay = max(queue.waiters[0].turn_us - self._now_us(), 0) / US
+        delay = max(queue.waiters[0].turn_us - self._clock(), 0) / US
         # The loop's timers count whole milliseconds and may be early by part of one.
         queue.timer = self._loop.call_later(delay + 0.0005, self._release, name, queue)
 
     def _release(self, name: tuple[str, str], queue: _Queue) -> None:
         queue.timer = None
-        now_us = self._now_us()
+        now_us = self._clock()
         while queue.waiters and queue.waiters[0].turn_us <= now_us:
             waiter = queue.waiters.popleft()
             if not waiter.future.done():

@@ -55,12 +55,17 @@ def rule(limit: Limit = FIVE, on_store_error: str = "local", queue_max: int = 0)
 class Bench:
     """A decider over a scripted store, on virtual time."""
 
-    def __init__(self, store: Store | None = None, share: int | None = None) -> None:
+    def __init__(
+        self,
+        store: Store | None = None,
+        share: int | None = None,
+        deadline_us: int = DEADLINE_US,
+    ) -> None:
         self.scripted = ScriptedStore(clock())
         self.metrics = StoreMetrics()
         self.decider = Decider(
             self.scripted if store is None else store,
-            deadline_us=DEADLINE_US,
+            deadline_us=deadline_us,
             share=share,
             max_waiting=10,
             metrics=self.metrics,
@@ -320,6 +325,24 @@ def test_a_dead_store_is_not_asked_every_time() -> None:
         assert not (await bench.decide(open_)).alone
 
     story(test)
+
+
+def test_a_call_that_fails_late_does_not_keep_a_store_from_being_found() -> None:
+    """It was made before the outage and fails while the probe is under way, which is answered."""
+
+    async def told() -> None:
+        bench = Bench(deadline_us=SECOND_US)
+        bench.scripted.then(Delay(0.26, DOWN), DOWN, DOWN, DOWN, Delay(0.05))
+        late = bench.start()
+        await asyncio.sleep(0.001)
+        for _ in range(3):
+            assert (await bench.decide()).alone
+        assert (await late).alone
+        await asyncio.sleep(2)
+        assert not (await bench.decide()).alone
+        await bench.decider.aclose()
+
+    run(told())
 
 
 def test_a_store_that_is_not_there_is_missed_before_anybody_asks(
