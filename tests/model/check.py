@@ -37,7 +37,7 @@ class Loss(NamedTuple):
         is_gap: whether the store decides nothing within the span.
         forgets_all: whether everything before is forgotten; if not, it is no more than what was
             decided within the span.
-        is_split: whether two servers may have decided at the same time within the span.
+        split_us: for how long within the span two servers may have decided at the same time.
         keys: the identities concerned; None for all.
         step_us: by how much the store's clock was set forward (or back, if negative).
     """
@@ -46,7 +46,7 @@ class Loss(NamedTuple):
     span: Span
     is_gap: bool = False
     forgets_all: bool = False
-    is_split: bool = False
+    split_us: int = 0
     keys: frozenset[str] | None = None
     step_us: int = 0
 
@@ -151,10 +151,8 @@ def _slack(
     if loss.forgets_all:
         return limit.burst + owed
     forgotten = sum(one.cost for one in passed if loss.may_forget(one.decided))
-    if loss.is_split:
-        span_us = loss.span.last - loss.span.first
-        return min(forgotten, limit.burst + limit.count * span_us // limit.period_us + 1) + owed
-    return min(forgotten, limit.burst) + owed
+    refilled = -(-limit.count * loss.split_us // limit.period_us)
+    return min(forgotten, limit.burst + refilled) + owed
 
 
 def _owed(notes: Sequence[Notes], loss: Loss, name: Name) -> int:
@@ -204,7 +202,7 @@ def _lives(
         for loss in losses:
             if loss.forgets_all or not life:
                 continue
-            if not loss.is_split:
+            if not loss.split_us:
                 # Of the old server alone, with what its heir does not know of.
                 yield [one for one in life if one.decided.last <= loss.span.last], owed
             life = [_forgetting(one, loss) for one in life if not loss.may_forget(one.decided)]
@@ -243,13 +241,26 @@ def _passed(course: Course, notes: Notes, asked: Asked, place: int) -> Passed:
     """What one limit of an ask let through; its windows are those of the monotonic clock."""
     wait_us = asked.waits_us[place]
     if wait_us and place == asked.slowest:
-        # Who leaves a queue hands on his turn: it was the one at which the request went on.
-        late_us = asked.late_us + TIMER_US // 10
-        turn = Span(max(asked.ended - late_us, asked.sent), asked.ended)
+        turn = Span(max(asked.ended - _delay(notes, asked), asked.sent), asked.ended)
     else:
         turn = Span(asked.sent + wait_us, asked.received + wait_us)
     held = _held(course.limits[asked.keys[place][0]], notes, asked)
     return Passed(Span(asked.sent, asked.received), turn, wait_us, asked.cost, held, turn)
+
+
+def _delay(notes: Notes, asked: Asked) -> int:
+    """How much later than its turn a request that waited may have gone on.
+
+    A process reckons a turn from when it heard of it. And who leaves a queue hands on his turn, so
+    that it may be somebody else's whose answer took longer.
+    """
+    name = asked.keys[asked.slowest]
+    answers = (
+        other.received - other.sent
+        for other in notes.asked
+        if name in other.keys and other.sent <= asked.ended and other.ended >= asked.sent
+    )
+    return max(answers) + asked.late_us + TIMER_US // 10
 
 
 def _held(limit: Limit, notes: Notes, asked: Asked) -> Span:

@@ -20,7 +20,7 @@ STORES: Final[dict[str, tuple[str, ...]]] = {
     "mariadb": (*SHARED_FAULTS, "locked"),
     "mariadb-clock": ("set_forward", "set_back", "frozen"),
     "cluster": ("failed_over", "changed_places", "moved_slot", "isolated", "disconnected"),
-    "sentinel": ("failed_over", "isolated", "changed_places", "disconnected"),
+    "sentinel": ("failed_over", "disconnected", "isolated"),
 }
 """From the kind of a store to the faults that are its own."""
 

@@ -25,6 +25,9 @@ BACK_S: Final = -60
 AGREE_S: Final = 20.0
 """How long servers may take to agree on a new primary on a busy machine."""
 
+SPLIT_S: Final = 1.0
+"""For how long an old primary that was cut off goes on as one."""
+
 Deed = Callable[[int], AbstractContextManager[None]]
 """Does something to a server by number, and ends it."""
 
@@ -251,8 +254,10 @@ class Cluster:
         with frozen(primary):
             yield
             _wait(lambda: is_primary(heir))
+            thawed = monotonic_us()
         _wait(self._servers.is_whole)
-        self.losses.append(Loss("split", Span(safe, monotonic_us()), is_split=True, keys=keys))
+        now = monotonic_us()
+        self.losses.append(Loss("split", Span(safe, now), split_us=now - thawed, keys=keys))
 
     @contextmanager
     def disconnected(self, _: int) -> Iterator[None]:
@@ -347,7 +352,7 @@ class Sentinel:
         yield
         _wait(lambda: self._servers.primary_port() == heir.port)
         primary.start()
-        self._follows(primary)
+        self._follow(primary, heir)
 
     @contextmanager
     def isolated(self, _: int) -> Iterator[None]:
@@ -357,28 +362,12 @@ class Sentinel:
         with frozen(primary):
             yield
             _wait(lambda: self._servers.primary_port() == heir.port)
-        self._follows(primary)
-        loss = Loss("split", Span(safe, monotonic_us()), is_split=True)
-        self.losses.append(loss)
-
-    @contextmanager
-    def changed_places(self, _: int) -> Iterator[None]:
-        """The Sentinels are told to let the replica take over; the primary hears of it after."""
-        primary, heir = self._pair()
-        safe = 0
-
-        def is_begun() -> bool:
-            nonlocal safe
-            safe = replicated_at(primary, heir)
-            # An error, for a while after the last time.
-            run(self._servers.sentinels[0], "SENTINEL", "FAILOVER", self._servers.SERVICE)
-            return True
-
-        _wait(is_begun)
-        yield
-        _wait(lambda: self._servers.primary_port() == heir.port)
-        self._follows(primary)
-        self.losses.append(Loss("planned", Span(safe, monotonic_us()), is_split=True))
+            thawed = monotonic_us()
+        # Gateways that are connected to it must leave it by themselves.
+        time.sleep(SPLIT_S)
+        self._follow(primary, heir)
+        now = monotonic_us()
+        self.losses.append(Loss("split", Span(safe, now), split_us=now - thawed))
 
     def _pair(self) -> tuple[RedisServer, RedisServer]:
         """Primary and replica at the moment."""
@@ -386,8 +375,9 @@ class Sentinel:
         pair = (self._servers.primary, self._servers.replica)
         return pair if pair[0].port == port else (pair[1], pair[0])
 
-    def _follows(self, server: RedisServer) -> None:
-        """Return when a server has become a replica that hears from its primary."""
+    def _follow(self, server: RedisServer, primary: RedisServer) -> None:
+        """Make a server a replica, as the Sentinels do too, but ten seconds later."""
+        run(server, "REPLICAOF", "127.0.0.1", primary.port)
         _wait(lambda: b"master_link_status:up" in run(server, "INFO", "replication", raw=True))
 
 

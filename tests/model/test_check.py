@@ -168,7 +168,7 @@ def test_a_failover_explains_what_was_not_replicated_and_no_more() -> None:
 
 def test_two_primaries_explain_what_both_let_through() -> None:
     """While it is not known who decides, each has the limit; afterwards there is one again."""
-    split = Loss("split", Span(10, 20), is_split=True)
+    split = Loss("split", Span(10, 20), split_us=5)
     course = replace(COURSE, losses=[split])
     assert judge(course, *many(15, 10)) == []
     assert judge(course, *many(15, 12)) != []
@@ -196,6 +196,18 @@ def test_windows_are_those_of_the_stores_clock() -> None:
     step = Loss("clock", Span(200, 300), forgets_all=True, step_us=US // 2)
     course = replace(course, losses=[step])
     assert judge(course, *many(499_999, 5, keys=keys), *many(500_000, 1, keys=keys)) != []
+
+
+def test_a_turn_may_be_as_much_earlier_as_the_answer_was_late() -> None:
+    """A server that stops before it answers: the turn was then, and others may follow it."""
+    queued = replace(BUCKET, max_wait_us=US)
+    course = replace(COURSE, limits={queued.scope: queued}, deadline_us=US)
+    at_once = many(0, 5)
+    waited = asked(10, received=400_010, waits_us=(99_990,), ended=500_000)
+    assert judge(course, *at_once, waited, asked(200_000, ended=200_000)) == []
+    known = asked(10, waits_us=(99_990,), ended=100_000)
+    assert judge(course, *at_once, known, asked(200_000)) == []
+    assert judge(course, *at_once, known, asked(199_999)) != []
 
 
 def test_leases_end_with_their_release_or_their_period() -> None:

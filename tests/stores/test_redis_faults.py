@@ -282,6 +282,97 @@ async def test_a_full_server(redis_server: RedisServer, store: RedisStore) -> No
     assert connected <= clients(redis_server)
 
 
+@pytest.mark.parametrize(
+    ("policy", "maxmemory", "warnings"),
+    [
+        ("allkeys-lru", "50mb", 1),
+        ("volatile-ttl", "50mb", 1),
+        ("noeviction", "50mb", 0),
+        ("allkeys-lru", "0", 0),
+    ],
+)
+async def test_a_server_that_may_forget_counts(
+    *,
+    tmp_path: Path,
+    make_store: MakeStore,
+    caplog: pytest.LogCaptureFixture,
+    policy: str,
+    maxmemory: str,
+    warnings: int,
+) -> None:
+    """Whoever runs it is told once, and what to do; the store works all the same."""
+    options = ("--maxmemory", maxmemory, "--maxmemory-policy", policy)
+    server = RedisServer(tmp_path / "evicting", options)
+    server.start()
+    try:
+        store = await ready(make_store(server.url))
+        with server.client() as client:
+            before = clients(server)
+            client.client_kill_filter(_type="normal", skipme=True)
+            await until(lambda: not before & clients(server))
+        await recovers(store)
+    finally:
+        server.stop()
+    told = [record.getMessage() for record in caplog.records if "maxmemory" in record.getMessage()]
+    assert len(told) == warnings
+    assert all(f"policy {policy})" in line and "noeviction" in line for line in told)
+
+
+async def test_a_server_that_does_not_tell_what_it_is_like(
+    redis_server: RedisServer, make_store: MakeStore
+) -> None:
+    """INFO may be forbidden: then nothing is known of that, and nothing else is missing."""
+    with redis_server.client() as client:
+        client.execute_command("ACL", "SETUSER", "default", "-info")
+    store = await ready(make_store(redis_server.url))
+    assert await remaining(store, LIMIT) == LIMIT.burst
+    with redis_server.client() as client:
+        client.execute_command("ACL", "SETUSER", "default", "+info")
+
+
+async def test_a_primary_without_its_replicas(redis_server: RedisServer, store: RedisStore) -> None:
+    """With `min-replicas-to-write` it takes nothing, so that a failover can lose nothing."""
+    await decide(store, ask(LIMIT))
+    with redis_server.client() as client:
+        client.config_set("min-replicas-to-write", 1)
+        await reason_becomes(store, "noreplicas")
+        client.config_set("min-replicas-to-write", 0)
+    await recovers(store)
+    assert await remaining(store, LIMIT) == LIMIT.burst - 1
+
+
+async def test_a_server_that_cannot_save(tmp_path: Path, make_store: MakeStore) -> None:
+    """It takes no writes until it can: the policies speak meanwhile."""
+    server = RedisServer(tmp_path, ("--save", "3600 1", "--dbfilename", "taken"))
+    server.start()
+    try:
+        (tmp_path / "taken").mkdir()
+        store = await ready(make_store(server.url))
+        await decide(store, ask(LIMIT))
+        with server.client() as client:
+            client.bgsave()
+            # A file cannot take the place of a folder.
+            await reason_becomes(store, "misconf")
+            (tmp_path / "taken").rmdir()
+            client.bgsave()
+        await recovers(store)
+        assert await remaining(store, LIMIT) == LIMIT.burst - 1
+    finally:
+        server.stop()
+
+
+async def test_a_replica_that_lost_its_primary(
+    redis_server: RedisServer, store: RedisStore
+) -> None:
+    """One that does not serve what is stale says `MASTERDOWN`, and is not believed in."""
+    with redis_server.client() as client:
+        client.config_set("replica-serve-stale-data", "no")
+        client.replicaof("127.0.0.1", free_port())
+        assert await outcome(store) in {"masterdown", "readonly"}
+        client.replicaof("NO", "ONE")
+    await recovers(store)
+
+
 async def test_a_primary_that_becomes_a_replica(
     redis_server: RedisServer, store: RedisStore
 ) -> None:
