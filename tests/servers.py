@@ -235,6 +235,10 @@ class SentinelServers:
         named = {self._master(sentinel)["port"] for sentinel in self.sentinels}
         return int(named.pop()) if len(named) == 1 else 0
 
+    def are_calm(self) -> bool:
+        """Whether every Sentinel finds that the primary is up, and changes nothing."""
+        return {self._master(sentinel)["flags"] for sentinel in self.sentinels} == {"master"}
+
     def _sentinel_config(self, number: int) -> str:
         """What a Sentinel is to know; the others too, which it would find within seconds."""
         name = self.SERVICE

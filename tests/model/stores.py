@@ -351,6 +351,7 @@ class Sentinel:
         self.losses.append(Loss("failover", Span(safe, monotonic_us())))
         yield
         _wait(lambda: self._servers.primary_port() == heir.port)
+        self._calm_down()
         primary.start()
         self._follow(primary, heir)
 
@@ -365,6 +366,7 @@ class Sentinel:
             thawed = monotonic_us()
         # Gateways that are connected to it must leave it by themselves.
         time.sleep(SPLIT_S)
+        self._calm_down()
         self._follow(primary, heir)
         now = monotonic_us()
         self.losses.append(Loss("split", Span(safe, now), split_us=now - thawed))
@@ -374,6 +376,16 @@ class Sentinel:
         port = self._servers.primary_port()
         pair = (self._servers.primary, self._servers.replica)
         return pair if pair[0].port == port else (pair[1], pair[0])
+
+    def _calm_down(self) -> None:
+        """Return when the Sentinels do not doubt the new primary.
+
+        At first they do, for a moment, and if there was a replica they would take that instead,
+        though it had nothing yet: a loss of their making.
+        """
+        for _ in range(2):
+            _wait(self._servers.are_calm)
+            time.sleep(SPLIT_S / 2)
 
     def _follow(self, server: RedisServer, primary: RedisServer) -> None:
         """Make a server a replica, as the Sentinels do too, but ten seconds later."""
