@@ -50,6 +50,9 @@ class MariaDB:
     def _make(self) -> None:
         """An empty data folder, once for each run of this server."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        # Of its own: two that are made at the same time remove each other's temporary tables.
+        passing = self._folder / "tmp"
+        passing.mkdir(exist_ok=True)
         subprocess.run(
             [
                 *(_command("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}"),
@@ -57,6 +60,7 @@ class MariaDB:
             ],
             check=True,
             capture_output=True,
+            env={**os.environ, "TMPDIR": str(passing)},
         )
 
     @property

@@ -512,6 +512,31 @@ def test_waiting_for_a_turn_and_giving_it_up() -> None:
     story(test)
 
 
+def test_turns_of_the_store_and_of_a_gateway_alone_are_not_exchanged() -> None:
+    """Who leaves gives back the turn that he got to whom he got it from, and nobody else has it."""
+
+    async def test(bench: Bench) -> None:
+        queue = rule(Limit(10, SECOND_US, 1, max_wait_us=FOREVER_US, scope="q"), queue_max=5)
+        await bench.decide(queue)
+        by_store = await bench.decide(queue)
+        await asyncio.sleep(0.03)
+        bench.scripted.then(DOWN, DOWN)
+        await bench.decide(queue)
+        begin_us = clock()()
+        alone = await bench.decide(queue)
+        assert (by_store.alone, alone.alone, alone.verdict.wait_us) == (False, True, 100_000)
+        leaving, staying = (
+            asyncio.create_task(bench.decider.wait_turn(each)) for each in (by_store, alone)
+        )
+        await asyncio.sleep(0.001)
+        leaving.cancel()
+        await staying
+        assert clock()() - begin_us >= 100_000
+        assert bench.scripted.given_back == [(by_store.ask, by_store.verdict)]
+
+    story(test)
+
+
 def test_an_outcome_can_be_told_instead_of_awaited() -> None:
     """Once, before or after it is there; and to nobody who has given up, who gives back."""
 

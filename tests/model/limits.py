@@ -12,13 +12,14 @@ GATEWAYS: Final = 3
 LONGEST_WAIT_US: Final = 300_000
 LEASE_US: Final = 1_200_000
 
-BUCKET: Final = Limit(40, US, 20, scope="bucket/key")
-QUEUED: Final = Limit(30, US, 5, max_wait_us=LONGEST_WAIT_US, scope="queued/key")
-LOG: Final = Limit(30, US // 2, 30, "sliding_window_log", scope="log/key")
-COUNTER: Final = Limit(30, US * 7 // 10, 30, "sliding_window_counter", scope="counter/key")
-FIXED: Final = Limit(25, US // 2, 25, "fixed_window", scope="fixed/key")
-PACED: Final = Limit(30, US, 10, "paced_history", max_wait_us=LONGEST_WAIT_US, scope="paced/key")
-HELD: Final = Limit(7, LEASE_US, 7, "concurrency", scope="held/key")
+# Each is asked for several times as much as it allows.
+BUCKET: Final = Limit(12, US, 6, scope="bucket/key")
+QUEUED: Final = Limit(10, US, 4, max_wait_us=LONGEST_WAIT_US, scope="queued/key")
+LOG: Final = Limit(6, US // 2, 6, "sliding_window_log", scope="log/key")
+COUNTER: Final = Limit(8, US * 7 // 10, 8, "sliding_window_counter", scope="counter/key")
+FIXED: Final = Limit(6, US // 2, 6, "fixed_window", scope="fixed/key")
+PACED: Final = Limit(10, US, 4, "paced_history", max_wait_us=LONGEST_WAIT_US, scope="paced/key")
+HELD: Final = Limit(4, LEASE_US, 4, "concurrency", scope="held/key")
 
 LIMITS: Final[dict[str, Limit]] = {
     limit.scope: limit for limit in (BUCKET, QUEUED, LOG, COUNTER, FIXED, PACED, HELD)

@@ -51,6 +51,17 @@ class Report(NamedTuple):
         """What all that the store let through cost."""
         return sum(each.passed for each in self.findings)
 
+    @property
+    def loose(self) -> list[str]:
+        """Limits of which less passed for every key than they allow in any window.
+
+        If there are some the run has shown little: it was the load that bounded what passed.
+        """
+        closest: dict[str, int] = {}
+        for (scope, _), _, most, _ in self.findings:
+            closest[scope] = max(closest.get(scope, most), most)
+        return sorted({*LIMITS} - {scope for scope, most in closest.items() if most >= 0})
+
     def __str__(self) -> str:
         plan = self.plan
         over = [

@@ -29,8 +29,7 @@ def test_what_is_promised_holds_whatever_is_done(together: str, tmp_path: Path) 
     def run(plan: tuple[str, int]) -> str:
         store, seed = plan
         report = perform(store, seed, tmp_path / store, SECONDS)
-        assert report.asked > 500, f"{report}\nhardly anything was asked"
-        assert report.passed > 300, f"{report}\nhardly anything passed"
+        assert report.loose == [], f"{report}\nwhat passed was not bounded by these limits"
         return str(report) if report.wrong else ""
 
     plans = RUNS[together]
