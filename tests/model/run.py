@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gateway.clock import monotonic_us, wall_us
 from gateway.errors import StoreError
@@ -229,12 +229,12 @@ def perform(store: str, seed: int, folder: Path, seconds: float) -> Report:
         return Report(plan, wrong, findings(course, notes), len(asked), alone)
 
 
-def _do(plan: Schedule, servers: Store, gateways: Gateways) -> list[str]:
+def _do(plan: Schedule, servers: Store[Any], gateways: Gateways) -> list[str]:
     """Carry out both series at the same time; what could not be done."""
     failed: list[str] = []
     begin = time.monotonic()
 
-    def series(faults: Sequence[Fault], owner: Store | Gateways) -> None:
+    def series(faults: Sequence[Fault], owner: Store[Any] | Gateways) -> None:
         for fault in faults:
             time.sleep(max(begin + fault.at_s - time.monotonic(), 0))
             try:
@@ -255,7 +255,7 @@ def _do(plan: Schedule, servers: Store, gateways: Gateways) -> list[str]:
     return failed
 
 
-def _left_behind(servers: Store) -> list[str]:
+def _left_behind(servers: Store[Any]) -> list[str]:
     """What must be gone when all have ended and every lease is over."""
     wrong = []
     if without_end := servers.keys_without_end():

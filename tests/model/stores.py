@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import redis
 
@@ -32,14 +33,8 @@ Deed = Callable[[int], AbstractContextManager[None]]
 """Does something to a server by number, and ends it."""
 
 
-class Store(Protocol):
-    """Servers of one kind that gateways share.
-
-    Attributes:
-        losses: what they may have lost so far.
-    """
-
-    losses: list[Loss]
+class Servers(Protocol):
+    """What the tests call servers of one kind."""
 
     @property
     def url(self) -> str:
@@ -51,182 +46,22 @@ class Store(Protocol):
     def stop(self) -> None:
         """End them."""
 
-    def keys_without_end(self) -> int:
-        """How many keys would live for ever."""
+
+S = TypeVar("S", bound=Servers)
 
 
-def deed(owner: object, what: str) -> Deed:
-    """What a fault's name stands for, at whom it is done to."""
-    done: Deed = getattr(owner, what)
-    return done
-
-
-class Redis:
-    """One Redis server.
+class Store(ABC, Generic[S]):
+    """Servers of one kind that gateways share; what is done to them are its methods.
 
     Args:
-        folder: where it keeps its files.
-        durable: whether each write is on disk before it is answered.
-        has_set_clock: whether its clock can be set.
+        servers: the servers.
+
+    Attributes:
+        losses: what they may have lost so far.
     """
 
-    def __init__(self, folder: Path, *, durable: bool, has_set_clock: bool = False) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        options = ("--appendonly", "yes", "--appendfsync", "always") if durable else ()
-        self._clock = SetClock(folder / "clock") if has_set_clock else None
-        self._server = RedisServer(folder, options, env=self._clock.env if self._clock else None)
-        self._durable = durable
-        self.losses: list[Loss] = []
-
-    @property
-    def url(self) -> str:
-        """What a store connects to."""
-        return self._server.url
-
-    def start(self) -> None:
-        """Start it."""
-        self._server.start()
-
-    def stop(self) -> None:
-        """End it."""
-        self._server.stop()
-
-    def keys_without_end(self) -> int:
-        """How many keys would live for ever."""
-        return len(self._server.keys_without_ttl())
-
-    @contextmanager
-    def frozen(self, _: int) -> Iterator[None]:
-        """It stops working, with all connections open."""
-        with frozen(self._server):
-            yield
-
-    @contextmanager
-    def killed(self, _: int) -> Iterator[None]:
-        """A crash; when it is back it knows what is on disk."""
-        self._server.kill()
-        first = monotonic_us()
-        yield
-        last = monotonic_us()
-        self._server.start()
-        if not self._durable:
-            self.losses.append(Loss("restart", Span(first, last), is_gap=True, forgets_all=True))
-
-    @contextmanager
-    def disconnected(self, _: int) -> Iterator[None]:
-        """All connections end."""
-        disconnect(self._server)
-        yield
-        disconnect(self._server)
-
-    @contextmanager
-    def forgotten_scripts(self, _: int) -> Iterator[None]:
-        """Scripts are forgotten."""
-        run(self._server, "SCRIPT", "FLUSH")
-        yield
-        run(self._server, "SCRIPT", "FLUSH")
-
-    @contextmanager
-    def set_forward(self, _: int) -> Iterator[None]:
-        """Its clock is set forward."""
-        self._set(FORWARD_S)
-        yield
-
-    @contextmanager
-    def set_back(self, _: int) -> Iterator[None]:
-        """Its clock is set back."""
-        self._set(BACK_S)
-        yield
-
-    def _set(self, seconds: int) -> None:
-        assert self._clock is not None, "its clock is the machine's"
-        self.losses.append(_step(self._clock, seconds, lambda: run(self._server, "TIME")))
-
-
-class Maria:
-    """One MariaDB server with default durability: nothing that was answered is ever lost.
-
-    Args:
-        folder: where it keeps its files.
-        has_set_clock: whether its clock can be set.
-    """
-
-    def __init__(self, folder: Path, *, has_set_clock: bool = False) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._clock = SetClock(folder / "clock") if has_set_clock else None
-        self._server = MariaDB(folder / "server", env=self._clock.env if self._clock else None)
-        self.losses: list[Loss] = []
-
-    @property
-    def url(self) -> str:
-        """What a store connects to."""
-        return self._server.url
-
-    def start(self) -> None:
-        """Start it."""
-        self._server.start()
-
-    def stop(self) -> None:
-        """End it."""
-        self._server.stop()
-
-    def keys_without_end(self) -> int:
-        """How many keys would live for ever."""
-        query = "SELECT COUNT(*) FROM throttlex_usage WHERE sluice_expires IS NULL"
-        return int(self._server.sql(query)[0][0])
-
-    @contextmanager
-    def frozen(self, _: int) -> Iterator[None]:
-        """It stops working, with all connections open."""
-        with frozen(self._server):
-            yield
-
-    @contextmanager
-    def killed(self, _: int) -> Iterator[None]:
-        """A crash."""
-        self._server.kill()
-        yield
-        self._server.start()
-
-    @contextmanager
-    def disconnected(self, _: int) -> Iterator[None]:
-        """All connections end."""
-        self._server.sql("KILL USER gateway@'127.0.0.1'")
-        yield
-        self._server.sql("KILL USER gateway@'127.0.0.1'")
-
-    @contextmanager
-    def locked(self, _: int) -> Iterator[None]:
-        """Somebody holds the rows of all keys locked, and his connection ends with that."""
-        with self._server.holding("SELECT COUNT(*) FROM throttlex_usage FOR UPDATE"):
-            yield
-
-    @contextmanager
-    def set_forward(self, _: int) -> Iterator[None]:
-        """Its clock is set forward."""
-        self._set(FORWARD_S)
-        yield
-
-    @contextmanager
-    def set_back(self, _: int) -> Iterator[None]:
-        """Its clock is set back."""
-        self._set(BACK_S)
-        yield
-
-    def _set(self, seconds: int) -> None:
-        assert self._clock is not None, "its clock is the machine's"
-        self.losses.append(_step(self._clock, seconds, lambda: self._server.sql("SELECT NOW()")))
-
-
-class Cluster:
-    """A Redis Cluster of three primaries and a replica for each.
-
-    Args:
-        folder: where the servers keep their files.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._servers = ClusterServers(folder)
+    def __init__(self, servers: S) -> None:
+        self._servers = servers
         self.losses: list[Loss] = []
 
     @property
@@ -241,6 +76,164 @@ class Cluster:
     def stop(self) -> None:
         """End them."""
         self._servers.stop()
+
+    @abstractmethod
+    def keys_without_end(self) -> int:
+        """How many keys would live for ever."""
+
+
+def deed(owner: object, what: str) -> Deed:
+    """What a fault's name stands for, at whom it is done to."""
+    done: Deed = getattr(owner, what)
+    return done
+
+
+One = TypeVar("One", bound=RedisServer | MariaDB)
+
+
+class OneServer(Store[One]):
+    """A server whose clock may be one that can be set.
+
+    Args:
+        server: the server.
+        clock: its clock, if it is not the machine's.
+    """
+
+    def __init__(self, server: One, clock: SetClock | None) -> None:
+        super().__init__(server)
+        self._clock = clock
+
+    @abstractmethod
+    def _look_at_clock(self) -> None:
+        """Return when the server has seen what its clock shows."""
+
+    @contextmanager
+    def frozen(self, _: int) -> Iterator[None]:
+        """It stops working, with all connections open."""
+        with frozen(self._servers):
+            yield
+
+    @contextmanager
+    def set_forward(self, _: int) -> Iterator[None]:
+        """Its clock is set forward."""
+        self._set(FORWARD_S)
+        yield
+
+    @contextmanager
+    def set_back(self, _: int) -> Iterator[None]:
+        """Its clock is set back."""
+        self._set(BACK_S)
+        yield
+
+    def _set(self, seconds: int) -> None:
+        assert self._clock is not None, "its clock is the machine's"
+        first = monotonic_us()
+        self._clock.step(seconds)
+        self._look_at_clock()
+        span = Span(first, monotonic_us())
+        self.losses.append(Loss("clock", span, forgets_all=True, step_us=seconds * 1_000_000))
+
+
+class Redis(OneServer[RedisServer]):
+    """One Redis server.
+
+    Args:
+        folder: where it keeps its files.
+        durable: whether each write is on disk before it is answered.
+        has_set_clock: whether its clock can be set.
+    """
+
+    def __init__(self, folder: Path, *, durable: bool, has_set_clock: bool = False) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        options = ("--appendonly", "yes", "--appendfsync", "always") if durable else ()
+        clock = SetClock(folder / "clock") if has_set_clock else None
+        super().__init__(RedisServer(folder, options, env=clock.env if clock else None), clock)
+        self._durable = durable
+
+    def keys_without_end(self) -> int:
+        """How many keys would live for ever."""
+        return len(self._servers.keys_without_ttl())
+
+    def _look_at_clock(self) -> None:
+        run(self._servers, "TIME")
+
+    @contextmanager
+    def killed(self, _: int) -> Iterator[None]:
+        """A crash; when it is back it knows what is on disk."""
+        self._servers.kill()
+        first = monotonic_us()
+        yield
+        last = monotonic_us()
+        self._servers.start()
+        if not self._durable:
+            self.losses.append(Loss("restart", Span(first, last), is_gap=True, forgets_all=True))
+
+    @contextmanager
+    def disconnected(self, _: int) -> Iterator[None]:
+        """All connections end."""
+        disconnect(self._servers)
+        yield
+        disconnect(self._servers)
+
+    @contextmanager
+    def forgotten_scripts(self, _: int) -> Iterator[None]:
+        """Scripts are forgotten."""
+        run(self._servers, "SCRIPT", "FLUSH")
+        yield
+        run(self._servers, "SCRIPT", "FLUSH")
+
+
+class Maria(OneServer[MariaDB]):
+    """One MariaDB server with default durability: nothing that was answered is ever lost.
+
+    Args:
+        folder: where it keeps its files.
+        has_set_clock: whether its clock can be set.
+    """
+
+    def __init__(self, folder: Path, *, has_set_clock: bool = False) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        clock = SetClock(folder / "clock") if has_set_clock else None
+        super().__init__(MariaDB(folder / "server", env=clock.env if clock else None), clock)
+
+    def keys_without_end(self) -> int:
+        """How many keys would live for ever."""
+        query = "SELECT COUNT(*) FROM throttlex_usage WHERE sluice_expires IS NULL"
+        return int(self._servers.sql(query)[0][0])
+
+    def _look_at_clock(self) -> None:
+        self._servers.sql("SELECT NOW()")
+
+    @contextmanager
+    def killed(self, _: int) -> Iterator[None]:
+        """A crash."""
+        self._servers.kill()
+        yield
+        self._servers.start()
+
+    @contextmanager
+    def disconnected(self, _: int) -> Iterator[None]:
+        """All connections end."""
+        self._servers.sql("KILL USER gateway@'127.0.0.1'")
+        yield
+        self._servers.sql("KILL USER gateway@'127.0.0.1'")
+
+    @contextmanager
+    def locked(self, _: int) -> Iterator[None]:
+        """Somebody holds the rows of all keys locked, and his connection ends with that."""
+        with self._servers.holding("SELECT COUNT(*) FROM throttlex_usage FOR UPDATE"):
+            yield
+
+
+class Cluster(Store[ClusterServers]):
+    """A Redis Cluster of three primaries and a replica for each.
+
+    Args:
+        folder: where the servers keep their files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(ClusterServers(folder))
 
     def keys_without_end(self) -> int:
         """How many keys would live for ever."""
@@ -308,7 +301,7 @@ class Cluster:
         return primary, self._servers.partner(primary), keys
 
 
-class Sentinel:
+class Sentinel(Store[SentinelServers]):
     """A primary with a replica, watched by three Sentinels.
 
     Args:
@@ -316,21 +309,7 @@ class Sentinel:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._servers = SentinelServers(folder)
-        self.losses: list[Loss] = []
-
-    @property
-    def url(self) -> str:
-        """What a store connects to."""
-        return self._servers.url
-
-    def start(self) -> None:
-        """Start them."""
-        self._servers.start()
-
-    def stop(self) -> None:
-        """End them."""
-        self._servers.stop()
+        super().__init__(SentinelServers(folder))
 
     def keys_without_end(self) -> int:
         """How many keys would live for ever."""
@@ -422,14 +401,6 @@ def replicated_at(primary: RedisServer, heir: RedisServer) -> int:
             assert time.monotonic() < deadline, "the replica does not follow"
 
 
-def _step(clock: SetClock, seconds: int, look: Callable[[], object]) -> Loss:
-    """Set a server's clock; `look` is answered after the server has seen that."""
-    first = monotonic_us()
-    clock.step(seconds)
-    look()
-    return Loss("clock", Span(first, monotonic_us()), forgets_all=True, step_us=seconds * 1_000_000)
-
-
 def _wait(condition: Callable[[], bool]) -> None:
     """Return as soon as servers have agreed."""
     deadline = time.monotonic() + AGREE_S
@@ -441,9 +412,9 @@ def _wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def make(kind: str, folder: Path) -> Store:
+def make(kind: str, folder: Path) -> Store[Any]:
     """The servers of a name in `tests.model.schedule.STORES`."""
-    makers: dict[str, Callable[[], Store]] = {
+    makers: dict[str, Callable[[], Store[Any]]] = {
         "redis": lambda: Redis(folder, durable=True),
         "redis-forgetful": lambda: Redis(folder, durable=False),
         "redis-clock": lambda: Redis(folder, durable=True, has_set_clock=True),

@@ -22,6 +22,7 @@ RUNS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
 SECONDS: Final = 6.0
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("together", RUNS)
 def test_what_is_promised_holds_whatever_is_done(together: str, tmp_path: Path) -> None:
     """No limit is exceeded beyond what the store lost, no lease leaks, nothing waits for long."""
