@@ -80,7 +80,7 @@ def schedule(store: str, seed: int, seconds: float) -> Schedule:
         seed,
         store,
         ("closed", "local")[seed % 2],
-        tuple(dice.choice(CLOCKS) for _ in range(GATEWAYS)),
+        tuple(dice.sample(CLOCKS, GATEWAYS)),
         _series(dice, GATEWAY_FAULTS, seconds),
         _series(dice, in_turn, seconds),
         seconds,

@@ -208,6 +208,66 @@ async def test_unanswered_calls_do_not_pile_up(
     assert await remaining(store, LIMIT) >= LIMIT.burst - MAX_CALLS
 
 
+class Relay:
+    """Between a store and its server: passes everything on, until an answer is to be cut off.
+
+    Attributes:
+        bytes_left: how much of what the server says still comes through; None for all.
+    """
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self.bytes_left: int | None = None
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        """The URL that leads through it."""
+        listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        async with listener:
+            yield f"redis://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", self._server.port)
+        forth = asyncio.create_task(self._pass_on(reader, there[1]))
+        with contextlib.suppress(ConnectionError):
+            while data := await there[0].read(1 << 16):
+                if self.bytes_left is not None:
+                    writer.write(data[: self.bytes_left])
+                    await writer.drain()
+                    break
+                writer.write(data)
+        # A reset, if there is anything that has not been read; an end otherwise.
+        writer.transport.abort()
+        there[1].close()
+        forth.cancel()
+
+    @staticmethod
+    async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+        writer.close()
+
+
+@pytest.mark.parametrize("bytes_left", [0, 1, 7])
+async def test_an_answer_that_is_cut_off(
+    redis_server: RedisServer, make_store: MakeStore, bytes_left: int
+) -> None:
+    """The call fails and is not made again: it was counted, and is counted once."""
+    direct = await ready(make_store(redis_server.url))
+    relay = Relay(redis_server)
+    async with relay.listening() as url:
+        store = await ready(make_store(url, heartbeat_s=60))
+        await decide(store, ask(LIMIT, "cut"))
+        relay.bytes_left = bytes_left
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(store.decide([ask(LIMIT, "cut")]), 5)
+        relay.bytes_left = None
+        await recovers(store)
+        assert await remaining(direct, LIMIT, "cut") == LIMIT.burst - 2
+        await store.aclose()
+
+
 async def test_forgotten_scripts(redis_server: RedisServer, store: RedisStore) -> None:
     """Scripts that the server does not know are sent along in the same call."""
     with redis_server.client() as client:
