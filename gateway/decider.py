@@ -96,7 +96,7 @@ class Decider:
         self._near: Near | None = None
         if terms and self._immediate is None:
             self._near = Near(terms, self._enqueue, self._send, self._give_back_later, clock)
-        self.waiting = WaitingRoom(max_waiting, clock)
+        self.waiting = WaitingRoom(max_waiting)
         metrics.refresh = self._refresh_metrics
 
     @property

@@ -11,11 +11,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from gateway.clock import Clock, monotonic_us
 from gateway.limits.decision import Decision, Verdict
 from gateway.stores.base import Ask
 
 US = 1_000_000
+GRAIN_US = 1000
+"""uvloop's time is in whole milliseconds, rounded down: so much more may have passed of it when a
+turn is reckoned from the present, which would come too early by that."""
 
 _Name = tuple[str, str, bool]
 """Scope and key of the limit that makes wait, and whether the turns are of this gateway alone."""
@@ -61,13 +63,10 @@ class WaitingRoom:
 
     Args:
         capacity: how many may wait in all.
-        clock: this process's time. Not the loop's, which uvloop rounds down to milliseconds:
-            turns would be reckoned from a moment that is past.
     """
 
-    def __init__(self, capacity: int, clock: Clock = monotonic_us) -> None:
+    def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._clock = clock
         self._queues: dict[_Name, _Queue] = {}
         self._count = 0
         self._loop = asyncio.get_running_loop()
@@ -105,7 +104,7 @@ class WaitingRoom:
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = _Queue()
-        waiter = _Waiter(ask, verdict, self._clock())
+        waiter = _Waiter(ask, verdict, self._now_us() + GRAIN_US)
         self._insert(queue, waiter)
         self._count += 1
         if queue.waiters[0] is waiter:
@@ -139,6 +138,9 @@ class WaitingRoom:
             waiter.swap_turns(follower)
         self._arm(name, queue)
 
+    def _now_us(self) -> int:
+        return int(self._loop.time() * US)
+
     def _arm(self, name: _Name, queue: _Queue) -> None:
         if queue.timer is not None:
             queue.timer.cancel()
@@ -146,13 +148,13 @@ class WaitingRoom:
         if not queue.waiters:
             self._queues.pop(name, None)
             return
-        delay = max(queue.waiters[0].turn_us - self._clock(), 0) / US
+        delay = max(queue.waiters[0].turn_us - self._now_us(), 0) / US
         # The loop's timers count whole milliseconds and may be early by part of one.
         queue.timer = self._loop.call_later(delay + 0.0005, self._release, name, queue)
 
     def _release(self, name: _Name, queue: _Queue) -> None:
         queue.timer = None
-        now_us = self._clock()
+        now_us = self._now_us()
         while queue.waiters and queue.waiters[0].turn_us <= now_us:
             waiter = queue.waiters.popleft()
             if not waiter.future.done():

@@ -32,7 +32,7 @@ class Queue:
 
     def __init__(self, capacity: int = 1000) -> None:
         self.store = MemoryStore(clock=clock())
-        self.room = WaitingRoom(capacity, clock())
+        self.room = WaitingRoom(capacity)
         self.served: list[tuple[int, int]] = []  # who, when
         self.left: list[tuple[Ask, Verdict]] = []
         self.tasks: dict[int, asyncio.Task[None]] = {}
