@@ -79,6 +79,7 @@ class Course:
         deadline_us: how long one decision may wait for the store.
         on_store_error: what all policies do without it.
         wall_us: from the monotonic clock to the store's at the beginning.
+        is_sharded: whether limits of one ask may be counted by different servers.
         losses: what the store may have lost, in order of time.
         stopped: for each process when it was stopped and could not run.
         settled: the moment at which the last fault was over.
@@ -91,6 +92,7 @@ class Course:
     deadline_us: int
     on_store_error: str
     wall_us: Span
+    is_sharded: bool = False
     losses: Sequence[Loss] = ()
     stopped: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     settled: int = 0
@@ -147,7 +149,7 @@ def _slack(
     limit. A second server that decides at the same time lets through what its clock refills.
     """
     limit = course.limits[name[0]]
-    owed = _owed(notes, loss, name)
+    owed = _owed(course, notes, loss, name)
     if loss.forgets_all:
         return limit.burst + owed
     forgotten = sum(one.cost for one in passed if loss.may_forget(one.decided))
@@ -155,25 +157,34 @@ def _slack(
     return min(forgotten, limit.burst + refilled) + owed
 
 
-def _owed(notes: Sequence[Notes], loss: Loss, name: Name) -> int:
+def _owed(course: Course, notes: Sequence[Notes], loss: Loss, name: Name) -> int:
     """What may be given back to a store that does not remember having been asked for it."""
     return sum(
         asked.cost
         for each in notes
         for asked in each.asked
         if name in asked.keys
-        and asked.kind != PASSED
-        and (asked.kind != REFUSED or len(asked.keys) > 1)
+        and _may_give_back(course, asked)
         and loss.may_forget(Span(asked.sent, asked.received))
         and asked.ended + asked.late_us >= loss.span.first
     )
+
+
+def _may_give_back(course: Course, asked: Asked) -> bool:
+    """Whether a store may have been given back what an ask took."""
+    if asked.kind == PASSED:
+        return False
+    if asked.kind == REFUSED or asked.alone:
+        # What some servers took for an ask that others refused, or did not answer.
+        return course.is_sharded and len(asked.keys) > 1
+    return True
 
 
 def _of_the_limits(course: Course, notes: Sequence[Notes]) -> Iterator[str]:
     for name, passed in _by_store(course, notes).items():
         limit = course.limits[name[0]]
         losses = [loss for loss in course.losses if loss.concerns(name)]
-        for life, owed in _lives(notes, losses, name, passed):
+        for life, owed in _lives(course, notes, losses, name, passed):
             too_much = excess(limit, life) - owed
             if too_much > 0:
                 yield f"{name}: {too_much} more than {limit.count} in a life of the store"
@@ -184,7 +195,11 @@ def _of_the_limits(course: Course, notes: Sequence[Notes]) -> Iterator[str]:
 
 
 def _lives(
-    notes: Sequence[Notes], losses: Sequence[Loss], name: Name, passed: Sequence[Passed]
+    course: Course,
+    notes: Sequence[Notes],
+    losses: Sequence[Loss],
+    name: Name,
+    passed: Sequence[Passed],
 ) -> Iterator[tuple[list[Passed], int]]:
     """Parts of what passed that a store has counted together for certain.
 
@@ -198,7 +213,7 @@ def _lives(
             if (begin is None or begin.is_after(one.decided))
             and (end is None or end.is_before(one.decided))
         ]
-        owed = 0 if begin is None else _owed(notes, begin, name)
+        owed = 0 if begin is None else _owed(course, notes, begin, name)
         for loss in losses:
             if loss.forgets_all or not life:
                 continue
@@ -206,7 +221,7 @@ def _lives(
                 # Of the old server alone, with what its heir does not know of.
                 yield [one for one in life if one.decided.last <= loss.span.last], owed
             life = [_forgetting(one, loss) for one in life if not loss.may_forget(one.decided)]
-            owed += _owed(notes, loss, name)
+            owed += _owed(course, notes, loss, name)
         yield life, owed
 
 

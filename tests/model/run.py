@@ -215,6 +215,7 @@ def perform(store: str, seed: int, folder: Path, seconds: float) -> Report:
             deadline_us=DEADLINE_US,
             on_store_error=plan.on_store_error,
             wall_us=Span(wall - WALL_US, wall + WALL_US),
+            is_sharded=store == "cluster",
             losses=servers.losses,
             stopped=gateways.stopped,
             settled=settled,

@@ -183,6 +183,9 @@ def test_what_is_given_back_to_a_store_that_forgot_it_is_explained() -> None:
     assert judge(course, returned, *many(25, 6)) == []
     assert judge(course, asked(5, kind=RETURNED, ended=6), *many(25, 6)) != []
     assert judge(course, asked(25, kind=RETURNED, ended=30), *many(25, 6)) != []
+    both = asked(5, kind=REFUSED, keys=(KEY, (LOG.scope, "bob")), waits_us=(0, 0), ended=30)
+    assert judge(course, both, *many(25, 6)) != []
+    assert judge(replace(course, is_sharded=True), both, *many(25, 6)) == []
 
 
 def test_windows_are_those_of_the_stores_clock() -> None:
