@@ -6,6 +6,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 ARGS ?=
+SEEDS ?= 10
+SECONDS ?= 10
 BIN := .venv/bin
 TYPED := gateway tests bench
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
@@ -31,7 +33,7 @@ run: runtime ## start a demo upstream and the gateway in front of it
 
 .PHONY: test-packages
 test-packages:
-	@scripts/debian-packages.sh redis-server:redis-server mariadbd:mariadb-server nginx:nginx wrk:wrk curl:curl
+	@scripts/debian-packages.sh redis-server:redis-server mariadbd:mariadb-server nginx:nginx wrk:wrk curl:curl faketime:faketime
 
 .PHONY: test
 test: dev test-packages ## install what the tests need and run them
@@ -44,6 +46,10 @@ coverage: dev test-packages ## run the tests and report the branches they miss
 .PHONY: fuzz
 fuzz: dev test-packages ## run every property for many more examples than `make test` does
 	$(BIN)/python -m pytest --hypothesis-profile=fuzz --timeout=3600 -m hypothesis $(ARGS)
+
+.PHONY: model
+model: dev test-packages ## gateways and stores under random faults, SEEDS runs of SECONDS of each store
+	$(BIN)/python -m tests.model --seeds $(SEEDS) --seconds $(SECONDS) $(ARGS)
 
 .PHONY: lint
 lint: dev ## check style, format, types and the Dockerfile

@@ -273,7 +273,9 @@ class Decider:
     def may_wait(self, outcome: Outcome) -> bool:
         """Whether there is room for one more that waits, of its policy and in all."""
         slowest = slowest_rule(outcome)
-        return self.waiting.has_room(outcome.ask, outcome.verdict, slowest.policy.queue_max)
+        return self.waiting.has_room(
+            outcome.ask, outcome.verdict, slowest.policy.queue_max, is_alone=outcome.alone
+        )
 
     async def wait_turn(self, outcome: Outcome) -> None:
         """Return when the request's turn has come; if cancelled, the turn is given back."""
@@ -281,6 +283,7 @@ class Decider:
             outcome.ask,
             outcome.verdict,
             lambda ask, verdict: self.give_back(outcome._replace(ask=ask, verdict=verdict)),
+            is_alone=outcome.alone,
         )
 
     def give_back(self, outcome: Outcome) -> None:

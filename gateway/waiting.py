@@ -15,6 +15,12 @@ from gateway.limits.decision import Decision, Verdict
 from gateway.stores.base import Ask
 
 US = 1_000_000
+GRAIN_US = 1000
+"""uvloop's time is in whole milliseconds, rounded down: so much more may have passed of it when a
+turn is reckoned from the present, which would come too early by that."""
+
+_Name = tuple[str, str, bool]
+"""Scope and key of the limit that makes wait, and whether the turns are of this gateway alone."""
 
 
 class _Waiter:
@@ -61,7 +67,7 @@ class WaitingRoom:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._queues: dict[tuple[str, str], _Queue] = {}
+        self._queues: dict[_Name, _Queue] = {}
         self._count = 0
         self._loop = asyncio.get_running_loop()
 
@@ -71,25 +77,34 @@ class WaitingRoom:
     def __repr__(self) -> str:
         return f"<WaitingRoom {self._count} of {self._capacity}, {len(self._queues)} queues>"
 
-    def has_room(self, ask: Ask, verdict: Verdict, queue_max: int) -> bool:
+    def has_room(
+        self, ask: Ask, verdict: Verdict, queue_max: int, *, is_alone: bool = False
+    ) -> bool:
         """Whether one more may wait, in all and for the key that makes it wait."""
         if self._count >= self._capacity:
             return False
-        queue = self._queues.get(_name(ask, verdict))
+        queue = self._queues.get((*_name(ask, verdict), is_alone))
         return queue is None or len(queue.waiters) < queue_max
 
     async def wait(
-        self, ask: Ask, verdict: Verdict, give_back: Callable[[Ask, Verdict], None]
+        self,
+        ask: Ask,
+        verdict: Verdict,
+        give_back: Callable[[Ask, Verdict], None],
+        *,
+        is_alone: bool = False,
     ) -> None:
         """Return when the turn has come, never before it.
 
-        If the caller is cancelled, `give_back` is told which turn is left over.
+        If the caller is cancelled, `give_back` is told which turn is left over. Turns that this
+        gateway gave alone (`is_alone`) and those of the store are in queues of their own: one
+        that changed hands between them would be given back to whom it did not come from.
         """
-        name = _name(ask, verdict)
+        name = (*_name(ask, verdict), is_alone)
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = _Queue()
-        waiter = _Waiter(ask, verdict, self._now_us())
+        waiter = _Waiter(ask, verdict, self._now_us() + GRAIN_US)
         self._insert(queue, waiter)
         self._count += 1
         if queue.waiters[0] is waiter:
@@ -113,7 +128,7 @@ class WaitingRoom:
             position -= 1
         waiters.insert(position, waiter)
 
-    def _leave(self, name: tuple[str, str], queue: _Queue, waiter: _Waiter) -> None:
+    def _leave(self, name: _Name, queue: _Queue, waiter: _Waiter) -> None:
         """Take one out; everybody behind moves up by one turn, as far as that is possible."""
         position = queue.waiters.index(waiter)
         del queue.waiters[position]
@@ -126,7 +141,7 @@ class WaitingRoom:
     def _now_us(self) -> int:
         return int(self._loop.time() * US)
 
-    def _arm(self, name: tuple[str, str], queue: _Queue) -> None:
+    def _arm(self, name: _Name, queue: _Queue) -> None:
         if queue.timer is not None:
             queue.timer.cancel()
             queue.timer = None
@@ -137,7 +152,7 @@ class WaitingRoom:
         # The loop's timers count whole milliseconds and may be early by part of one.
         queue.timer = self._loop.call_later(delay + 0.0005, self._release, name, queue)
 
-    def _release(self, name: tuple[str, str], queue: _Queue) -> None:
+    def _release(self, name: _Name, queue: _Queue) -> None:
         queue.timer = None
         now_us = self._now_us()
         while queue.waiters and queue.waiters[0].turn_us <= now_us:

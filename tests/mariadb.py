@@ -6,12 +6,13 @@ are MySQL.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,12 +37,16 @@ class MariaDB:
     Args:
         folder: where its data, socket and logs are; made if it is not there.
         options: words of its command line, such as `"--max-connections=3"`.
+        env: variables added to the test's own.
     """
 
-    def __init__(self, folder: Path, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, options: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> None:
         self._folder = folder
         self._data = folder / "data"
         self._options = tuple(options)
+        self._env = env
         self._process: ServerProcess | None = None
         self._starts = 0
         self.port = free_port()
@@ -57,7 +62,15 @@ class MariaDB:
         else:
             argv = [_command("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}"]
             argv += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-        subprocess.run([*argv, *_as_user()], check=True, capture_output=True)
+        # Of its own: two that are made at the same time remove each other's temporary tables.
+        passing = self._folder / "tmp"
+        passing.mkdir(exist_ok=True)
+        subprocess.run(
+            [*argv, *_as_user()],
+            check=True,
+            capture_output=True,
+            env={**os.environ, "TMPDIR": str(passing)},
+        )
 
     @property
     def url(self) -> str:
@@ -80,7 +93,7 @@ class MariaDB:
             *("--innodb-buffer-pool-size=64M", "--skip-log-bin", *_as_user(), *self._options),
         ]
         name = f"mariadb-{self._starts}"
-        self._process = ServerProcess(name, argv, self._folder, self._is_ready)
+        self._process = ServerProcess(name, argv, self._folder, self._is_ready, self._env)
         self.sql(
             f"CREATE DATABASE IF NOT EXISTS {DATABASE};"
             f"CREATE USER IF NOT EXISTS {USER}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';"
@@ -91,12 +104,16 @@ class MariaDB:
     def _is_ready(self) -> bool:
         return self._client("SELECT 1", "").returncode == 0
 
+    def _words(self, database: str) -> list[str]:
+        """The command of a client that is the administrator."""
+        return [
+            *(_command("mariadb"), "--no-defaults", "--user=root", "--batch", "--raw"),
+            *("--skip-column-names", f"--socket={self.socket}", database),
+        ]
+
     def _client(self, statements: str, database: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [
-                *(_command("mariadb"), "--no-defaults", "--user=root", "--batch", "--raw"),
-                *("--skip-column-names", f"--socket={self.socket}", database),
-            ],
+            self._words(database),
             input=statements,
             capture_output=True,
             text=True,
@@ -109,6 +126,24 @@ class MariaDB:
         done = self._client(statements, database)
         assert done.returncode == 0, done.stderr
         return [tuple(line.split("\t")) for line in done.stdout.splitlines()]
+
+    @contextlib.contextmanager
+    def holding(self, statement: str) -> Iterator[None]:
+        """Somebody's transaction that has locked what a query with one answer asks for."""
+        shell = subprocess.Popen(
+            [*self._words(DATABASE), "--unbuffered"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with shell:
+            assert shell.stdin is not None and shell.stdout is not None  # noqa: PT018 - pipes
+            shell.stdin.write(f"BEGIN; {statement};\n")
+            shell.stdin.flush()
+            shell.stdout.readline()
+            yield
+            # What it had begun is rolled back with its connection.
+            shell.kill()
 
     def empty(self) -> None:
         """Forget all counts."""

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -86,6 +86,7 @@ class RedisServer:
         command: the server's program; empty for the one that is installed.
         config: a file of options to begin with; a server that keeps its state there writes it.
         tls: key and certificate, if it speaks TLS and nothing else.
+        env: variables added to the test's own.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class RedisServer:
         command: str = "",
         config: Path | None = None,
         tls: Certificate | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -104,6 +106,7 @@ class RedisServer:
         self._command = command
         self._config = () if config is None else (str(config),)
         self._tls = tls
+        self._env = env
         self._process: ServerProcess | None = None
         self._starts = 0
         self.port = free_port()
@@ -172,7 +175,7 @@ class RedisServer:
 
         self._starts += 1
         name = f"redis-{self._starts}"
-        self._process = ServerProcess(name, argv, self._folder, is_ready)
+        self._process = ServerProcess(name, argv, self._folder, is_ready, self._env)
 
     def _ports(self) -> tuple[str, ...]:
         if self._tls is None:
@@ -286,6 +289,10 @@ class SentinelServers:
         named = {self._master(sentinel)["port"] for sentinel in self.sentinels}
         return int(named.pop()) if len(named) == 1 else 0
 
+    def are_calm(self) -> bool:
+        """Whether every Sentinel finds that the primary is up, and changes nothing."""
+        return {self._master(sentinel)["flags"] for sentinel in self.sentinels} == {"master"}
+
     def _sentinel_config(self, number: int) -> str:
         """What a Sentinel is to know; the others too, which it would find within seconds."""
         name = self.SERVICE
@@ -382,7 +389,7 @@ class ClusterServers:
         _wait_for(lambda: all(self._sees_all(server) for server in self.servers))
         for server, primary in zip(self.servers[3:], self.primaries, strict=False):
             run(server, "CLUSTER", "REPLICATE", self.id_of(primary))
-        _wait_for(lambda: all(self._is_whole(server) for server in self.servers))
+        _wait_for(self.is_whole)
 
     def stop(self) -> None:
         """End all of them."""
@@ -391,9 +398,8 @@ class ClusterServers:
 
     def flush(self) -> None:
         """Forget all keys."""
-        for server in self.servers:
-            if b"role:master" in run(server, "INFO", "replication", raw=True):
-                run(server, "FLUSHALL")
+        for server in self.primaries_now():
+            run(server, "FLUSHALL")
 
     def id_of(self, server: RedisServer) -> str:
         """The name of a node within the Cluster."""
@@ -426,8 +432,20 @@ class ClusterServers:
 
     def end_move(self, slot: int, target: RedisServer) -> None:
         """Say who has the slot from now on."""
-        for server in (target, *self.primaries):
+        for server in (target, *self.primaries_now()):
             run(server, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
+
+    def primaries_now(self) -> list[RedisServer]:
+        """The servers that say they are primaries; failovers change them."""
+        return [server for server in self.servers if server.is_running and is_primary(server)]
+
+    def partner(self, server: RedisServer) -> RedisServer:
+        """The other one of a primary and its replica, whichever is which."""
+        return self.servers[(self.servers.index(server) + 3) % 6]
+
+    def is_whole(self) -> bool:
+        """Whether every node finds the Cluster whole and replicas follow."""
+        return all(self._is_whole(server) for server in self.servers)
 
     def _sees_all(self, server: RedisServer) -> bool:
         info: bytes = run(server, "CLUSTER", "INFO", raw=True)
@@ -449,6 +467,11 @@ def run(server: RedisServer, *command: Any, raw: bool = False) -> Any:
         if raw:
             client.response_callbacks.clear()
         return client.execute_command(*command)  # type: ignore[no-untyped-call]  # its stub
+
+
+def is_primary(server: RedisServer) -> bool:
+    """Whether a server says that it is one."""
+    return b"role:master" in run(server, "INFO", "replication", raw=True)
 
 
 async def replicated(primary: RedisServer, replica: RedisServer) -> None:

@@ -55,12 +55,17 @@ def rule(limit: Limit = FIVE, on_store_error: str = "local", queue_max: int = 0)
 class Bench:
     """A decider over a scripted store, on virtual time."""
 
-    def __init__(self, store: Store | None = None, share: int | None = None) -> None:
+    def __init__(
+        self,
+        store: Store | None = None,
+        share: int | None = None,
+        deadline_us: int = DEADLINE_US,
+    ) -> None:
         self.scripted = ScriptedStore(clock())
         self.metrics = StoreMetrics()
         self.decider = Decider(
             self.scripted if store is None else store,
-            deadline_us=DEADLINE_US,
+            deadline_us=deadline_us,
             share=share,
             max_waiting=10,
             metrics=self.metrics,
@@ -276,6 +281,35 @@ def test_what_matters_no_more_is_not_told(algorithm: str, least: int, most: int)
     story(test)
 
 
+@pytest.mark.parametrize("queue_us", [0, 1800 * SECOND_US])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "token_bucket",
+        "sliding_window_log",
+        "sliding_window_counter",
+        "fixed_window",
+        "paced_history",
+    ],
+)
+def test_what_is_told_frees_nothing(algorithm: str, queue_us: int) -> None:
+    """A limit that was used up before the outage still is after it, in the same window."""
+
+    async def test(bench: Bench) -> None:
+        limit = Limit(40, 3600 * SECOND_US, 40, algorithm, queue_us, scope="p/ip")
+        for _ in range(40):
+            assert (await bench.decide(rule(limit))).verdict.wait_us == 0
+        bench.scripted.then(*[DOWN] * 3)
+        outcomes = [await bench.decide(rule(limit)) for _ in range(5)]
+        assert all(each.alone and each.verdict.allowed for each in outcomes)
+        await asyncio.sleep(1)
+        verdict = (await bench.decide(rule(limit))).verdict
+        assert verdict.wait_us > 0 if verdict.allowed else verdict.retry_after_us > 0
+        assert verdict.decisions[0].remaining == 0
+
+    story(test)
+
+
 def test_a_store_that_comes_and_goes_gives_no_fresh_shares() -> None:
     """What passed alone counts in the next outage too, and is told once."""
 
@@ -441,6 +475,24 @@ def test_a_dead_store_is_not_asked_every_time() -> None:
     story(test)
 
 
+def test_a_call_that_fails_late_does_not_keep_a_store_from_being_found() -> None:
+    """It was made before the outage and fails while the probe is under way, which is answered."""
+
+    async def told() -> None:
+        bench = Bench(deadline_us=SECOND_US)
+        bench.scripted.then(Delay(0.26, DOWN), DOWN, DOWN, DOWN, Delay(0.05))
+        late = bench.start()
+        await asyncio.sleep(0.001)
+        for _ in range(3):
+            assert (await bench.decide()).alone
+        assert (await late).alone
+        await asyncio.sleep(2)
+        assert not (await bench.decide()).alone
+        await bench.decider.aclose()
+
+    run(told())
+
+
 def test_a_store_that_is_not_there_is_missed_before_anybody_asks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -604,6 +656,31 @@ def test_waiting_for_a_turn_and_giving_it_up() -> None:
         assert 0 <= clock()() - start - 100_000 <= 2_000
         assert len(bench.scripted.given_back) == 1
         assert len(bench.decider.waiting) == 0
+
+    story(test)
+
+
+def test_turns_of_the_store_and_of_a_gateway_alone_are_not_exchanged() -> None:
+    """Who leaves gives back the turn that he got to whom he got it from, and nobody else has it."""
+
+    async def test(bench: Bench) -> None:
+        queue = rule(Limit(10, SECOND_US, 1, max_wait_us=FOREVER_US, scope="q"), queue_max=5)
+        await bench.decide(queue)
+        by_store = await bench.decide(queue)
+        await asyncio.sleep(0.03)
+        bench.scripted.then(DOWN, DOWN)
+        await bench.decide(queue)
+        begin_us = clock()()
+        alone = await bench.decide(queue)
+        assert (by_store.alone, alone.alone, alone.verdict.wait_us) == (False, True, 100_000)
+        leaving, staying = (
+            asyncio.create_task(bench.decider.wait_turn(each)) for each in (by_store, alone)
+        )
+        await asyncio.sleep(0.001)
+        leaving.cancel()
+        await staying
+        assert clock()() - begin_us >= 100_000
+        assert bench.scripted.given_back == [(by_store.ask, by_store.verdict)]
 
     story(test)
 

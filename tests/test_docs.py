@@ -131,6 +131,27 @@ def test_whole_configurations_pass_the_checker(name: str, tmp_path: Path) -> Non
             load(path, environ)
 
 
+def _named_tests(text: str) -> Iterator[tuple[Path, str]]:
+    """Files of tests that a page names, each with a function of it or none."""
+    file = ""
+    for named, function in re.findall(r"`([\w/]+\.py)?(?:::(\w+))?`", text):
+        file = named or file
+        if named or function:
+            yield ROOT / "tests" / file, function
+
+
+def test_tests_that_are_named_are_there() -> None:
+    """What is said to show how a fault is dealt with exists."""
+    named = list(_named_tests((ROOT / "docs" / "faults.md").read_text()))
+    assert len(named) > 50
+    missing = [
+        f"{path}::{function}"
+        for path, function in named
+        if not path.is_file() or (function and f"def {function}(" not in path.read_text())
+    ]
+    assert missing == []
+
+
 def test_a_wrong_command_is_seen() -> None:
     """The check of commands tells a target and a command that are there from invented ones."""
     assert _complaint(["make", "test", "ARGS=-x"]) is None

@@ -7,11 +7,12 @@ import contextlib
 from itertools import combinations
 from typing import Any
 
+import uvloop
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.clock import ManualClock
-from gateway.limits.decision import Verdict
+from gateway.clock import ManualClock, monotonic_us
+from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
 from gateway.stores.memory import MemoryStore
@@ -318,3 +319,27 @@ def test_everybody_leaves() -> None:
         assert look.reset_us <= 100_000
 
     run(story())
+
+
+def test_a_turn_is_not_early_by_part_of_a_millisecond_either() -> None:
+    """The time of uvloop is whole milliseconds, rounded down: less than has passed, at a turn."""
+
+    async def told() -> int:
+        room = WaitingRoom(1000)
+        ask = Ask((TENTH,), ("k",), 1, FOREVER_US)
+        decision = Decision(True, 20_000, 0, 1, 0, 0, 1)
+
+        async def wait() -> int:
+            begin_us = monotonic_us()
+            await room.wait(ask, Verdict(True, 20_000, 0, (decision,)), lambda *_: None)
+            return monotonic_us() - begin_us
+
+        waits = []
+        for _ in range(400):
+            waits.append(asyncio.create_task(wait()))
+            come_us = monotonic_us()
+            while monotonic_us() < come_us + 130:  # noqa: ASYNC110 - the loop is to run on
+                await asyncio.sleep(0)
+        return min(await asyncio.gather(*waits))
+
+    assert uvloop.run(told()) >= 20_000

@@ -14,7 +14,7 @@ from typing import Final
 
 from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.consistency.outcome import Outcome, Pending
-from gateway.consistency.reports import report
+from gateway.consistency.reports import filled
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
@@ -117,7 +117,9 @@ class Alone:
         for name in list(untold)[:at_most]:
             noted = untold.pop(name)
             look = self._counts.decide_limit(noted.share, noted.key, 0, 0)
-            asks += report(noted.limit, noted.key, min(noted.cost, look.limit - look.remaining))
+            cost = min(noted.cost, look.limit - look.remaining)
+            if cost > 0:
+                asks += filled(noted.limit, noted.key, cost)
         if not untold:
             self._untold.pop(shard, None)
         return asks

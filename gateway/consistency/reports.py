@@ -1,7 +1,9 @@
 """Telling a store afterwards of what was let through without it.
 
-A report may overdraw: it is counted as requests that wait for their turn are, in the future, up
-to one period. So what passed too much is missing afterwards.
+A `report` may overdraw: it is counted as requests that wait for their turn are, in the future, up
+to one period. So what passed too much is missing afterwards. That is understood by who reports
+too; to who asks strictly, windows that are counted in the future would say nothing of the present
+one. Such limits are told by `filled`, which counts as much as they hold.
 """
 
 from __future__ import annotations
@@ -23,6 +25,23 @@ def report(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
     whole, rest = divmod(cost, limit.burst)
     sizes = [limit.burst] * min(whole, MAX_PIECES) + [rest] * (rest > 0)
     return tuple(Ask((counted,), (key,), size, counted.max_wait_us) for size in sizes)
+
+
+def filled(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
+    """What to ask a store so that it counts `cost`, at most the burst, as far as there is room."""
+    if limit.algorithm not in {"fixed_window", "sliding_window_counter"}:
+        return report(limit, key, cost)
+    if not limit.max_wait_us:
+        return (Ask((_counting_refused(limit),), (key,), cost, 0),)
+    # Its windows may be counted ahead already, by those who wait in its queue: this waits as well.
+    size = -(-cost // MAX_PIECES)
+    pieces = [size] * (cost // size) + [cost % size] * (cost % size > 0)
+    return tuple(Ask((limit,), (key,), piece, limit.max_wait_us) for piece in pieces)
+
+
+@lru_cache(maxsize=4096)
+def _counting_refused(limit: Limit) -> Limit:
+    return replace(limit, count_refused=True)
 
 
 @lru_cache(maxsize=4096)

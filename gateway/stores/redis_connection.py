@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
@@ -18,6 +19,8 @@ from gateway.errors import StoreError, StoreUnavailable
 from gateway.stores.redis_address import RedisAddress
 from gateway.stores.redis_pipe import Pipe, open_pipe
 from gateway.tasks import Background
+
+log = logging.getLogger(__name__)
 
 US: Final = 1_000_000
 FIRST_PAUSE_S: Final = 0.05
@@ -80,6 +83,7 @@ class Connection:
         self._is_open = asyncio.Event()
         self._keeping = Background(self._keep_open)
         self._why = StoreUnavailable("the store is not connected yet", "not_connected")
+        self._warned_of = ""
 
     def __repr__(self) -> str:
         state = "open" if self._pipe is not None else f"down ({self._why.reason})"
@@ -149,6 +153,7 @@ class Connection:
         pipe = await open_pipe(address, self._scripts, clock=self._clock)
         try:
             await self._place.check(pipe)
+            self._warn(address, pipe.evicts)
             self._pipe = pipe
             self._is_open.set()
             await self._stay(pipe, address)
@@ -156,6 +161,17 @@ class Connection:
             self._pipe = None
             self._is_open.clear()
             pipe.close()
+
+    def _warn(self, address: RedisAddress, evicts: str) -> None:
+        """Say that counts may be lost, once and not at every connection."""
+        if evicts and evicts != self._warned_of:
+            log.warning(
+                "%s forgets counts when it is full (maxmemory-policy %s): a client whose key is"
+                " evicted begins anew; noeviction lets on_store_error decide instead",
+                address,
+                evicts,
+            )
+        self._warned_of = evicts
 
     async def _stay(self, pipe: Pipe, address: RedisAddress) -> None:
         leaving = asyncio.get_running_loop().create_task(self._place.left(address))

@@ -78,6 +78,8 @@ class Pipe(asyncio.Protocol):
 
     Attributes:
         clock_seen: the server's clock as it was when the connection was made, if it told.
+        evicts: the `maxmemory-policy` by which the server, when it is full, forgets keys that
+            still count; empty if it does not, or did not tell.
         lost: done when the connection has ended.
     """
 
@@ -89,6 +91,7 @@ class Pipe(asyncio.Protocol):
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._error: StoreError = StoreUnavailable("the connection to the store was lost")
         self.clock_seen: ClockSeen | None = None
+        self.evicts = ""
 
     @property
     def is_open(self) -> bool:
@@ -211,7 +214,7 @@ async def _connect(pipe: Pipe, address: RedisAddress) -> None:
 async def _introduce(
     pipe: Pipe, address: RedisAddress, scripts: Sequence[bytes], clock: Clock
 ) -> None:
-    """Authenticate, choose the database, ask for the time, have the scripts remembered."""
+    """Authenticate, choose the database, ask what it is like, have the scripts remembered."""
     commands: list[Command] = []
     if address.password:
         user = (address.username,) if address.username else ()
@@ -219,7 +222,7 @@ async def _introduce(
     if address.db:
         commands.append(("SELECT", address.db))
     must_succeed = len(commands)
-    commands += [("PING",), ("TIME",)]
+    commands += [("PING",), ("TIME",), ("INFO", "memory")]
     sent_us = clock()
     replies = [await future for future in pipe.call(*commands)]
     for position, reply in enumerate(replies):
@@ -235,9 +238,23 @@ async def _introduce(
     if isinstance(told, list) and len(told) == 2:
         server_us = int(told[0]) * 1_000_000 + int(told[1])
         pipe.clock_seen = ClockSeen(sent_us, clock(), server_us)
+    pipe.evicts = _evicting_policy(replies[must_succeed + 2])
     # Not before: a server takes only short words from strangers, and hangs up.
     for future in pipe.call(*[("SCRIPT", "LOAD", source) for source in scripts]):
         await future
+
+
+def _evicting_policy(info: object) -> str:
+    """What `INFO memory` says of keys that are forgotten before their time."""
+    if not isinstance(info, bytes):
+        return ""
+    lines = (line.partition(":") for line in info.decode("ascii", "replace").splitlines())
+    told = {name: value for name, _, value in lines}
+    # Without a bound on memory no policy is ever needed.
+    if told.get("maxmemory", "0") == "0":
+        return ""
+    policy = told.get("maxmemory_policy", "noeviction")
+    return "" if policy == "noeviction" else policy
 
 
 def worth_dropping(error: StoreError) -> bool:

@@ -141,8 +141,9 @@ class Shards:
             except StoreError as error:
                 self.failed(shard, error, nothing)
             else:
-                break
-        now_us = self._clock()
-        shard.succeeded(now_us)
+                shard.succeeded(self._clock())
+                # A call from before the outage may have failed while this one was under way.
+                if shard.is_in_use:
+                    break
         shard.is_probed = False
-        self._back((now_us - lost_us) / US)
+        self._back((self._clock() - lost_us) / US)

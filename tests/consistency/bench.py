@@ -23,14 +23,16 @@ FOREVER_US = 2**62
 DEADLINE_US = 20_000
 
 
-def rule(limit: Limit, terms: Terms | None, queue_max: int = 0) -> Rule:
+def rule(
+    limit: Limit, terms: Terms | None, queue_max: int = 0, on_store_error: str = "local"
+) -> Rule:
     """A rule of a policy of its own."""
     policy = Policy(
         name=limit.scope,
         queue_max=queue_max,
         status=429,
         body="problem",
-        on_store_error="local",
+        on_store_error=on_store_error,
         draft_headers=True,
         legacy_headers=True,
         metrics=PolicyMetrics(),

@@ -208,6 +208,66 @@ async def test_unanswered_calls_do_not_pile_up(
     assert await remaining(store, LIMIT) >= LIMIT.burst - MAX_CALLS
 
 
+class Relay:
+    """Between a store and its server: passes everything on, until an answer is to be cut off.
+
+    Attributes:
+        bytes_left: how much of what the server says still comes through; None for all.
+    """
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self.bytes_left: int | None = None
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        """The URL that leads through it."""
+        listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        async with listener:
+            yield f"redis://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", self._server.port)
+        forth = asyncio.create_task(self._pass_on(reader, there[1]))
+        with contextlib.suppress(ConnectionError):
+            while data := await there[0].read(1 << 16):
+                if self.bytes_left is not None:
+                    writer.write(data[: self.bytes_left])
+                    await writer.drain()
+                    break
+                writer.write(data)
+        # A reset, if there is anything that has not been read; an end otherwise.
+        writer.transport.abort()
+        there[1].close()
+        forth.cancel()
+
+    @staticmethod
+    async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+        writer.close()
+
+
+@pytest.mark.parametrize("bytes_left", [0, 1, 7])
+async def test_an_answer_that_is_cut_off(
+    redis_server: RedisServer, make_store: MakeStore, bytes_left: int
+) -> None:
+    """The call fails and is not made again: it was counted, and is counted once."""
+    direct = await ready(make_store(redis_server.url))
+    relay = Relay(redis_server)
+    async with relay.listening() as url:
+        store = await ready(make_store(url, heartbeat_s=60))
+        await decide(store, ask(LIMIT, "cut"))
+        relay.bytes_left = bytes_left
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(store.decide([ask(LIMIT, "cut")]), 5)
+        relay.bytes_left = None
+        await recovers(store)
+        assert await remaining(direct, LIMIT, "cut") == LIMIT.burst - 2
+        await store.aclose()
+
+
 async def test_forgotten_scripts(redis_server: RedisServer, store: RedisStore) -> None:
     """Scripts that the server does not know are sent along in the same call."""
     with redis_server.client() as client:
@@ -280,6 +340,97 @@ async def test_a_full_server(redis_server: RedisServer, store: RedisStore) -> No
         client.config_set("maxmemory", 0)
     assert (await decide(store, ask(LIMIT)))[0].allowed
     assert connected <= clients(redis_server)
+
+
+@pytest.mark.parametrize(
+    ("policy", "maxmemory", "warnings"),
+    [
+        ("allkeys-lru", "50mb", 1),
+        ("volatile-ttl", "50mb", 1),
+        ("noeviction", "50mb", 0),
+        ("allkeys-lru", "0", 0),
+    ],
+)
+async def test_a_server_that_may_forget_counts(
+    *,
+    tmp_path: Path,
+    make_store: MakeStore,
+    caplog: pytest.LogCaptureFixture,
+    policy: str,
+    maxmemory: str,
+    warnings: int,
+) -> None:
+    """Whoever runs it is told once, and what to do; the store works all the same."""
+    options = ("--maxmemory", maxmemory, "--maxmemory-policy", policy)
+    server = RedisServer(tmp_path / "evicting", options)
+    server.start()
+    try:
+        store = await ready(make_store(server.url))
+        with server.client() as client:
+            before = clients(server)
+            client.client_kill_filter(_type="normal", skipme=True)
+            await until(lambda: not before & clients(server))
+        await recovers(store)
+    finally:
+        server.stop()
+    told = [record.getMessage() for record in caplog.records if "maxmemory" in record.getMessage()]
+    assert len(told) == warnings
+    assert all(f"policy {policy})" in line and "noeviction" in line for line in told)
+
+
+async def test_a_server_that_does_not_tell_what_it_is_like(
+    redis_server: RedisServer, make_store: MakeStore
+) -> None:
+    """INFO may be forbidden: then nothing is known of that, and nothing else is missing."""
+    with redis_server.client() as client:
+        client.execute_command("ACL", "SETUSER", "default", "-info")
+    store = await ready(make_store(redis_server.url))
+    assert await remaining(store, LIMIT) == LIMIT.burst
+    with redis_server.client() as client:
+        client.execute_command("ACL", "SETUSER", "default", "+info")
+
+
+async def test_a_primary_without_its_replicas(redis_server: RedisServer, store: RedisStore) -> None:
+    """With `min-replicas-to-write` it takes nothing, so that a failover can lose nothing."""
+    await decide(store, ask(LIMIT))
+    with redis_server.client() as client:
+        client.config_set("min-replicas-to-write", 1)
+        await reason_becomes(store, "noreplicas")
+        client.config_set("min-replicas-to-write", 0)
+    await recovers(store)
+    assert await remaining(store, LIMIT) == LIMIT.burst - 1
+
+
+async def test_a_server_that_cannot_save(tmp_path: Path, make_store: MakeStore) -> None:
+    """It takes no writes until it can: the policies speak meanwhile."""
+    server = RedisServer(tmp_path, ("--save", "3600 1", "--dbfilename", "taken"))
+    server.start()
+    try:
+        (tmp_path / "taken").mkdir()
+        store = await ready(make_store(server.url))
+        await decide(store, ask(LIMIT))
+        with server.client() as client:
+            client.bgsave()
+            # A file cannot take the place of a folder.
+            await reason_becomes(store, "misconf")
+            (tmp_path / "taken").rmdir()
+            client.bgsave()
+        await recovers(store)
+        assert await remaining(store, LIMIT) == LIMIT.burst - 1
+    finally:
+        server.stop()
+
+
+async def test_a_replica_that_lost_its_primary(
+    redis_server: RedisServer, store: RedisStore
+) -> None:
+    """One that does not serve what is stale says `MASTERDOWN`, and is not believed in."""
+    with redis_server.client() as client:
+        client.config_set("replica-serve-stale-data", "no")
+        client.replicaof("127.0.0.1", free_port())
+        assert await outcome(store) in {"masterdown", "readonly"}
+        client.replicaof("NO", "ONE")
+    await recovers(store)
 
 
 async def test_a_primary_that_becomes_a_replica(
