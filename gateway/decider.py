@@ -14,10 +14,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 from gateway.breaker import Breaker, BreakerState
-from gateway.clock import Clock, monotonic_us
+from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.consistency.alone import Alone
-from gateway.consistency.near import Near, split
+from gateway.consistency.near import Near
 from gateway.consistency.outcome import Outcome, Pending, refusing_rule, slowest_rule
+from gateway.consistency.parts import split
 from gateway.errors import StoreError, StoreReplyError, StoreTimeout
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
@@ -61,6 +62,8 @@ class Decider:
         metrics: counters of the store's calls.
         terms: those of the policies that are not strict. Where the store is in this process
             they change nothing: nothing is faster or more exact than asking it.
+        clock: this process's time.
+        calendar_clock: the time of day, for windows of the calendar.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Decider:
         metrics: StoreMetrics,
         clock: Clock = monotonic_us,
         terms: Iterable[Terms] = (),
+        calendar_clock: Clock = wall_us,
     ) -> None:
         self._store = store
         self._immediate = store if isinstance(store, ImmediateStore) else None
@@ -82,7 +86,7 @@ class Decider:
         self._clock = clock
         self._sharded = store if isinstance(store, ShardedStore) else None
         self._shards: dict[Hashable, _Shard] = {None: _Shard()}
-        self._alone = Alone(clock)
+        self._alone = Alone(clock, calendar_clock)
         self._pending: list[Pending] = []
         self._tasks = Tasks()
         self._watching = Tasks()
@@ -90,7 +94,9 @@ class Decider:
         terms = tuple(terms)
         self._near: Near | None = None
         if terms and self._immediate is None:
-            self._near = Near(terms, self._enqueue, self._send, self._give_back_later, clock)
+            self._near = Near(
+                terms, self._ask, self._send, self._give_back_later, clock, calendar_clock
+            )
         self.waiting = WaitingRoom(max_waiting)
         metrics.refresh = self._refresh_metrics
 
@@ -135,11 +141,15 @@ class Decider:
         pending = Pending(ask, rules) if self._near is None else self._near.decide(ask, rules)
         if isinstance(pending, Outcome):
             return pending
+        return self._ask(pending) or pending
+
+    def _ask(self, pending: Pending) -> Outcome | None:
+        """Let an ask travel with the others of this turn; returns the outcome if it cannot."""
         if self._is_in_use(pending):
             self._enqueue(pending)
-            return pending
+            return None
         self._metrics.errors["breaker_open"] += 1
-        return pending.lost(self._decide_alone) or pending
+        return pending.lost(self._decide_alone)
 
     def _is_in_use(self, pending: Pending) -> bool:
         """Whether what would be asked is asked; and by whom."""

@@ -1,4 +1,4 @@
-"""Telling a store afterwards of what was let through without it.
+"""Telling a store afterwards of what was let through without it, and asking what it knows.
 
 A report may overdraw: it is counted as requests that wait for their turn are, in the future, up
 to one period. So what passed too much is missing afterwards.
@@ -23,6 +23,12 @@ def report(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
     whole, rest = divmod(cost, limit.burst)
     sizes = [limit.burst] * min(whole, MAX_PIECES) + [rest] * (rest > 0)
     return tuple(Ask((counted,), (key,), size, counted.max_wait_us) for size in sizes)
+
+
+def look(limit: Limit, key: str, cost: int) -> Ask:
+    """What to ask a store to see whether a request may pass: it takes the cost if it may."""
+    # As overdrawing as a report, or the store would forgive what others have overdrawn.
+    return Ask((_overdrawing(limit),), (key,), cost, 0)
 
 
 @lru_cache(maxsize=4096)

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.consistency.leases import LeaseBook
+from gateway.consistency.leases import MAX_SPENT, LeaseBook, Told
 from gateway.decider import Outcome
-from gateway.limits.decision import Decision
+from gateway.limits.decision import NEVER, Decision
 from gateway.limits.rate import Limit
 from gateway.limits.terms import Leased, leased_excess
+from gateway.stores.base import Ask
 from tests.consistency.bench import SECOND_US, Gateways, rule
 from tests.consistency.laws import excess
 from tests.virtual_time import clock, run
@@ -21,6 +22,7 @@ HOUR_US = 3600 * SECOND_US
 LIFETIME_US = 500_000
 TENTH = Leased(0, 10_000, LIFETIME_US)
 HUNDRED = Limit(100, HOUR_US, 100, scope="p/ip")
+ONE = Ask((HUNDRED,), ("k",), 1, 0)
 
 
 async def _warm_up(gateways: Gateways, gateway: int = 0) -> None:
@@ -108,6 +110,80 @@ def test_a_refusal_of_the_store_is_remembered() -> None:
         assert again.verdict.retry_after_us <= outcome.verdict.retry_after_us
         await asyncio.sleep(again.verdict.retry_after_us / SECOND_US)
         assert (await gateways.ask()).verdict.allowed
+        await gateways.aclose()
+
+    run(told())
+
+
+def test_a_refusal_is_told_as_the_store_said_it() -> None:
+    """However short a refusal is believed, nobody is told to come back before it would pass."""
+
+    async def told() -> None:
+        three = Limit(3, 60 * SECOND_US, 3, scope="p/ip")
+        gateways = Gateways(rule(three, TENTH))
+        outcomes = []
+        for _ in range(3):
+            assert (await gateways.ask()).verdict.allowed
+        for _ in range(30):
+            asked_us = clock()()
+            outcome = await gateways.ask()
+            outcomes.append((asked_us, outcome.verdict.retry_after_us))
+            await asyncio.sleep(0.1)
+        first_us = gateways.passed[0]
+        for asked_us, retry_after_us in outcomes:
+            # Never too early, and later by no more than the way of the answer.
+            assert 0 <= asked_us + retry_after_us - (first_us - 1000) - 20 * SECOND_US <= 10_000
+        assert gateways.stores[0].asks < 15
+        await gateways.aclose()
+
+    run(told())
+
+
+def test_a_refusal_says_nothing_of_a_request_that_costs_more() -> None:
+    """What costs more passes later, and what costs more than the limit holds never does."""
+
+    async def told() -> None:
+        three = Limit(3, 60 * SECOND_US, 3, scope="p/ip")
+        gateways = Gateways(rule(three, TENTH))
+        outcomes = [await gateways.ask() for _ in range(4)]
+        assert 0 < outcomes[-1].verdict.retry_after_us <= 20 * SECOND_US
+        dearer = await gateways.ask(cost=2)
+        assert 39 * SECOND_US < dearer.verdict.retry_after_us <= 40 * SECOND_US
+        assert (await gateways.ask(cost=4)).verdict.retry_after_us == NEVER
+        await gateways.aclose()
+
+    run(told())
+
+
+def test_a_refusal_says_nothing_of_a_request_that_would_wait_longer() -> None:
+    """Who would not wait is refused, and who would is asked for."""
+
+    async def told() -> None:
+        queued = Limit(1, SECOND_US, 1, max_wait_us=10 * SECOND_US, scope="p/ip")
+        gateways = Gateways(rule(queued, TENTH, queue_max=10))
+        await gateways.ask(max_wait_us=0)
+        refused = await gateways.ask(max_wait_us=0)
+        assert not refused.verdict.allowed
+        shorter = await gateways.ask(max_wait_us=0)
+        assert shorter.verdict.retry_after_us <= refused.verdict.retry_after_us
+        waiting = await gateways.ask(max_wait_us=5 * SECOND_US)
+        assert waiting.verdict.allowed
+        assert 0 < waiting.verdict.wait_us <= SECOND_US
+        await gateways.aclose()
+
+    run(told())
+
+
+def test_who_looks_is_told_of_what_is_held_here_too() -> None:
+    """It could pass now, so it remains."""
+
+    async def told() -> None:
+        gateways = Gateways(rule(HUNDRED, TENTH))
+        await _warm_up(gateways)
+        passed = await gateways.ask()
+        looked = await gateways.ask(cost=0)
+        assert passed.verdict.decisions[0].remaining == 97
+        assert looked.verdict.decisions[0].remaining == 97
         await gateways.aclose()
 
     run(told())
@@ -207,7 +283,7 @@ def test_a_lease_never_grows_above_its_size() -> None:
     limit_decision = _allowed(90)
     for _ in range(2):
         assert book.spend(limit, "k", TENTH, 1, 0) is None
-    book.heard(limit, "k", TENTH, 1, limit_decision, now)
+    book.heard(limit, "k", TENTH, ONE, Told(limit_decision, now))
     assert book.wanted(limit, "k") == 10
     book.granted(limit, "k", TENTH, 10, _allowed(80), now)
     spent = [book.spend(limit, "k", TENTH, 1, 0) for _ in range(5)]
@@ -216,6 +292,31 @@ def test_a_lease_never_grows_above_its_size() -> None:
     assert [each is not None for each in returned] == [True] * 5
     book.granted(limit, "k", TENTH, 5, _allowed(75), now)
     assert book.held == 10
+
+
+def test_what_is_spent_is_not_remembered_for_long() -> None:
+    """A grant that is spent costs no memory until its time is over, and may yet be put back."""
+    limit = Limit(1_000_000, HOUR_US, 1_000_000, scope="p/ip")
+    one = Leased(1, 0, 60 * SECOND_US)
+    book = LeaseBook(lambda: 0, one.lifetime_us)
+    for _ in range(2):
+        book.spend(limit, "k", one, 1, 0)
+    book.heard(limit, "k", one, ONE, Told(_allowed(90), 0))
+    receipts = []
+    for _ in range(5 * MAX_SPENT):
+        assert book.wanted(limit, "k") == 1
+        book.granted(limit, "k", one, 1, _allowed(90), 0)
+        decision = book.spend(limit, "k", one, 1, 0)
+        assert decision is not None
+        receipts.append(decision.receipt)
+    assert len(book._live) == 0
+    assert len(book._spent) <= MAX_SPENT
+    assert len(book._expiry) <= 2 * MAX_SPENT
+    assert book.unspend(receipts[-1], 1) is None
+    assert book.held == 1
+    assert book.unspend(receipts[0], 1) is None
+    assert book.held == 1
+    assert [ask.cost for ask, _ in book.close()] == [1]
 
 
 def _allowed(remaining: int) -> Decision:
@@ -279,3 +380,57 @@ def test_under_load_nothing_of_the_limit_is_lost(algorithm: str) -> None:
         return passed
 
     assert run(passed(TENTH)) >= 0.98 * run(passed(None))
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "sliding_window_log", "fixed_window"])
+@settings(max_examples=80)
+@given(
+    st.integers(1, 12),
+    st.integers(1, 6),
+    st.lists(
+        st.tuples(st.integers(1, 4), st.booleans(), st.sampled_from([0.0, 0.0005, 0.002, 0.3])),
+        min_size=1,
+        max_size=25,
+    ),
+)
+def test_one_gateway_refuses_nobody_whom_the_limit_would_allow(
+    algorithm: str, count: int, size: int, steps: list[tuple[int, bool, float]]
+) -> None:
+    """Its own refills take nothing away: what is held, or under way, is there to be spent."""
+    limit = Limit(count, HOUR_US, count, algorithm, scope="p/ip")
+    terms = Leased(size, 0, 10 * SECOND_US)
+    strict = Limit(100, HOUR_US, 100, scope="strict/ip")
+
+    async def told() -> None:
+        gateways = Gateways(rule(limit, terms), rule(strict, None))
+        left = count
+        for cost, is_undone, pause_s in steps:
+            outcome = await gateways.ask(cost=cost)
+            assert outcome.verdict.allowed == (cost <= left)
+            left -= cost if outcome.verdict.allowed else 0
+            if outcome.verdict.allowed and is_undone and algorithm != "token_bucket":
+                gateways.deciders[0].give_back(outcome)
+                left += cost
+                await asyncio.sleep(0.6)
+            await asyncio.sleep(pause_s)
+        await gateways.aclose()
+
+    run(told())
+
+
+@settings(max_examples=80)
+@given(st.integers(1, 12), st.integers(1, 6), st.lists(st.integers(1, 8), min_size=1, max_size=8))
+def test_of_requests_at_the_same_time_as_many_pass_as_the_limit_allows(
+    count: int, size: int, crowds: list[int]
+) -> None:
+    """Those of cost 1 that are asked for together are refused only when nothing is left."""
+    limit = Limit(count, HOUR_US, count, "sliding_window_log", scope="p/ip")
+
+    async def told() -> None:
+        gateways = Gateways(rule(limit, Leased(size, 0, 10 * SECOND_US)))
+        for crowd in crowds:
+            await asyncio.gather(*(gateways.ask() for _ in range(crowd)))
+        assert len(gateways.passed) == min(count, sum(crowds))
+        await gateways.aclose()
+
+    run(told())
