@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
@@ -39,6 +40,8 @@ REPORTED_AT_ONCE: Final = 64
 """Keys of which the store is told in one call: few, since requests may have to wait for it."""
 MAX_SHARDS: Final = 1000
 """How many shards of a store are told apart: each server of a Cluster, and some pairs."""
+RETURNED_AT_ONCE: Final = 64
+"""Asks that are given back at a time; the others wait, rather than fill a connection."""
 FAILURES: Final = 3
 """Calls in a row that may fail before the store is left alone."""
 PROBE_AFTER_US: Final = US // 4
@@ -88,6 +91,8 @@ class Decider:
         self._shards: dict[Hashable, _Shard] = {None: _Shard()}
         self._alone = Alone(clock, calendar_clock)
         self._pending: list[Pending] = []
+        self._returns: deque[tuple[Ask, Verdict]] = deque()
+        self._returning = 0
         self._tasks = Tasks()
         self._watching = Tasks()
         self._loop = asyncio.get_running_loop()
@@ -127,6 +132,9 @@ class Decider:
             # What is under way may still bring tokens, which are returned at once.
             await self._tasks.finish(1)
         await self._tasks.finish(1)
+        if self._returns:
+            self._metrics.errors["give_back"] += len(self._returns)
+            self._returns.clear()
         await self._store.aclose()
 
     def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
@@ -332,7 +340,17 @@ class Decider:
             self._give_back_later(outcome.ask, outcome.verdict)
 
     def _give_back_later(self, ask: Ask, verdict: Verdict) -> None:
-        self._tasks.start(self._give_back(ask, verdict))
+        self._returns.append((ask, verdict))
+        if self._returning < RETURNED_AT_ONCE:
+            self._returning += 1
+            self._tasks.start(self._give_back_all())
+
+    async def _give_back_all(self) -> None:
+        try:
+            while self._returns:
+                await self._give_back(*self._returns.popleft())
+        finally:
+            self._returning -= 1
 
     async def _give_back(self, ask: Ask, verdict: Verdict) -> None:
         try:
@@ -341,6 +359,9 @@ class Decider:
         except (StoreError, TimeoutError):
             # The turn stays taken: too little may pass then, never too much.
             self._metrics.errors["give_back"] += 1
+        except asyncio.CancelledError:
+            self._metrics.errors["give_back"] += 1
+            raise
 
     async def renew(self, outcome: Outcome) -> bool:
         """Keep what an allowed outcome holds for another lease; see `Store.renew`.

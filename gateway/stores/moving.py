@@ -10,6 +10,7 @@ does, and then the old one may be left out.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
@@ -126,14 +127,16 @@ class MovingStore:
                 undone.append(self._new.give_back(part.ask, answer))
             verdicts[part.at] = _join(verdict, part.places, answer)
         if undone:
-            await asyncio.gather(*undone)
+            # What cannot be undone stays spent; the verdicts hold.
+            await asyncio.gather(*undone, return_exceptions=True)
         return verdicts
 
     async def _return(self, parts: Sequence[_Part], verdicts: Sequence[Verdict]) -> None:
         """Give back all that the new store let through."""
         for part, verdict in zip(parts, verdicts, strict=False):
             if verdict.allowed:
-                await self._new.give_back(part.ask, verdict)
+                with contextlib.suppress(StoreError):
+                    await self._new.give_back(part.ask, verdict)
 
     def _part(self, at: int, ask: Ask) -> _Part | None:
         places = tuple(
@@ -160,11 +163,13 @@ class MovingStore:
         return verdicts
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
-        """Undo in both."""
+        """Undo in both. Raises `StoreError` if one of them fails."""
         old, part, new = _split(ask, verdict)
-        await self._old.give_back(ask, old)
-        if part.limits:
-            await self._new.give_back(part, new)
+        try:
+            await self._old.give_back(ask, old)
+        finally:
+            if part.limits:
+                await self._new.give_back(part, new)
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
         """Keep what is held in both; the old store says whether it is."""

@@ -9,13 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.consistency.leases import MAX_SPENT, LeaseBook, Told
-from gateway.decider import Outcome
+from gateway.decider import Decider, Outcome
 from gateway.limits.decision import NEVER, Decision
 from gateway.limits.rate import Limit
 from gateway.limits.terms import Leased, leased_excess
+from gateway.metrics import StoreMetrics
 from gateway.stores.base import Ask
+from gateway.stores.redis import RedisStore
+from gateway.stores.redis_pipe import MAX_CALLS
 from tests.consistency.bench import SECOND_US, Gateways, rule
 from tests.consistency.laws import excess
+from tests.servers import RedisServer, until
 from tests.virtual_time import clock, run
 
 HOUR_US = 3600 * SECOND_US
@@ -434,3 +438,46 @@ def test_of_requests_at_the_same_time_as_many_pass_as_the_limit_allows(
         await gateways.aclose()
 
     run(told())
+
+
+async def test_more_leases_than_a_connection_has_room_for_are_returned(
+    redis_server: RedisServer,
+) -> None:
+    """An orderly end loses no token, however many keys there are."""
+    keys = [str(number) for number in range(MAX_CALLS + 500)]
+    log = Limit(100, HOUR_US, 100, "sliding_window_log", scope="p/ip")
+    leased = rule(log, Leased(10, 0, 60 * SECOND_US))
+    metrics = StoreMetrics()
+
+    def store() -> RedisStore:
+        return RedisStore(redis_server.url, domain="many", deadline_us=2 * SECOND_US)
+
+    gateway_store = store()
+    decider = Decider(
+        gateway_store,
+        deadline_us=2 * SECOND_US,
+        share=1,
+        max_waiting=1,
+        metrics=metrics,
+        terms=[leased.policy.terms] if leased.policy.terms else [],
+    )
+    await decider.start()
+    await until(lambda: gateway_store.is_ready)
+
+    async def ask(key: str) -> None:
+        outcome = decider.decide(Ask((log,), (key,), 1, 0), (leased,))
+        assert (outcome if isinstance(outcome, Outcome) else await outcome).verdict.allowed
+
+    for _ in range(3):
+        for at in range(0, len(keys), 100):
+            await asyncio.gather(*(ask(key) for key in keys[at : at + 100]))
+    await decider.aclose()
+    assert not metrics.errors
+    look = store()
+    await look.start()
+    await until(lambda: look.is_ready)
+    for at in range(0, len(keys), 100):
+        asks = [Ask((log,), (key,), 0, 0) for key in keys[at : at + 100]]
+        verdicts = await look.decide(asks)
+        assert {verdict.decisions[0].remaining for verdict in verdicts} == {97}
+    await look.aclose()
