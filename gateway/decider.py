@@ -40,7 +40,7 @@ REPORTED_AT_ONCE: Final = 64
 """Keys of which the store is told in one call: few, since requests may have to wait for it."""
 MAX_SHARDS: Final = 1000
 """How many shards of a store are told apart: each server of a Cluster, and some pairs."""
-RETURNED_AT_ONCE: Final = 64
+RETURNED_AT_ONCE: Final = 32
 """Asks that are given back at a time; the others wait, rather than fill a connection."""
 FAILURES: Final = 3
 """Calls in a row that may fail before the store is left alone."""

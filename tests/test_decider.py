@@ -582,7 +582,7 @@ def test_leaving_does_not_wait_for_all_that_is_given_back() -> None:
 
     async def told() -> None:
         bench = Bench()
-        outcomes = [await bench.decide(key=str(number)) for number in range(64 * 150)]
+        outcomes = [await bench.decide(key=str(number)) for number in range(RETURNED_AT_ONCE * 150)]
         bench.scripted.then_give_back(*[Delay(0.015)] * len(outcomes))
         for outcome in outcomes:
             bench.decider.give_back(outcome)

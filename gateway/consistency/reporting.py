@@ -21,7 +21,7 @@ from gateway.limits.terms import Eventual
 from gateway.stores.base import Ask
 
 US: Final = 1_000_000
-REPORTS_A_CALL: Final = 128
+REPORTS_A_CALL: Final = 64
 """Asks in one call of the store; the next call is made when that is answered."""
 LOOKS_A_CALL: Final = 64
 LOOK_PAUSE_S: Final = 0.02

@@ -12,7 +12,7 @@ from gateway.consistency.leases import MAX_SPENT, LeaseBook, Told
 from gateway.decider import Decider, Outcome
 from gateway.limits.decision import NEVER, Decision
 from gateway.limits.rate import Limit
-from gateway.limits.terms import Leased, leased_excess
+from gateway.limits.terms import MAX_LOG_TOKENS, Leased, leased_excess
 from gateway.metrics import StoreMetrics
 from gateway.stores.base import Ask
 from gateway.stores.redis import RedisStore
@@ -275,6 +275,41 @@ def test_a_lease_of_a_fixed_window_ends_with_it() -> None:
         outcomes = [await gateways.ask() for _ in range(40)]
         assert sum(each.verdict.allowed for each in outcomes) == 20
         await gateways.aclose()
+
+    run(told())
+
+
+def test_a_lease_of_a_log_is_small() -> None:
+    """Each token of it is a line that the store writes: a tenth of a million is too much."""
+    million = (1_000_000, HOUR_US, 1_000_000)
+    assert TENTH.size(Limit(*million, "sliding_window_log")) == MAX_LOG_TOKENS
+    assert Leased(50_000, 0, LIFETIME_US).size(Limit(*million, "sliding_window_log")) == 1000
+    assert TENTH.size(Limit(*million)) == 100_000
+
+
+def test_a_refusal_lists_its_limits_in_the_order_of_the_policy() -> None:
+    """Whoever refused, and whoever was asked: those that are known, in one order."""
+
+    async def told() -> None:
+        limits = [
+            Limit(50, HOUR_US, 50, "sliding_window_log", scope="first/ip"),
+            Limit(7, HOUR_US, 7, scope="second/ip"),
+            Limit(30, HOUR_US, 30, "sliding_window_log", scope="third/ip"),
+            Limit(20, HOUR_US, 20, "sliding_window_log", scope="fourth/ip"),
+        ]
+        terms = (Leased(5, 0, 60 * SECOND_US), None, Leased(3, 0, 60 * SECOND_US), None)
+        gateways = Gateways(*(rule(limit, each) for limit, each in zip(limits, terms, strict=True)))
+        for number in range(12):
+            outcome = await gateways.ask()
+            scopes = [each.limit.scope for each in outcome.rules]
+            assert scopes == [each.scope for each in limits]
+            assert [each.limit for each in outcome.verdict.decisions] == [50, 7, 30, 20]
+            assert [each.scope for each in outcome.ask.limits] == scopes
+            allowed = [each.allowed for each in outcome.verdict.decisions]
+            assert allowed == [True, number < 7, True, True]
+            await asyncio.sleep(0.01)
+        await gateways.aclose()
+        assert [gateways.remaining(limit) for limit in limits] == [43, 0, 23, 13]
 
     run(told())
 
