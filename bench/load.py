@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench.errors import BenchError
 from bench.programs import program
@@ -20,6 +21,7 @@ HEADERS = {
 }
 """What an API client sends with a request, `Host` aside."""
 
+_CLIENTS = Path(__file__).resolve().parent / "templates" / "clients.lua"
 _TOTAL = re.compile(r"(\d+) requests in ([\d.]+)(us|ms|s|m),")
 _NOT_OK = re.compile(r"Non-2xx or 3xx responses: (\d+)")
 _ERRORS = re.compile(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)")
@@ -53,12 +55,13 @@ class Flood:
         return self.not_ok / self.seconds
 
 
-def flood(url: str, seconds: float) -> Flood:
+def flood(url: str, seconds: float, clients: int = 1) -> Flood:
     """Load the address with one wrk thread on this process's CPU.
 
     Args:
         url: what to GET.
         seconds: how long, at least one and in whole seconds, as wrk has it.
+        clients: how many take turns, as the header `X-Client` tells; one does not tell.
 
     Raises:
         BenchError: wrk failed or said something that cannot be understood.
@@ -67,8 +70,12 @@ def flood(url: str, seconds: float) -> Flood:
     argv = [program("wrk"), "-t1", f"-c{CONNECTIONS}", f"-d{duration}s"]
     for name, value in HEADERS.items():
         argv += ["-H", f"{name}: {value}"]
+    words = [url]
+    if clients > 1:
+        argv += ["--script", str(_CLIENTS)]
+        words += ["--", str(clients)]
     said = subprocess.run(
-        [*argv, url], capture_output=True, text=True, timeout=duration + 30, check=False
+        [*argv, *words], capture_output=True, text=True, timeout=duration + 30, check=False
     )
     if said.returncode != 0:
         raise BenchError(f"wrk failed: {said.stderr.strip() or said.stdout.strip()}")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from functools import partial
+from socket import socket
+from typing import NamedTuple
 
 from aiohttp import http_parser
 
 import gateway
 from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
+from gateway.admin.resources import OneProcess
 from gateway.config.models import Address, GatewayConfig
 from gateway.errors import ConfigError, GatewayError, StartError
 from gateway.logs import AccessLog, LineWriter, open_output, setup_logging
@@ -22,6 +26,8 @@ from gateway.proxy.pool import Upstream
 from gateway.proxy.routes import compile_routes
 from gateway.proxy.server import Proxy
 from gateway.routing.client_address import ClientAddress
+from gateway.stores.base import Store
+from gateway.stores.moving import MovingStore
 
 log = logging.getLogger(__name__)
 
@@ -36,35 +42,57 @@ MAX_ANSWER_HEAD = 128 * 1024
 """Bytes of header fields that an answer may have."""
 
 
+class Seat(NamedTuple):
+    """What a gateway is given that is one of several workers, instead of taking it itself.
+
+    Attributes:
+        name: which worker it is, for the log.
+        sockets: that listen on the addresses of the configuration.
+        memory: what stands for `memory://`.
+        log_lock: as in `gateway.logs.open_output`.
+    """
+
+    name: str
+    sockets: Sequence[socket]
+    memory: Store
+    log_lock: int
+
+
 class Gateway:
     """A gateway made from a configuration; to be used inside a running event loop.
 
     Args:
         config: checked and complete.
+        seat: its place among several workers; None if it is the only one.
 
     Raises:
         StartError: the log's file cannot be opened, or the store's URL cannot be used.
         GatewayError: this machine's aiohttp must not be used at the edge.
     """
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(self, config: GatewayConfig, seat: Seat | None = None) -> None:
         _require_strict_parser()
         loop = asyncio.get_running_loop()
         self.config = config
+        self._seat = seat
         self.metrics = GatewayMetrics(gateway.__version__)
         self._phase = Phase.STARTING
         try:
-            self._output = open_output(config.log.output, self.metrics.log)
+            lock = seat.log_lock if seat is not None else None
+            self._output = open_output(config.log.output, self.metrics.log, lock)
         except OSError as error:
             raise cannot_log(config.log.output, error) from error
-        setup_logging(self._output, config.log.format, config.log.level)
+        name = seat.name if seat is not None else ""
+        setup_logging(self._output, config.log.format, config.log.level, name)
         self._lines = LineWriter(self._output, partial(loop.call_later, LOG_DELAY_S))
         access_log = AccessLog(self._lines.write, config.log.format) if config.log.access else None
         try:
-            store = store_of(config)()
+            memory = seat.memory if seat is not None else None
+            store = store_of(config, self.metrics, memory)()
         except ConfigError as error:
             problem = error.problems[0]
             raise StartError("store.url", problem.message, problem.hint) from error
+        self._moving = store if isinstance(store, MovingStore) else None
         self._decider = decider_of(config, store, self.metrics.store("main"))
         self._upstreams = {
             name: Upstream(name, upstream, self.metrics.upstream(name), MAX_ANSWER_HEAD)
@@ -95,8 +123,11 @@ class Gateway:
         is_required = any(
             policy.on_store_error == "closed" for policy in self.config.policies.values()
         )
-        state = StoreState("main", self._decider.is_ready, is_required)
-        return judge(self._phase, [state])
+        states = [StoreState("main", self._decider.is_ready, is_required)]
+        if self._moving is not None:
+            # The old store is the one that policies need.
+            states.append(StoreState("new", self._moving.is_new_ready, is_required=False))
+        return judge(self._phase, states)
 
     async def start(self) -> None:
         """Listen and serve.
@@ -132,6 +163,13 @@ class Gateway:
 
     async def _bind(self) -> None:
         loop = asyncio.get_running_loop()
+        if self._seat is not None:
+            for one in self._seat.sockets:
+                listener = await loop.create_server(
+                    self._proxy.server, sock=one, backlog=BACKLOG, start_serving=False
+                )
+                self._listeners.append(listener)
+            return
         for index, address in enumerate(self.config.listen):
             try:
                 listener = await loop.create_server(
@@ -147,7 +185,8 @@ class Gateway:
             self._listeners.append(listener)
         if self.config.admin is not None:
             address = self.config.admin.listen
-            server = AdminServer(address.host, address.port, self.metrics, lambda: self.readiness)
+            subject = OneProcess(self.metrics, lambda: self.readiness)
+            server = AdminServer(address.host, address.port, subject)
             try:
                 await server.start()
             except OSError as error:

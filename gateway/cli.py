@@ -21,12 +21,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import gateway
 from gateway.config.load import load
 from gateway.config.models import GatewayConfig
 from gateway.errors import ConfigError, GatewayError, Problem, StartError
+from gateway.workers.loop import run_in_loop
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -147,7 +148,14 @@ def _run(options: argparse.Namespace) -> int:
     loaded = load(_config(options), os.environ)
     _print_problems(loaded.warnings, "warning")
     _allow_open_files()
-    return _in_loop(lambda: _serve(loaded.config, _nothing))
+    if loaded.config.server.workers != 1:
+        from gateway.workers.cpus import worker_count
+        from gateway.workers.supervisor import supervise
+
+        workers = worker_count(loaded.config.server.workers)
+        if workers > 1:
+            return supervise(loaded.config, workers)
+    return run_in_loop(lambda: _serve(loaded.config, _nothing))
 
 
 def _allow_open_files() -> None:
@@ -193,18 +201,6 @@ def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> 
     signal.signal(number, signal.SIG_DFL)
 
 
-def _in_loop(work: Callable[[], Any]) -> int:
-    try:
-        import uvloop
-    except ImportError:
-        factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    else:
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        code: int = runner.run(work())
-    return code
-
-
 def _check(options: argparse.Namespace) -> int:
     path = _config(options)
     loaded = load(path, os.environ)
@@ -235,7 +231,7 @@ def _schema(_options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    return _in_loop(lambda: _serve_demo(options.listen))
+    return run_in_loop(lambda: _serve_demo(options.listen))
 
 
 async def _serve_demo(listen: str) -> int:

@@ -14,20 +14,20 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
-from gateway.breaker import Breaker, BreakerState
 from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.consistency.alone import Alone
 from gateway.consistency.near import Near
 from gateway.consistency.outcome import Outcome, Pending, refusing_rule, slowest_rule
 from gateway.consistency.parts import split
-from gateway.errors import StoreError, StoreReplyError, StoreTimeout
+from gateway.errors import StoreError, StoreTimeout
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
 from gateway.limits.terms import Terms
 from gateway.metrics import StoreMetrics
 from gateway.policy import Rule
 from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store
-from gateway.stores.deadline import Deadline
+from gateway.stores.deadline import decide_within
+from gateway.stores.shards import Shards
 from gateway.tasks import Tasks
 from gateway.waiting import WaitingRoom
 
@@ -36,17 +36,14 @@ __all__ = ["Decider", "Outcome", "Pending", "refusing_rule", "slowest_rule", "wi
 log = logging.getLogger(__name__)
 
 US = 1_000_000
+BATCH: Final = 32
+"""Asks in one call to the store. While it works on some, answers to others are read and new asks
+are made ready; in one large batch this process would wait for the store, and then the store for it.
+"""
 REPORTED_AT_ONCE: Final = 64
 """Keys of which the store is told in one call: few, since requests may have to wait for it."""
-MAX_SHARDS: Final = 1000
-"""How many shards of a store are told apart: each server of a Cluster, and some pairs."""
 RETURNED_AT_ONCE: Final = 32
 """Asks that are given back at a time; the others wait, rather than fill a connection."""
-FAILURES: Final = 3
-"""Calls in a row that may fail before the store is left alone."""
-PROBE_AFTER_US: Final = US // 4
-LONGEST_PROBE_US: Final = US
-"""How often a store that failed is tried: at first, and when it has been away for long."""
 START_S: Final = 1.0
 """How long a store may take to be there before its absence is worth a line in the log."""
 
@@ -67,6 +64,10 @@ class Decider:
             they change nothing: nothing is faster or more exact than asking it.
         clock: this process's time.
         calendar_clock: the time of day, for windows of the calendar.
+
+    Attributes:
+        waiting: those that wait for their turn.
+        holding: what keeps the places of those that go on at once.
     """
 
     def __init__(
@@ -88,13 +89,16 @@ class Decider:
         self._metrics = metrics
         self._clock = clock
         self._sharded = store if isinstance(store, ShardedStore) else None
-        self._shards: dict[Hashable, _Shard] = {None: _Shard()}
+        self._shards = Shards(self._within_deadline, metrics, clock, self._lost, self._back)
+        self._told: set[Hashable] = set()
         self._alone = Alone(clock, calendar_clock)
         self._pending: list[Pending] = []
         self._returns: deque[tuple[Ask, Verdict]] = deque()
         self._returning = 0
         self._tasks = Tasks()
         self._watching = Tasks()
+        self._is_closing = False
+        self.holding = Tasks()
         self._loop = asyncio.get_running_loop()
         terms = tuple(terms)
         self._near: Near | None = None
@@ -108,13 +112,11 @@ class Decider:
     @property
     def is_ready(self) -> bool:
         """Whether an ask would be answered by the store now, as far as is known."""
-        return self._store.is_ready and any(each.is_in_use for each in self._shards.values())
+        return self._store.is_ready and self._shards.any_in_use
 
     def _refresh_metrics(self) -> None:
         self._metrics.is_ready = self.is_ready
-        # The worst of them, which is the last by the alphabet as well: closed, half_open, open.
-        states = (each.breaker.state.value for each in self._shards.values())
-        self._metrics.breaker = max(states)
+        self._metrics.breaker = self._shards.worst_state
         self._metrics.gateways = self._store.gateways
 
     async def start(self) -> None:
@@ -124,18 +126,24 @@ class Decider:
             self._watching.start(self._look_at_store())
 
     async def aclose(self) -> None:
-        """Finish what is under way and let go of the store."""
-        await self._watching.finish(0)
-        if self._near is not None:
-            self._near.close()
-            await asyncio.sleep(0)  # What was asked in this turn is on its way then.
-            # What is under way may still bring tokens, which are returned at once.
+        """Finish what is under way and let go of the store, even if cancelled meanwhile."""
+        self._is_closing = True
+        try:
+            await self._shards.aclose()
+            await self._watching.finish(0)
+            await self.holding.finish(0)
+            if self._near is not None:
+                self._near.close()
+                await asyncio.sleep(0)  # What was asked in this turn is on its way then.
+                # What is under way may still bring tokens, which are returned at once.
+                await self._tasks.finish(1)
             await self._tasks.finish(1)
-        await self._tasks.finish(1)
-        if self._returns:
-            self._metrics.errors["give_back"] += len(self._returns)
-            self._returns.clear()
-        await self._store.aclose()
+        finally:
+            self._tasks.cancel()
+            if self._returns:
+                self._metrics.errors["give_back"] += len(self._returns)
+                self._returns.clear()
+            await self._store.aclose()
 
     def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
         """Decide on one request: at once if the store is in this process.
@@ -163,7 +171,7 @@ class Decider:
         """Whether what would be asked is asked; and by whom."""
         if self._sharded is not None:
             pending.shard = self._sharded.shard(pending.ask)
-        return self._shard(pending.shard).is_in_use
+        return self._shards[pending.shard].is_in_use
 
     def _enqueue(self, pending: Pending) -> None:
         """Let an ask travel with the others of this turn of the loop."""
@@ -173,6 +181,10 @@ class Decider:
 
     def _flush(self) -> None:
         batch, self._pending = self._pending, []
+        if len(batch) > BATCH:
+            self._pending = batch[BATCH:]
+            del batch[BATCH:]
+            self._loop.call_soon(self._flush)
         self._ask_shards(batch)
 
     def _send(self, asks: Sequence[Pending]) -> None:
@@ -197,27 +209,20 @@ class Decider:
         for part in parts.values():
             self._tasks.start(self._ask_store(part))
 
-    def _shard(self, name: Hashable) -> _Shard:
-        shard = self._shards.get(name)
-        if shard is None:
-            if len(self._shards) >= MAX_SHARDS:
-                # Shards that are gone; one that fails still will say so again.
-                self._shards = {None: _Shard()}
-            shard = self._shards[name] = _Shard()
-        return shard
-
     async def _ask_store(self, batch: list[Pending]) -> None:
         metrics = self._metrics
-        shard = self._shard(batch[0].shard)
+        shard = self._shards[batch[0].shard]
         started_us = self._clock()
         try:
             verdicts = await self._within_deadline([pending.ask for pending in batch])
         except StoreError as error:
-            self._failed(shard, error, batch[0].ask)
-            for pending in batch:
-                if not pending.is_abandoned:
-                    pending.lost(self._decide_alone)
+            self._shards.failed(shard, error, batch[0].ask)
+            self._lose(batch)
             return
+        except asyncio.CancelledError:
+            # The end has come; but nobody is to wait for ever.
+            self._lose(batch)
+            raise
         now_us = self._clock()
         shard.succeeded(now_us)
         metrics.answered(len(batch), now_us - started_us)
@@ -231,46 +236,29 @@ class Decider:
                 # The client left while the store was being asked.
                 self.give_back(outcome)
 
-    def _failed(self, shard: _Shard, error: StoreError, ask: Ask) -> None:
-        """A call failed; after some in a row the servers are asked by a probe alone."""
-        shard.failed(self._clock())
-        self._metrics.errors[error.reason] += 1
-        if not shard.is_in_use and not shard.is_probed:
-            shard.is_probed = True
-            log.warning(
-                "the store does not decide (%s: %s); on_store_error does", error.reason, error
-            )
-            # The same keys, so the same servers; but nothing is taken.
-            self._watching.start(self._probe(shard, ask._replace(cost=0)))
+    def _lose(self, batch: list[Pending]) -> None:
+        for pending in batch:
+            if not pending.is_abandoned:
+                pending.lost(self._decide_alone)
 
-    async def _probe(self, shard: _Shard, nothing: Ask) -> None:
-        """Ask for nothing until there is an answer, so that no request has to find out."""
-        lost_us = self._clock()
-        while True:
-            await asyncio.sleep(PROBE_AFTER_US / US)
-            if not shard.breaker.allow(self._clock()):
-                continue
-            try:
-                await self._within_deadline([nothing])
-            except StoreError as error:
-                self._failed(shard, error, nothing)
-            else:
-                break
-        now_us = self._clock()
-        shard.succeeded(now_us)
-        shard.is_probed = False
-        log.warning("the store decides again, after %.1f s", (now_us - lost_us) / US)
+    def _lost(self, error: StoreError) -> None:
+        log.warning("the store does not decide (%s: %s); on_store_error does", error.reason, error)
+
+    def _back(self, seconds: float) -> None:
+        log.warning("the store decides again, after %.1f s", seconds)
         self._tell()
 
     def _tell(self) -> None:
         """Tell what was let through without the store to those of its shards that decide again."""
+        if self._is_closing:
+            return
         for name in self._alone.untold:
-            shard = self._shard(name)
-            if not shard.has_failed and not shard.is_told:
-                shard.is_told = True
-                self._watching.start(self._report(name, shard))
+            if not self._shards[name].has_failed and name not in self._told:
+                self._told.add(name)
+                self._watching.start(self._report(name))
 
-    async def _report(self, name: Hashable, shard: _Shard) -> None:
+    async def _report(self, name: Hashable) -> None:
+        shard = self._shards[name]
         while not shard.has_failed and name in self._alone.untold:
             reports = self._alone.reports(name, REPORTED_AT_ONCE)
             if not reports:
@@ -279,35 +267,23 @@ class Decider:
                 await self._within_deadline(reports)
             except StoreError as error:
                 # Nobody knows whether it was counted, and it must not be counted twice.
-                self._failed(shard, error, reports[0])
-        shard.is_told = False
+                self._shards.failed(shard, error, reports[0])
+        self._told.discard(name)
 
     async def _look_at_store(self) -> None:
         """See whether the store can be used at all, before the first request needs it."""
         await asyncio.sleep(START_S)
-        shard = self._shard(self._sharded.shard(_NOTHING) if self._sharded is not None else None)
+        shard = self._shards[self._sharded.shard(_NOTHING) if self._sharded is not None else None]
         while shard.is_in_use:
             try:
                 await self._within_deadline([_NOTHING])
             except StoreError as error:
-                self._failed(shard, error, _NOTHING)
+                self._shards.failed(shard, error, _NOTHING)
             else:
                 return
 
     async def _within_deadline(self, asks: list[Ask]) -> Sequence[Verdict]:
-        """Ask the store; a late answer counts as none, unless this loop itself was late."""
-        with Deadline(self._loop, self._deadline):
-            try:
-                verdicts = await self._store.decide(asks)
-            except StoreError:
-                raise
-            except Exception as error:
-                # Against the contract; but the requests that wait must not wait for ever.
-                log.exception("The store failed in a way that it must not")
-                raise StoreError("an error of another kind") from error
-        if len(verdicts) != len(asks):
-            raise StoreReplyError("not one verdict for each ask")
-        return verdicts
+        return await decide_within(self._store, asks, self._deadline)
 
     def _decide_alone(self, pending: Pending) -> Outcome:
         return self._alone.decide(pending, self._share or self._store.gateways)
@@ -376,33 +352,6 @@ class Decider:
                 return await self._store.renew(outcome.ask, outcome.verdict)
         except TimeoutError:
             raise StoreTimeout("no answer within the deadline") from None
-
-
-class _Shard:
-    """What is known of the servers behind some of a store's keys, or behind all of them."""
-
-    __slots__ = ("breaker", "has_failed", "is_probed", "is_told")
-
-    def __init__(self) -> None:
-        self.breaker = Breaker(FAILURES, PROBE_AFTER_US, LONGEST_PROBE_US)
-        self.has_failed = False
-        self.is_probed = False
-        self.is_told = False
-
-    def succeeded(self, now_us: int) -> None:
-        """A call was answered."""
-        self.breaker.success(now_us)
-        self.has_failed = False
-
-    def failed(self, now_us: int) -> None:
-        """A call was not answered."""
-        self.breaker.failure(now_us)
-        self.has_failed = True
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether requests ask them; if not, a probe does."""
-        return self.breaker.state is BreakerState.CLOSED
 
 
 def without_queue(verdict: Verdict) -> Verdict:

@@ -9,7 +9,6 @@ from typing import Final
 from gateway.decider import Decider, Outcome
 from gateway.errors import StoreError
 from gateway.limits import ALGORITHMS
-from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -30,21 +29,26 @@ class Holding:
             a lease that it lasts, or has forgotten it: then somebody else may have the place.
     """
 
-    __slots__ = ("_decider", "_leases", "_tasks", "is_held")
+    __slots__ = ("_decider", "_keeping", "_leases", "is_held")
 
     def __init__(self, decider: Decider, leases: Outcome) -> None:
         self.is_held = True
         self._decider = decider
         self._leases = leases
-        self._tasks = Tasks()
-        self._tasks.start(self._keep())
+        self._keeping = decider.holding.start(self._keep())
 
     def release(self) -> None:
         """Let somebody else have the place."""
         self._decider.give_back(self._leases)
-        self._tasks.cancel()
+        self._keeping.cancel()
 
     async def _keep(self) -> None:
+        try:
+            await self._renew()
+        finally:
+            self.is_held = False
+
+    async def _renew(self) -> None:
         lease_s = min(limit.period_us for limit in self._leases.ask.limits) / US
         loop = asyncio.get_running_loop()
         expires = loop.time() + lease_s
@@ -58,7 +62,6 @@ class Holding:
                 log.info("a place could not be renewed (%s)", error.reason)
             else:
                 expires = asked + lease_s
-        self.is_held = False
         log.warning("a place of policy %r was lost while in use", self._leases.rules[0].policy.name)
 
 

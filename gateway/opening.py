@@ -6,18 +6,30 @@ from collections.abc import Callable
 
 from gateway.config.consistency import parts
 from gateway.config.models import GatewayConfig
+from gateway.config.store_url import parse_store_url
 from gateway.decider import Decider
-from gateway.metrics import StoreMetrics
-from gateway.stores import find_store
-from gateway.stores.base import Store
-from gateway.stores.moving import MovingStore, chosen
+from gateway.errors import ConfigError, Problem
+from gateway.metrics import GatewayMetrics, StoreMetrics
+from gateway.stores import StoreMaker, find_store
+from gateway.stores.base import ImmediateStore, Store
+from gateway.stores.moving import chosen, moving_store
 
 
-def store_of(config: GatewayConfig) -> Callable[[], Store]:
+def store_of(
+    config: GatewayConfig, metrics: GatewayMetrics, memory: Store | None = None
+) -> Callable[[], Store]:
     """What makes the store that counts are kept in; both, while they move.
+
+    The one that they move to has counters of its own, under the name `new`.
 
     It reads files now, because an event loop should not have to wait for that, and none when it
     is called.
+
+    Args:
+        config: names it.
+        metrics: where the counters of the one that counts move to are kept.
+        memory: what stands for `memory://` in a gateway of several workers, where a store that
+            each worker keeps for itself will not do; None if there is one only.
 
     Raises:
         ConfigError: no store has the scheme of the URL, or the one that has it cannot be used;
@@ -25,8 +37,8 @@ def store_of(config: GatewayConfig) -> Callable[[], Store]:
     """
     settings = config.store
     migrate, domain, deadline_us = settings.migrate, config.domain, settings.deadline
-    make_old = find_store(settings.url)
-    make_new = find_store(migrate.to) if migrate is not None else None
+    make_old = _maker(settings.url, memory)
+    make_new = _maker(migrate.to, memory) if migrate is not None else None
 
     def make() -> Store:
         old = make_old(settings.url, domain=domain, deadline_us=deadline_us)
@@ -34,9 +46,36 @@ def store_of(config: GatewayConfig) -> Callable[[], Store]:
             return old
         new = make_new(migrate.to, domain=domain, deadline_us=deadline_us)
         is_moving = chosen(parts(migrate.share), migrate.policies)
-        return MovingStore(old, new, is_moving, deadline_us=deadline_us)
+        return moving_store(
+            old, new, is_moving, deadline_us=deadline_us, metrics=metrics.store("new")
+        )
 
     return make
+
+
+def memory_url(config: GatewayConfig) -> str:
+    """The URL of the memory store, for who keeps it; empty if counts are elsewhere."""
+    settings = config.store
+    urls = (settings.url, settings.migrate.to if settings.migrate is not None else settings.url)
+    return next((url for url in urls if parse_store_url(url).kind == "memory"), "")
+
+
+def _maker(url: str, memory: Store | None) -> StoreMaker:
+    make = find_store(url)
+    if memory is None:
+        return make
+    shared = memory
+    is_memory = parse_store_url(url).kind == "memory"
+
+    def make_shared(url: str, *, domain: str, deadline_us: int) -> Store:
+        store = shared if is_memory else make(url, domain=domain, deadline_us=deadline_us)
+        if isinstance(store, ImmediateStore):
+            message = f"{type(store).__qualname__} keeps counts in one process"
+            hint = "server: { workers: 1 }, or a store that processes share"
+            raise ConfigError([Problem("store", 0, 0, "", message, hint)])
+        return store
+
+    return make_shared
 
 
 def decider_of(config: GatewayConfig, store: Store, metrics: StoreMetrics) -> Decider:

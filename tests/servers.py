@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import redis
 from redis.backoff import NoBackoff
@@ -50,6 +51,31 @@ async def becomes(
             await asyncio.sleep(0.02)
 
 
+class Certificate(NamedTuple):
+    """For 127.0.0.1, signed by itself."""
+
+    key: Path
+    file: Path
+
+    @classmethod
+    def make(cls, folder: Path) -> Certificate:
+        """Write a new one into a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        key, file = folder / "key.pem", folder / "cert.pem"
+        command = shutil.which("openssl")
+        assert command, "openssl makes the certificates of tests"
+        subprocess.run(
+            [
+                *(command, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+                *("-nodes", "-keyout", str(key), "-out", str(file), "-days", "2"),
+                *("-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        return cls(key, file)
+
+
 class RedisServer:
     """A Redis or Valkey server of a test's own, without persistence.
 
@@ -59,6 +85,7 @@ class RedisServer:
         password: what clients must know; none if empty.
         command: the server's program; empty for the one that is installed.
         config: a file of options to begin with; a server that keeps its state there writes it.
+        tls: key and certificate, if it speaks TLS and nothing else.
     """
 
     def __init__(
@@ -68,6 +95,7 @@ class RedisServer:
         password: str = "",
         command: str = "",
         config: Path | None = None,
+        tls: Certificate | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -75,6 +103,7 @@ class RedisServer:
         self._password = password
         self._command = command
         self._config = () if config is None else (str(config),)
+        self._tls = tls
         self._process: ServerProcess | None = None
         self._starts = 0
         self.port = free_port()
@@ -83,6 +112,8 @@ class RedisServer:
     def url(self) -> str:
         """What a store connects to."""
         credentials = f":{self._password}@" if self._password else ""
+        if self._tls is not None:
+            return f"rediss://{credentials}127.0.0.1:{self.port}/0?ssl_ca_certs={self._tls.file}"
         return f"redis://{credentials}127.0.0.1:{self.port}/0"
 
     def option(self, name: str) -> str:
@@ -107,6 +138,8 @@ class RedisServer:
             host="127.0.0.1",
             port=self.port,
             password=self._password or None,
+            ssl=self._tls is not None,
+            ssl_ca_certs=str(self._tls.file) if self._tls is not None else None,
             # What the server says now is what a test wants to know.
             retry=Retry(NoBackoff(), 0),
         )
@@ -118,8 +151,7 @@ class RedisServer:
             *(
                 self._command or _server_command(),
                 *self._config,
-                "--port",
-                str(self.port),
+                *self._ports(),
                 "--bind",
                 "127.0.0.1",
             ),
@@ -141,6 +173,15 @@ class RedisServer:
         self._starts += 1
         name = f"redis-{self._starts}"
         self._process = ServerProcess(name, argv, self._folder, is_ready)
+
+    def _ports(self) -> tuple[str, ...]:
+        if self._tls is None:
+            return ("--port", str(self.port))
+        return (
+            *("--port", "0", "--tls-port", str(self.port), "--tls-auth-clients", "no"),
+            *("--tls-key-file", str(self._tls.key), "--tls-cert-file", str(self._tls.file)),
+            *("--tls-ca-cert-file", str(self._tls.file), "--tls-replication", "yes"),
+        )
 
     def stop(self) -> None:
         """End in order, if it runs."""
@@ -184,26 +225,38 @@ class SentinelServers:
         folder: where they keep their files.
         down_after_ms: when a server that is silent counts as down.
         sentinel_password: what the Sentinels want to know.
+        tls: key and certificate, if all of them speak TLS and nothing else.
     """
 
     SERVICE = "counts"
 
-    def __init__(self, folder: Path, down_after_ms: int = 400, sentinel_password: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        down_after_ms: int = 400,
+        sentinel_password: str = "",
+        tls: Certificate | None = None,
+    ) -> None:
         self._folder = folder
         self._down_after_ms = down_after_ms
         self._sentinel_password = sentinel_password
+        self._tls = tls
         at_once = ("--repl-diskless-sync-delay", "0")
-        self.primary = RedisServer(folder / "primary", at_once)
+        self.primary = RedisServer(folder / "primary", at_once, tls=tls)
         replication = ("--replicaof", f"127.0.0.1 {self.primary.port}")
-        self.replica = RedisServer(folder / "replica", replication)
+        self.replica = RedisServer(folder / "replica", replication, tls=tls)
         self.sentinels: list[RedisServer] = []
 
     @property
     def url(self) -> str:
         """What a store connects to."""
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
-        option = self._sentinel_password and f"?sentinel_password={self._sentinel_password}"
-        return f"redis+sentinel://{hosts}/{self.SERVICE}{option}"
+        scheme, option = "redis", ""
+        if self._tls is not None:
+            scheme, option = "rediss", f"?ssl_ca_certs={self._tls.file}"
+        elif self._sentinel_password:
+            option = f"?sentinel_password={self._sentinel_password}"
+        return f"{scheme}+sentinel://{hosts}/{self.SERVICE}{option}"
 
     def start(self) -> None:
         """Start, and return when every Sentinel knows the others and the replica."""
@@ -214,7 +267,8 @@ class SentinelServers:
         for number in range(3):
             folder = self._folder / f"sentinel-{number}"
             config = folder / "sentinel.conf"
-            server = RedisServer(folder, ("--sentinel",), self._sentinel_password, config=config)
+            password = self._sentinel_password
+            server = RedisServer(folder, ("--sentinel",), password, config=config, tls=self._tls)
             self.sentinels.append(server)
         for number, server in enumerate(self.sentinels):
             config = self._folder / f"sentinel-{number}" / "sentinel.conf"
@@ -274,11 +328,20 @@ class ClusterServers:
         folder: where the servers keep their files.
         replicas: whether there is one for each primary.
         command: the servers' program; empty for the one that is installed.
+        tls: key and certificate, if they speak TLS and nothing else.
     """
 
     SLOTS = 16384
 
-    def __init__(self, folder: Path, *, replicas: bool = True, command: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        replicas: bool = True,
+        command: str = "",
+        tls: Certificate | None = None,
+    ) -> None:
+        self._tls = tls
         self.servers = [
             RedisServer(
                 folder / f"node-{number}",
@@ -288,8 +351,10 @@ class ClusterServers:
                     *("--cluster-require-full-coverage", "no"),
                     *("--cluster-replica-validity-factor", "0"),
                     *("--repl-diskless-sync-delay", "0"),
+                    *(("--tls-cluster", "yes") if tls is not None else ()),
                 ),
                 command=command,
+                tls=tls,
             )
             for number in range(6 if replicas else 3)
         ]
@@ -299,6 +364,8 @@ class ClusterServers:
     def url(self) -> str:
         """What a store connects to."""
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in self.servers[:2])
+        if self._tls is not None:
+            return f"rediss+cluster://{hosts}?ssl_ca_certs={self._tls.file}"
         return f"redis+cluster://{hosts}"
 
     def start(self) -> None:

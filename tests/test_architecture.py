@@ -13,8 +13,8 @@ ROOT: Final = Path(__file__).parent.parent
 
 LAYERS: Final = (
     {"errors", "clock", "tasks"},
-    {"limits", "protocols", "breaker"},
-    {"routing", "stores", "metrics"},
+    {"limits", "protocols", "breaker", "metrics"},
+    {"routing", "stores"},
     {"config", "logs"},
     {"policy", "waiting", "obstacles"},
     {"consistency"},
@@ -22,7 +22,8 @@ LAYERS: Final = (
     {"holding", "opening"},
     {"proxy", "frontends", "admin"},
     {"app", "demo", "library"},
-    {"integrations", "supervisor", "cli"},
+    {"workers"},
+    {"integrations", "cli"},
     {"__main__"},
 )
 """Rooms from the bottom up; a room imports from itself and from lower layers only."""
@@ -43,6 +44,8 @@ PURE: Final = (
     "gateway.config.check",
     "gateway.config.schema",
     "gateway.config.explain",
+    "gateway.stores.shared_frames",
+    "gateway.workers.restarts",
 )
 """Modules (and all below them) that decide, and neither ask the world nor tell it."""
 
@@ -140,7 +143,7 @@ def test_only_the_composition_root_and_the_command_line_load_configurations() ->
         for _, name in _imports(path.read_text())
         if _is_in(name, "gateway.config.load") and not _is_in(module, "gateway.config")
     }
-    assert users <= {"gateway.app", "gateway.cli", "gateway.library.limiter", "gateway.supervisor"}
+    assert users <= {"gateway.app", "gateway.cli", "gateway.library.limiter"}
 
 
 def test_the_proxy_names_no_store_and_stores_know_no_http() -> None:

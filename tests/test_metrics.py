@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from gateway.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from gateway.metrics import GatewayMetrics, Histogram, expose, render
+from gateway.metrics import GatewayMetrics, Histogram, add, expose, pieces, render
 from gateway.metrics.exposition import CHILDREN_PER_PIECE
 from gateway.stores import redis_pipe
 
@@ -73,6 +74,7 @@ def test_everything_counted_is_scraped(accept: str) -> None:
     store.answered(20, 900)
     store.errors["timeout"] += 2
     store.breaker, store.is_ready, store.gateways = "open", False, 3
+    metrics.store("new").missed = 15
     metrics.connections, metrics.clients_left = 11, 12
     metrics.client_errors["header_too_large"] += 13
     metrics.log.lines_dropped = 14
@@ -104,6 +106,8 @@ def test_everything_counted_is_scraped(accept: str) -> None:
         key("sluice_store_decisions_total", store="redis"): 20,
         key("sluice_store_batches_total", store="redis"): 1,
         key("sluice_store_errors_total", store="redis", reason="timeout"): 2,
+        key("sluice_store_missed_total", store="new"): 15,
+        key("sluice_store_missed_total", store="redis"): None,
         key("sluice_store_ready", store="redis"): 0,
         key("sluice_store_gateways", store="redis"): 3,
         key("sluice_store_breaker", store="redis", state="open"): 1,
@@ -262,3 +266,62 @@ def test_every_kind_of_an_upstream_error_is_documented() -> None:
     row = next(line for line in DOCUMENT.read_text().splitlines() if "upstream_errors" in line)
 
     assert kinds <= set(re.findall(r"`(\w+)`", row))
+
+
+def counted(seed: int) -> GatewayMetrics:
+    """A gateway that has counted something of everything."""
+    metrics = GatewayMetrics("1", ManualClock(1))
+    for name in ("/a", "/b")[: 1 + seed % 2]:
+        metrics.route(name).answered(200 + seed, 1_000 * seed)
+    policy = metrics.policy("p")
+    policy.passed, policy.refused, policy.wait_us, policy.waiting = seed, 2 * seed, 5, seed
+    upstream = metrics.upstream("u")
+    upstream.requests, upstream.connections = seed, 3 * seed
+    upstream.errors["connect"] += seed
+    upstream.first_byte.observe(700)
+    store = metrics.store("main")
+    store.answered(seed, 900)
+    store.errors["timeout"] += 1
+    store.breaker = "open" if seed == 2 else "closed"
+    store.is_ready = seed != 2
+    store.gateways = seed
+    store.missed = seed
+    metrics.connections, metrics.clients_left, metrics.log.lines_dropped = seed, seed, seed
+    metrics.client_errors["framing"] += seed
+    return metrics
+
+
+NO_SUMS = ("_ready", "_breaker", "_gateways", "_seconds", "_info", "_workers")
+GAUGES = ("waiting", "connections", "ready", "breaker", "gateways")
+
+
+def test_what_several_processes_counted_is_one_sum() -> None:
+    """As JSON and back: counters and histograms are added, and so are gauges of numbers."""
+    total = GatewayMetrics("1", ManualClock(1))
+    for seed in (1, 2, 3):
+        for piece in json.loads(json.dumps(list(pieces(counted(seed))))):
+            add(total, piece)
+    parts = [scrape(counted(seed)) for seed in (1, 2, 3)]
+    summed = scrape(total)
+    for name in {name for part in parts for name in part}:
+        if not name[0].endswith(NO_SUMS):
+            expected = sum(part.get(name, 0) for part in parts)
+            assert summed[name] == pytest.approx(expected), name
+    assert summed[key("sluice_store_ready", store="main")] == 0
+    assert summed[key("sluice_store_breaker", store="main", state="open")] == 1
+    assert summed[key("sluice_store_gateways", store="main")] == 3
+
+
+def test_the_past_counts_and_is_not_shown_as_the_present() -> None:
+    """What a process that is gone counted stays in the sum; its connections do not."""
+    total = GatewayMetrics("1", ManualClock(1))
+    for piece in pieces(counted(2)):
+        add(total, piece, gauges=False)
+    past, before = scrape(total), scrape(counted(2))
+    for name, value in before.items():
+        is_gauge = any(word in name[0] for word in GAUGES) and "seconds" not in name[0]
+        if not is_gauge:
+            assert past[name] == value, name
+    for gauge in ("sluice_client_connections", "sluice_upstream_connections"):
+        assert [value for name, value in past.items() if name[0] == gauge] == [0]
+    assert past[key("sluice_store_ready", store="main")] == 1

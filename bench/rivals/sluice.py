@@ -10,7 +10,7 @@ from bench.rivals.base import Rival, Site
 from bench.template import render
 
 
-def _prepare(site: Site, *, shared: bool) -> list[str]:
+def _prepare(site: Site, *, shared: bool, consistency: str, per: str) -> list[str]:
     config = render(
         "sluice.yaml",
         site.directory / "sluice.yaml",
@@ -20,6 +20,8 @@ def _prepare(site: Site, *, shared: bool) -> list[str]:
         rate=str(site.rate.per_second),
         burst=str(site.rate.burst),
         log=str(site.log),
+        consistency=consistency,
+        per=per,
     )
     return [python(), "-m", "gateway", "run", "-c", str(config)]
 
@@ -29,7 +31,25 @@ def _version() -> str:
 
 
 _ENV = {"PYTHONPATH": str(REPOSITORY)}
-SLUICE = Rival("Sluice", "token bucket, memory://", partial(_prepare, shared=False), _version, _ENV)
-SLUICE_REDIS = Rival(
-    "Sluice + Redis", "token bucket, redis://", partial(_prepare, shared=True), _version, _ENV
-)
+
+
+def rivals(per: str = "ip") -> tuple[Rival, Rival, Rival, Rival]:
+    """Sluice with counts in memory, in Redis, leased from it, and told to it now and then.
+
+    Args:
+        per: whom the limit counts.
+    """
+    strict = partial(_prepare, per=per, consistency="strict")
+    leased = partial(_prepare, per=per, consistency="leased", shared=True)
+    eventual = partial(_prepare, per=per, consistency="eventual", shared=True)
+    return (
+        Rival("Sluice", "token bucket, memory://", partial(strict, shared=False), _version, _ENV),
+        Rival(
+            "Sluice + Redis", "token bucket, redis://", partial(strict, shared=True), _version, _ENV
+        ),
+        Rival("Sluice leased", "token bucket, leased from redis://", leased, _version, _ENV),
+        Rival("Sluice eventual", "token bucket, told to redis://", eventual, _version, _ENV),
+    )
+
+
+SLUICE, SLUICE_REDIS, LEASED, EVENTUAL = rivals()

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from bench.scenarios import latency, local, refusing, shared, startup, transfer
+from bench.scenarios import (
+    consistency,
+    cost,
+    latency,
+    limiter,
+    local,
+    mariadb,
+    refusing,
+    shared,
+    startup,
+    transfer,
+)
 from bench.scenarios.base import Run
 
 SCENARIOS: dict[str, Run] = {
     "local": local.run,
     "redis": shared.run,
+    "consistency": consistency.run,
     "refusing": refusing.run,
     "latency": latency.run,
     "transfer": transfer.run,
     "startup": startup.run,
+    "limiter-memory": limiter.memory,
+    "limiter-redis": limiter.on_redis,
+    "limiter-mariadb": mariadb.run,
+    "limiter-cost": cost.run,
 }

@@ -29,8 +29,8 @@ class Plan:
     say: Callable[[str], None]
 
 
-Run = Callable[[Plan, Stage], Result]
-"""A scenario: measures, and tells a result."""
+Run = Callable[[Plan, Stage], Iterator[Result]]
+"""A scenario: measures, and tells one result after the other."""
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
 
@@ -27,7 +27,7 @@ _PERCENTILES: tuple[tuple[str, Percentile], ...] = (
 )
 
 
-def run(plan: Plan, stage: Stage) -> Result:
+def run(plan: Plan, stage: Stage) -> Iterator[Result]:
     """Interleave direct, nginx and Sluice; compare what the two proxies add."""
     result = Result(
         f"Latency at {RATE:,} requests/s, in microseconds",
@@ -53,7 +53,7 @@ def run(plan: Plan, stage: Stage) -> Result:
         "so a stall is charged to every request that it delays. "
         "Medians over the rounds; what is added is taken round by round, over direct."
     )
-    return result
+    yield result
 
 
 def _added(found: dict[str, list[Latencies]], name: str, of: Percentile) -> float | None:

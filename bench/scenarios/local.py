@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bench.load import Flood, flood
 from bench.results import Goal, Result, ratio
 from bench.rivals.base import WITHIN
@@ -19,7 +21,7 @@ from bench.stage import Stage
 RIVALS = (NGINX, HAPROXY, ENVOY, TRAEFIK, CADDY, PLAIN, SLUICE)
 
 
-def run(plan: Plan, stage: Stage) -> Result:
+def run(plan: Plan, stage: Stage) -> Iterator[Result]:
     """Flood every rival; compare Sluice with Envoy, nginx and the plain aiohttp proxy."""
     title = "Local limits, every request within them"
     result, medians = measure(title, RIVALS, WITHIN, lambda f: f.ok_per_second, plan, stage)
@@ -31,4 +33,4 @@ def run(plan: Plan, stage: Stage) -> Result:
     result.remarks.append(
         f"The same load straight to the upstream, without a proxy: {direct.ok_per_second:,.0f}/s."
     )
-    return result
+    yield result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Iterator
 from statistics import median
 
 from bench.errors import BenchError
@@ -20,7 +21,7 @@ _LEAST_ROUNDS = 5
 _ALLOWED = 2.0
 
 
-def run(plan: Plan, stage: Stage) -> Result:
+def run(plan: Plan, stage: Stage) -> Iterator[Result]:
     """Alternate between the bare imports and a start of Sluice; the first of each warms up."""
     result = Result("Start to first answer", ["what", "milliseconds", "lowest to highest"])
     imports: list[float] = []
@@ -44,7 +45,7 @@ def run(plan: Plan, stage: Stage) -> Result:
     found = ratio(median(starts), median(imports)) if starts else None
     result.goals.append(Goal("start of Sluice / imports", found, _ALLOWED, is_ceiling=True))
     result.remarks.append("The first answer is one that went through to the upstream and back.")
-    return result
+    yield result
 
 
 def _import_seconds(stage: Stage) -> float:

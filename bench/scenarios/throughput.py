@@ -42,6 +42,9 @@ _HEADER = (
 Figure = Callable[[Flood], float]
 """Which number of a flood the scenario is about, per second."""
 
+Load = Callable[[str, float], Flood]
+"""Floods an address for so many seconds."""
+
 
 @dataclass(slots=True)
 class Samples:
@@ -52,7 +55,13 @@ class Samples:
 
 
 def measure(
-    title: str, rivals: Sequence[Rival], rate: Rate, figure: Figure, plan: Plan, stage: Stage
+    title: str,
+    rivals: Sequence[Rival],
+    rate: Rate,
+    figure: Figure,
+    plan: Plan,
+    stage: Stage,
+    load: Load = flood,
 ) -> tuple[Result, dict[str, float]]:
     """Flood all contestants in interleaved rounds.
 
@@ -64,25 +73,26 @@ def measure(
 
     def take(contestant: Contestant, number: int) -> None:
         if number == 1:
-            flood(contestant.url(), _WARM_UP_SECONDS)
+            load(contestant.url(), _WARM_UP_SECONDS)
         name = contestant.rival.name
-        _flood_once(contestant, samples.setdefault(name, Samples()), plan.seconds)
+        _flood_once(contestant, samples.setdefault(name, Samples()), plan.seconds, load)
         plan.say(f"  round {number}: {name} {figure(samples[name].floods[-1]):,.0f}/s")
 
     with running(rivals, rate, stage, result.broken) as contestants:
         measurements = {c.rival.name: partial(take, c) for c in contestants}
         working = in_rounds(plan.rounds, measurements, result.broken)
-    figures = {name: [figure(f) for f in samples[name].floods] for name in working}
+    names = [rival.name for rival in rivals if rival.name in working]
+    figures = {name: [figure(f) for f in samples[name].floods] for name in names}
     _fill(result, rivals, figures, samples)
-    for name in sorted(working):
+    for name in names:
         result.remarks += _oddities(name, samples[name], rate)
     return result, {name: median(values) for name, values in figures.items()}
 
 
-def _flood_once(contestant: Contestant, samples: Samples, seconds: float) -> None:
+def _flood_once(contestant: Contestant, samples: Samples, seconds: float, load: Load) -> None:
     server = contestant.server
     server.expect_alive()
-    shares = cpu_shares(server, lambda: samples.floods.append(flood(contestant.url(), seconds)))
+    shares = cpu_shares(server, lambda: samples.floods.append(load(contestant.url(), seconds)))
     server.expect_alive()
     samples.cpu.append(shares)
     forget_log(contestant)

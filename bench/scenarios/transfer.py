@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
@@ -27,7 +28,7 @@ class _Samples:
     growth_mib: list[float] = field(default_factory=list)
 
 
-def run(plan: Plan, stage: Stage) -> Result:
+def run(plan: Plan, stage: Stage) -> Iterator[Result]:
     """Move the file both ways through nginx and Sluice, in interleaved rounds."""
     result = Result(
         "1 GiB through the proxy",
@@ -68,7 +69,7 @@ def run(plan: Plan, stage: Stage) -> Result:
         "One transfer at a time. Growth is the peak resident size during any of the transfers, "
         "less the size before the first of them."
     )
-    return result
+    yield result
 
 
 def _move(contestant: Contestant, way: str, stage: Stage, at_rest: int, samples: _Samples) -> None:

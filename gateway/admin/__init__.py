@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from gateway.admin.api import AdminServer
 from gateway.admin.mux import Answer, Query, Resource
-from gateway.admin.readiness import Phase, Readiness, StoreState, judge
+from gateway.admin.readiness import Phase, Readiness, StoreState, judge, judge_workers
+from gateway.admin.resources import OneProcess, Scrape, Subject, of_process
 
 __all__ = [
     "AdminServer",
     "Answer",
+    "OneProcess",
     "Phase",
     "Query",
     "Readiness",
     "Resource",
+    "Scrape",
     "StoreState",
+    "Subject",
     "judge",
+    "judge_workers",
+    "of_process",
 ]

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from socket import socket
 from typing import Final
 
 from aiohttp import web
 
 from gateway.admin.mux import SECURITY_HEADERS, Answer, Mux, Query, Resource, problem
-from gateway.admin.readiness import Readiness
-from gateway.admin.resources import healthz, metrics_text, readyz
-from gateway.metrics import GatewayMetrics
+from gateway.admin.resources import Subject, healthz, metrics_text, readyz
 
 DEADLINE_S: Final = 30.0
 """Time for a whole connection: three times what Prometheus gives a scrape by default."""
@@ -37,8 +36,7 @@ class AdminServer:
     Args:
         host: address or name to listen on.
         port: port to listen on; 0 takes a free one.
-        metrics: what `/metrics` shows.
-        readiness: asked at each `/readyz`.
+        subject: the gateway that is looked at.
         names: further hosts by which clients may call this listener, such as that of a
             service in a cluster.
         resources: what other features offer for reading.
@@ -50,8 +48,7 @@ class AdminServer:
         self,
         host: str,
         port: int,
-        metrics: GatewayMetrics,
-        readiness: Callable[[], Readiness],
+        subject: Subject,
         *,
         names: Iterable[str] = (),
         resources: Iterable[Resource] = (),
@@ -62,39 +59,47 @@ class AdminServer:
         self._port = port
         self._deadline_s = deadline_s
         self._max_connections = max_connections
-        own = (healthz(), readyz(readiness), metrics_text(metrics))
+        own = (healthz(subject), readyz(subject), metrics_text(subject))
         self._mux = Mux(host, names, (*own, *resources))
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._connections: _Connections | None = None
 
-    async def start(self) -> None:
+    async def start(self, sockets: Sequence[socket] = ()) -> None:
         """Listen.
+
+        Args:
+            sockets: that listen on the address already; none if it is not taken yet.
 
         Raises:
             OSError: the address is in use or not this machine's.
         """
-        self._connections = _Connections(self._answer, self._deadline_s, self._max_connections)
-        self._listener = await asyncio.get_running_loop().create_server(
-            self._connections, self._host, self._port
-        )
+        connections = _Connections(self._answer, self._deadline_s, self._max_connections)
+        self._connections = connections
+        loop = asyncio.get_running_loop()
+        if not sockets:
+            self._listeners = [await loop.create_server(connections, self._host, self._port)]
+        for one in sockets:
+            self._listeners.append(await loop.create_server(connections, sock=one))
 
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        if self._listener is None:
+        if not self._listeners:
             return self._port
-        port: int = self._listener.sockets[0].getsockname()[1]
+        port: int = self._listeners[0].sockets[0].getsockname()[1]
         return port
 
     async def close(self) -> None:
         """Stop listening, and give answers on their way a second to arrive."""
-        if self._listener is None or self._connections is None:
+        if not self._listeners or self._connections is None:
             return
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         self._connections.pre_shutdown()
         await self._connections.shutdown(LINGER_S)
-        await self._listener.wait_closed()
-        self._listener = None
+        for listener in self._listeners:
+            await listener.wait_closed()
+        self._listeners = []
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         hosts = request.headers.getall("Host", [])

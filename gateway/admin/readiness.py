@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -55,4 +55,28 @@ def judge(phase: Phase, stores: Iterable[StoreState]) -> Readiness:
             reasons.append(f"store {store.name} does not answer and a policy needs it")
         else:
             reasons.append(f"store {store.name} does not answer; policies do without it")
+    return Readiness(is_ready, phase, tuple(reasons))
+
+
+def judge_workers(phase: Phase, answers: Sequence[Readiness], workers: int) -> Readiness:
+    """Whether a gateway of several workers should get traffic.
+
+    It should while one of them says so and none is still starting. One that is missing or does
+    not answer is only mentioned: the others serve.
+
+    Args:
+        phase: starting until all workers have served once, draining when the gateway ends.
+        answers: of the workers that answered.
+        workers: how many there should be.
+    """
+    phases = {answer.phase for answer in answers}
+    if phase is Phase.SERVING and (Phase.STARTING in phases or Phase.SERVING not in phases):
+        phase = Phase.STARTING
+    is_ready = phase is Phase.SERVING and any(answer.is_ready for answer in answers)
+    reasons = [] if phase is Phase.SERVING else [f"the gateway is {phase}"]
+    if len(answers) < workers and phase is not Phase.DRAINING:
+        reasons.append(f"{workers - len(answers)} of {workers} workers do not answer")
+    for answer in answers:
+        if answer.phase is Phase.SERVING:
+            reasons += [reason for reason in answer.reasons if reason not in reasons]
     return Readiness(is_ready, phase, tuple(reasons))

@@ -3,30 +3,83 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from typing import NamedTuple, Protocol
 
 from prometheus_client import Metric, ProcessCollector
 
-from gateway.admin.mux import Answer, Query, Resource, json_answer, text_answer
+from gateway.admin.mux import Answer, Query, Resource, json_answer, problem, text_answer
 from gateway.admin.readiness import Readiness
-from gateway.metrics import GatewayMetrics, expose
+from gateway.metrics import GatewayMetrics, content_type, expose
 
 
-def healthz() -> Resource:
-    """Alive: an answer at all says that the event loop runs."""
+class Scrape(NamedTuple):
+    """All that was counted.
+
+    Attributes:
+        metrics: of the gateway.
+        process: memory, CPU and open files.
+    """
+
+    metrics: GatewayMetrics
+    process: Sequence[Metric]
+
+
+class Subject(Protocol):
+    """A gateway, as one who looks at it sees it."""
+
+    async def is_alive(self) -> bool:
+        """Whether it should go on; if not, it should be started again."""
+
+    async def readiness(self) -> Readiness:
+        """Whether it should get traffic."""
+
+    async def scrape(self) -> Scrape:
+        """What it counted so far."""
+
+
+class OneProcess:
+    """A gateway that is this process.
+
+    Args:
+        metrics: what it counts.
+        readiness: asked each time.
+    """
+
+    def __init__(self, metrics: GatewayMetrics, readiness: Callable[[], Readiness]) -> None:
+        self._metrics = metrics
+        self._readiness = readiness
+
+    async def is_alive(self) -> bool:
+        """Yes: an answer at all says that the event loop runs."""
+        return True
+
+    async def readiness(self) -> Readiness:
+        """As it was given."""
+        return self._readiness()
+
+    async def scrape(self) -> Scrape:
+        """The counters themselves."""
+        return Scrape(self._metrics, await asyncio.to_thread(of_process))
+
+
+def healthz(subject: Subject) -> Resource:
+    """Alive."""
 
     async def read(_query: Query) -> Answer:
-        return text_answer("ok\n")
+        if await subject.is_alive():
+            return text_answer("ok\n")
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "No worker of the gateway answers.")
 
     return Resource("/healthz", "200 while the process is alive", read)
 
 
-def readyz(readiness: Callable[[], Readiness]) -> Resource:
+def readyz(subject: Subject) -> Resource:
     """Ready for traffic, with what speaks against it."""
 
     async def read(_query: Query) -> Answer:
-        is_ready, phase, reasons = readiness()
+        is_ready, phase, reasons = await subject.readiness()
         status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         document = {"ready": is_ready, "phase": phase, "reasons": reasons}
         return json_answer(status, document)
@@ -34,7 +87,7 @@ def readyz(readiness: Callable[[], Readiness]) -> Resource:
     return Resource("/readyz", "200 while the gateway should get traffic, else 503", read)
 
 
-def metrics_text(metrics: GatewayMetrics) -> Resource:
+def metrics_text(subject: Subject) -> Resource:
     """All counters for Prometheus.
 
     Scrapes at the same time share one encoding, and the event loop runs between its pieces:
@@ -43,19 +96,19 @@ def metrics_text(metrics: GatewayMetrics) -> Resource:
     running: dict[str, asyncio.Task[bytes]] = {}
 
     async def read(query: Query) -> Answer:
-        content_type = expose(metrics, query.accept).content_type
-        task = running.get(content_type)
+        form = content_type(query.accept)
+        task = running.get(form)
         if task is None:
             loop = asyncio.get_running_loop()
-            task = running[content_type] = loop.create_task(_encode(metrics, query.accept))
-            task.add_done_callback(lambda _task: running.pop(content_type))
-        return Answer(HTTPStatus.OK, content_type, await task)
+            task = running[form] = loop.create_task(_encode(subject, query.accept))
+            task.add_done_callback(lambda _task: running.pop(form))
+        return Answer(HTTPStatus.OK, form, await task)
 
     return Resource("/metrics", "counters in the formats of Prometheus", read)
 
 
-async def _encode(metrics: GatewayMetrics, accept: str) -> bytes:
-    process = await asyncio.to_thread(_of_process)
+async def _encode(subject: Subject, accept: str) -> bytes:
+    metrics, process = await subject.scrape()
     pieces = []
     for piece in expose(metrics, accept, process).pieces:
         pieces.append(piece)
@@ -63,6 +116,6 @@ async def _encode(metrics: GatewayMetrics, accept: str) -> bytes:
     return b"".join(pieces)
 
 
-def _of_process() -> list[Metric]:
-    """Memory, CPU and open files; counting many files takes the system a while."""
+def of_process() -> list[Metric]:
+    """Memory, CPU and open files of this process; counting many files takes the system a while."""
     return list(ProcessCollector(registry=None).collect())

@@ -29,7 +29,8 @@ def _read_part(value: object) -> str:
     found = re.fullmatch(PART_PATTERN, value) if isinstance(value, str) else None
     if found is None or not 0 < float(found[1]) <= 100:
         raise problem(f"found {describe(value)}", "a share from 0.001% to 100%, such as 10%")
-    return f"{found[1].lstrip('0') if not found[1].startswith('0.') else found[1]}%"
+    whole, point, rest = found[1].partition(".")
+    return f"{int(whole)}{point}{rest}%"
 
 
 def _read_size(value: object) -> int | str:

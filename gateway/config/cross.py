@@ -13,6 +13,7 @@ from gateway.config.address import Address, collide, listens_on
 from gateway.config.messages import did_you_mean
 from gateway.config.models import AdminConfig, GatewayConfig, LimitLine, PolicyConfig, RouteConfig
 from gateway.config.shorthand import KEY, Finding, Path
+from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration
 from gateway.limits.rate import NS_PER_US
 from gateway.routing.pattern import Pattern
@@ -140,6 +141,10 @@ def advice(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(("policies", name, KEY), f"no route uses the policy {name!r}")
         for finding in _policy_advice(policy):
             yield finding._replace(path=("policies", name, *finding.path))
+    migrate = config.store.migrate
+    if migrate is not None and parse_store_url(migrate.to).kind == "memory":
+        message = "counts would move to where every gateway has its own, and a restart loses them"
+        yield Finding(("store", "migrate", "to"), message, "a store that gateways share")
     for index, network in enumerate(config.trusted_proxies):
         if network.prefixlen == 0:
             message = "everybody is trusted: clients can choose the address they are counted by"

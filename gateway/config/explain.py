@@ -7,7 +7,7 @@ used wherever one of them is shown by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from gateway.config.explain_consistency import explain_consistency, explain_migration
 from gateway.config.models import (
@@ -28,12 +28,16 @@ _UNIT_NAMES: Final = {"ms": "millisecond", "s": "second", "m": "minute", "h": "h
 
 def explain(config: GatewayConfig) -> list[str]:
     """Sentences for the whole configuration; lines that belong to one before are indented."""
-    is_shared = parse_store_url(config.store.url).kind != "memory" or bool(config.store.migrate)
+    is_shared = (
+        parse_store_url(config.store.url).kind != "memory"
+        or bool(config.store.migrate)
+        or config.server.workers != 1
+    )
     used = {name for route in config.routes for name in route.policies}
     return [
         *_explain_server(config),
         *_explain_store(config.store, config),
-        *explain_migration(config.store),
+        *explain_migration(config),
         "",
         *(line for route in config.routes for line in explain_route(route, config)),
         *(
@@ -114,6 +118,7 @@ def explain_limit(line: LimitLine) -> str:
 def _explain_server(config: GatewayConfig) -> Iterator[str]:
     addresses = _join([_listener(str(address)) for address in config.listen])
     yield f"The gateway listens on {addresses}."
+    yield from _explain_workers(config.server.workers)
     if config.admin is None:
         yield "There is no admin listener: no health checks and no metrics."
     else:
@@ -156,12 +161,24 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
     )
 
 
+def _explain_workers(workers: Literal["auto"] | int) -> Iterator[str]:
+    if workers == "auto":
+        yield "As many worker processes serve requests as there are CPUs that may be used."
+    elif workers > 1:
+        yield f"{workers} worker processes serve requests."
+
+
 def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
     url = parse_store_url(store.url)
     if url.kind == "memory":
         keys = url.options.get("max_keys")
         bound = f", {_number(int(keys))} keys at most" if keys else ""
         yield f"Counts are kept in this gateway's memory{bound}; other gateways have their own."
+        if config.server.workers != 1:
+            yield (
+                "Its workers are one limiter; a decision that takes longer than "
+                f"{format_duration(store.deadline)} is left to the policy's on_store_error."
+            )
         return
     where = {
         "redis": f"Redis at {url.place}, database {url.database}",

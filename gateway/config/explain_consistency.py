@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+from gateway.config.models import GatewayConfig
 from gateway.config.policies import PolicyConfig
 from gateway.config.redaction import redact
 from gateway.config.service import StoreConfig
 from gateway.config.units import format_duration
 from gateway.config.values import LimitLine
+from gateway.limits.horizon import horizon_us
 from gateway.limits.terms import Eventual, Leased, leased_excess
 
 
@@ -37,16 +40,44 @@ def explain_consistency(policy: PolicyConfig, store: StoreConfig) -> Iterator[st
         )
 
 
-def explain_migration(store: StoreConfig) -> Iterator[str]:
-    """What moves to another store, and what that means; nothing if nothing moves."""
-    migrate = store.migrate
+def explain_migration(config: GatewayConfig) -> Iterator[str]:
+    """What moves to another store, and how long that takes; nothing if nothing moves."""
+    migrate = config.store.migrate
     if migrate is None:
         return
     whose = f"of the keys of {', '.join(migrate.policies)}" if migrate.policies else "of all keys"
+    patience = format_duration(config.store.deadline // 2)
     yield (
         f"Counts move to {redact(migrate.to)}: {migrate.share} {whose} are held to both stores. "
-        "While the new one does not answer, the old one decides."
+        f"While the new one does not answer within {patience}, the old one decides."
     )
+    wait = " and ".join(_waits(config.policies))
+    if wait:
+        yield (
+            "Once every gateway holds 100% of all keys to both, the new store knows all that "
+            f"counts {wait}; a decision that it misses begins that time anew."
+        )
+
+
+def _waits(policies: Mapping[str, PolicyConfig]) -> Iterator[str]:
+    """After what time, or event, a store that sees everything knows everything."""
+    longest_us, text = 0, ""
+    lasting = ""
+    for name, policy in policies.items():
+        for line in policy.limits:
+            limit = line.limit
+            if isinstance(policy.terms, Eventual):
+                # What was too much is held against a key for up to one period more.
+                limit = replace(limit, max_wait_us=max(limit.max_wait_us, limit.period_us))
+            horizon = horizon_us(limit)
+            if horizon is None:
+                lasting = lasting or f"{line.text} of policy {name}"
+            elif horizon > longest_us:
+                longest_us, text = horizon, f"{line.text} of policy {name}"
+    if text:
+        yield f"after {format_duration(longest_us)} ({text})"
+    if lasting:
+        yield f"when the longest request then under way has ended ({lasting})"
 
 
 def _leased(line: LimitLine, terms: Leased, gateways: int | None) -> str:

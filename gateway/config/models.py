@@ -162,7 +162,9 @@ class GatewayConfig(Model):
     routes: tuple[RouteConfig, ...] = Field(
         min_length=1, description="Routes by pattern: [METHOD[,METHOD] ][host]/path."
     )
-    server: ServerConfig = Field(untouched(ServerConfig), description="What clients may do.")
+    server: ServerConfig = Field(
+        untouched(ServerConfig), description="How many processes serve, and what clients may do."
+    )
     admin: Annotated[AdminConfig | None, Off] = Field(
         untouched(AdminConfig),
         description="The listener for health, readiness and metrics; off for none.",

@@ -15,7 +15,12 @@ from gateway.config.address import Address
 from gateway.config.base import Model
 from gateway.config.consistency import Part
 from gateway.config.redaction import redact
-from gateway.config.store_url import STORE_URL_PATTERN, StoreUrlError, parse_store_url
+from gateway.config.store_url import (
+    STORE_URL_PATTERN,
+    StoreUrlError,
+    is_same_store,
+    parse_store_url,
+)
 from gateway.config.values import (
     Delay,
     Duration,
@@ -26,6 +31,7 @@ from gateway.config.values import (
     Share,
     Size,
     Switch,
+    Workers,
     problem,
 )
 
@@ -94,7 +100,10 @@ class StoreConfig(Model):
 
     @model_validator(mode="after")
     def _check_migrate(self) -> StoreConfig:
-        if self.migrate is not None and self.migrate.to == self.url:
+        if self.migrate is None:
+            return self
+        old, new = self.url, self.migrate.to
+        if old == new or is_same_store(parse_store_url(old), parse_store_url(new)):
             message = "counts would move to where they are"
             raise problem(message, "another store", under=("migrate", "to"))
         return self
@@ -106,8 +115,13 @@ class StoreConfig(Model):
 
 
 class ServerConfig(Model):
-    """What clients may do."""
+    """How many processes serve, and what clients may do."""
 
+    workers: Workers = Field(
+        1,
+        description="Processes that serve requests; auto for one for each CPU that may be used. "
+        "With the memory store they are one limiter.",
+    )
     header_timeout: Duration = Field(10_000_000, description="To send the head of a request.")
     body_timeout: Duration = Field(60_000_000, description="Between two pieces of a body.")
     keepalive_timeout: Duration = Field(

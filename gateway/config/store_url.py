@@ -99,6 +99,31 @@ def parse_store_url(url: str) -> StoreUrl:
     return read(parts, _options(parts))
 
 
+def is_same_store(one: StoreUrl, other: StoreUrl) -> bool:
+    """Whether two URLs lead to the same counts, as far as that can be told without asking.
+
+    Names of this machine are one name, and one server in common makes two Clusters or two groups
+    of Sentinels the same. Where a store of another distribution leads to, only it knows.
+    """
+    if one.kind != other.kind or one.kind not in _KINDS:
+        return False
+    if one.kind == "memory":
+        return True
+    return (
+        (one.database, one.service) == (other.database, other.service)
+        and one.options.get("throttlex") == other.options.get("throttlex")
+        and not _servers(one).isdisjoint(_servers(other))
+    )
+
+
+def _servers(url: StoreUrl) -> set[str]:
+    """Its hosts and ports, or its socket, each under one name."""
+    if url.place.startswith("/"):
+        return {url.place}
+    pairs = (place.rpartition(":") for place in url.place.lower().split(", "))
+    return {f"{_THIS_MACHINE.get(host, host)}:{port}" for host, _, port in pairs}
+
+
 def _read_memory(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     if parts.netloc or parts.path.strip("/"):
         hint = "write memory://, with options as in memory://?max_keys=100000"
@@ -221,6 +246,11 @@ def _missing_hint(text: str) -> str:
         return "write memory://" if kind == "memory" else "such as redis://127.0.0.1:6379/0"
     return "memory://, or such as redis://127.0.0.1:6379/0"
 
+
+_KINDS: Final = frozenset({"memory", "redis", "sentinel", "cluster", "mysql"})
+"""Kinds whose URLs are read here."""
+
+_THIS_MACHINE: Final = dict.fromkeys(("localhost", "localhost.", "[::1]"), "127.0.0.1")
 
 _UNESCAPED: Final = re.compile(r"://.*[/?#@\[\]\s\x00-\x1f\x7f].*@", re.DOTALL)
 _ESCAPE_HINT: Final = (

@@ -48,6 +48,7 @@ FROM_FILE: Final = {"from_file": True}
 """Validation context of values that a person wrote: a bare number is then no duration."""
 
 MAX_SHARE: Final = 10_000
+MAX_WORKERS: Final = 256
 
 T = TypeVar("T")
 
@@ -216,12 +217,19 @@ def _read_listen(value: object) -> Address:
 _read_address = _reader(parse_address, Address, "an address such as 127.0.0.1:8080")
 
 
-def _read_share(value: object) -> Literal["auto"] | int:
-    if value == "auto":
-        return "auto"
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SHARE:
-        return value
-    raise problem(f"found {describe(value)}", f"auto, or a whole number from 1 to {MAX_SHARE}")
+def _auto_or_number(most: int) -> Callable[[object], Literal["auto"] | int]:
+    def read(value: object) -> Literal["auto"] | int:
+        if value == "auto":
+            return "auto"
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
+            return value
+        raise problem(f"found {describe(value)}", f"auto, or a whole number from 1 to {most}")
+
+    return read
+
+
+def _auto_or_number_schema(most: int) -> dict[str, Any]:
+    return {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": most}]}
 
 
 def _read_limit_line(value: object) -> LimitLine:
@@ -289,10 +297,14 @@ Switch = Annotated[
 
 Share = Annotated[
     Literal["auto"] | int,
-    PlainValidator(_read_share),
-    WithJsonSchema(
-        {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_SHARE}]}
-    ),
+    PlainValidator(_auto_or_number(MAX_SHARE)),
+    WithJsonSchema(_auto_or_number_schema(MAX_SHARE)),
+]
+
+Workers = Annotated[
+    Literal["auto"] | int,
+    PlainValidator(_auto_or_number(MAX_WORKERS)),
+    WithJsonSchema(_auto_or_number_schema(MAX_WORKERS)),
 ]
 
 Positive = Annotated[int, Strict(), Field(ge=1, le=1_000_000_000)]

@@ -116,6 +116,7 @@ class LeaseBook:
         self._leases: Generations[tuple[str, str], Lease] = Generations(MAX_LEASES, longest_us)
         self._live: dict[int, Grant] = {}
         self._spent: dict[int, Grant] = {}
+        self._shares: dict[int, list[tuple[int, int]]] = {}
         self._expiry: list[tuple[int, int]] = []
         self._serial = 0
 
@@ -149,9 +150,9 @@ class LeaseBook:
         if not cost:
             return None
         if lease.held >= cost:
-            grant = self._take(lease, cost, now_us)
-            if grant is not None:
-                return _spent(lease, limit, grant.serial, now_us)
+            serial = self._take(lease, cost, now_us)
+            if serial is not None:
+                return _spent(lease, limit, serial, now_us)
         refusal = lease.refusal
         if refusal is None or refusal.cost != cost or now_us >= refusal.believed_until_us:
             return None
@@ -160,29 +161,35 @@ class LeaseBook:
             return None
         return _still_refused(lease, refusal, wait_us, now_us)
 
-    def _take(self, lease: Lease, cost: int, now_us: int) -> Grant | None:
+    def _take(self, lease: Lease, cost: int, now_us: int) -> int | None:
         """Spend from the oldest grants; None if too much of what is held has expired."""
         oldest = lease.grants[0]
         if oldest.expires_us > now_us and oldest.unused > cost:
             # Nearly always so; what follows is for the last tokens of a grant.
             oldest.unused -= cost
             lease.held -= cost
-            return oldest
+            return oldest.serial
         if lease.usable(now_us) < cost:
             return None
         lease.held -= cost
-        first: Grant | None = None
+        shares: list[tuple[int, int]] = []
         for grant in lease.grants:
             if grant.expires_us <= now_us or not cost:
                 continue
-            first = first or grant
             taken = min(cost, grant.unused)
             grant.unused -= taken
             cost -= taken
+            shares.append((grant.serial, taken))
             if not grant.unused:
                 self._forget(grant)
         lease.grants = deque(grant for grant in lease.grants if grant.unused)
-        return first
+        if len(shares) == 1:
+            return shares[0][0]
+        self._serial += 1
+        self._shares[self._serial] = shares
+        if len(self._shares) > MAX_SPENT:
+            del self._shares[next(iter(self._shares))]
+        return self._serial
 
     def _forget(self, grant: Grant) -> None:
         """A grant is spent. Its place in the order of expiry is left empty, not for long."""
@@ -198,12 +205,17 @@ class LeaseBook:
         self._live[grant.serial] = grant
         heapq.heappush(self._expiry, (grant.expires_us, grant.serial))
 
-    def unspend(self, serial: int, cost: int) -> tuple[Ask, Verdict] | None:
-        """Put back what `spend` took: into the oldest grant it came from, if that is remembered.
+    def unspend(self, serial: int, cost: int) -> list[tuple[Ask, Verdict]]:
+        """Put back what `spend` took: into the grants it came from, as far as they are remembered.
 
         A lease never grows above its size: what was replaced meanwhile is to be returned to the
         store, in the form that is answered here. So is what has expired.
         """
+        shares = self._shares.pop(serial, None) or [(serial, cost)]
+        returns = [self._unspend(*share) for share in shares]
+        return [each for each in returns if each is not None]
+
+    def _unspend(self, serial: int, cost: int) -> tuple[Ask, Verdict] | None:
         grant = self._live.get(serial) or self._spent.get(serial)
         if grant is None:
             return None

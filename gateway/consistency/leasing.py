@@ -66,9 +66,7 @@ class Leasing:
 
     def unspend(self, serial: int, cost: int) -> None:
         """Undo an admission of `spend`: into the lease, or back to the store."""
-        excess = self._book.unspend(serial, cost)
-        if excess is not None:
-            self._give_back(*excess)
+        self._return(self._book.unspend(serial, cost))
         if self._is_closed:
             self._return(self._book.close())
 

@@ -39,15 +39,18 @@ class Pending:
         ask, rules: as given to `Decider.decide`.
         shard: the part of the store that is asked, None if it is one whole.
         is_abandoned: nobody waits any more; what was taken will be given back.
+        undo: called with the outcome if whoever awaits it is cancelled in the same turn of the
+            loop in which it comes.
     """
 
-    __slots__ = ("_done", "_outcome", "ask", "is_abandoned", "rules", "shard")
+    __slots__ = ("_done", "_outcome", "ask", "is_abandoned", "rules", "shard", "undo")
 
     def __init__(self, ask: Ask, rules: Sequence[Rule]) -> None:
         self.ask = ask
         self.rules = rules
         self.shard: Hashable = None
         self.is_abandoned = False
+        self.undo: Callable[[Outcome], None] | None = None
         self._outcome: Outcome | None = None
         self._done: Callable[[Outcome], None] | None = None
 
@@ -62,6 +65,11 @@ class Pending:
         """Wait no more."""
         self.is_abandoned = True
         self._done = None
+
+    def _give_up(self) -> None:
+        if self._outcome is not None and self.undo is not None:
+            self.undo(self._outcome)
+        self.abandon()
 
     def resolve(self, outcome: Outcome) -> None:
         """The outcome is known."""
@@ -81,7 +89,7 @@ class Pending:
             try:
                 yield from future
             except asyncio.CancelledError:
-                self.abandon()
+                self._give_up()
                 raise
         assert self._outcome is not None
         return self._outcome

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from gateway.decider import Decider, Outcome, refusing_rule, slowest_rule, without_queue
+from gateway.decider import Decider, Outcome, Pending, refusing_rule, slowest_rule, without_queue
 from gateway.library.lines import Lines, Patience
 from gateway.library.questions import Question
 from gateway.library.slots import Slot
@@ -32,11 +32,24 @@ class Asker:
         self._decider = decider
         self._lines = Lines()
         self._is_closed = False
+        self._loop = asyncio.get_running_loop()
 
     @property
     def is_ready(self) -> bool:
         """Whether the store would probably answer now."""
         return self._decider.is_ready
+
+    def is_in_this_loop(self) -> bool:
+        """Whether it was opened in the running loop; False if its own has ended.
+
+        Raises:
+            RuntimeError: it belongs to another one that still runs.
+        """
+        if asyncio.get_running_loop() is self._loop:
+            return True
+        if self._loop.is_closed():
+            return False
+        raise RuntimeError("the limiter was opened in another event loop, and can be used there")
 
     async def aclose(self) -> None:
         """Let go of the store; who waits in a line gets an error instead of a turn."""
@@ -46,15 +59,17 @@ class Asker:
 
     async def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome:
         """Ask the store; what it says is to be settled."""
+        outcome = self.begin(ask, rules)
+        return outcome if isinstance(outcome, Outcome) else await outcome
+
+    def begin(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
+        """The same, to be awaited by the caller if the answer is not there at once."""
+        if asyncio.get_running_loop() is not self._loop and not self.is_in_this_loop():
+            raise RuntimeError("the event loop of the limiter has ended: open it again")
         outcome = self._decider.decide(ask, rules)
-        if isinstance(outcome, Outcome):
-            return outcome
-        try:
-            return await outcome
-        except asyncio.CancelledError:
-            # The answer may have come in the same turn of the loop.
-            outcome.then(self.give_back)
-            raise
+        if isinstance(outcome, Pending):
+            outcome.undo = self.give_back
+        return outcome
 
     async def settle(self, outcome: Outcome) -> Outcome:
         """Wait for the turn, if there is one, and count what became of the request.
@@ -111,6 +126,8 @@ class Asker:
         try:
             async with asyncio.timeout_at(patience.due), self._lines.stand(name):
                 while True:
+                    if self._is_closed:
+                        raise RuntimeError("the limiter was closed")
                     ask = question.ask(key, cost, patience.microseconds)
                     outcome = await self.decide(ask, question.rules)
                     if not _may_ask_again(outcome):
@@ -121,8 +138,6 @@ class Asker:
                     elif pause_us > patience.microseconds:
                         break
                     await self._lines.pause(name, pause_us / US)
-                    if self._is_closed:
-                        raise RuntimeError("the limiter was closed")
         except TimeoutError:
             # Who was never first in the line is told by what he is refused.
             outcome = await self.decide(question.ask(key, cost, 0), question.rules)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gateway.consistency.outcome import Outcome
 from gateway.library.decision import Decision
-from gateway.library.questions import EVERYBODY, Names, Questions
+from gateway.library.questions import EVERYBODY, Names, Questions, check_cost
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict
 from gateway.policy import Rule
@@ -25,29 +25,22 @@ class ImmediateLimit:
         store: where it is counted.
     """
 
-    __slots__ = ("_is_shared", "_limit", "_metrics", "_rule", "_spend", "_table")
+    __slots__ = ("_is_shared", "_limit", "_metrics", "_rule", "_spend")
 
     def __init__(self, rule: Rule, store: MemoryStore) -> None:
         self._rule = rule
         self._limit = rule.limit
         self._is_shared = rule.word == EVERYBODY
-        scope = store.scope(rule.limit)
-        self._spend = scope.spend
-        self._table = scope.table
+        self._spend = store.scope(rule.limit).spend
         self._metrics = rule.policy.metrics
 
     def acquire(self, key: str, cost: int) -> Decision:
         """Decide on one request, and count it; see `Limiter.acquire`."""
-        if cost < 0:
-            raise ValueError(f"a request cannot cost {cost}")
+        if type(cost) is not int or cost < 0:
+            check_cost(cost)
         if self._is_shared:
             key = EVERYBODY
-        else:
-            table = self._table
-            # A key that is there is an identity already, if it has no escapes.
-            if key not in table.shards[hash(key) & table.mask] or "%" in key:
-                key = identity(key)
-        spent = self._spend(key, cost, self._limit, 0)
+        spent = self._spend(key, cost, self._limit, 0, identity)
         if not cost:
             pass
         elif spent[3]:
@@ -93,4 +86,6 @@ class _ImmediateDecision(Decision):
         describe = ALGORITHMS[limit.algorithm].describe
         decision = describe(state, now_us, cost, limit, wait_us, retry_after_us)
         verdict = Verdict(decision.allowed, decision.wait_us, decision.retry_after_us, (decision,))
-        return Outcome(verdict, (self._rule,), None, False, Ask((limit,), (self._key,), cost, 0))
+        return Outcome(
+            verdict, (self._rule,), None, False, Ask((limit,), (identity(self._key),), cost, 0)
+        )

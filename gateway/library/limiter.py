@@ -14,7 +14,7 @@ import gateway
 from gateway.config.check import Checked, check_data, check_text
 from gateway.config.library import LimiterConfig
 from gateway.config.load import load
-from gateway.decider import Decider
+from gateway.decider import Decider, Outcome
 from gateway.errors import ConfigError, Problem
 from gateway.library.asking import Asker, count
 from gateway.library.decision import Decision, LimitExceeded
@@ -115,10 +115,11 @@ class Limiter:
         self.config = checked.config
         self.metrics = GatewayMetrics(gateway.__version__)
         self._own_store = store
-        self._make_store = store_of(self.config)
+        self._make_store = store_of(self.config, self.metrics)
         self._questions = Questions(self.config.policies, self.metrics)
         self._open: Asker | None = None
         self._immediate: dict[Names, ImmediateLimit] = {}
+        self._closing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed"
@@ -157,6 +158,7 @@ class Limiter:
         """
         if self.is_open:
             raise RuntimeError("the limiter is open already")
+        await self._closed()
         store = self._own_store if self._own_store is not None else self._make_store()
         decider = decider_of(self.config, store, self.metrics.store("main"))
         self._open = Asker(decider)
@@ -169,11 +171,26 @@ class Limiter:
             raise
 
     async def aclose(self) -> None:
-        """Let go of the store, and of everything else; closing twice is harmless."""
-        asker, self._open = self._open, None
-        self._immediate = {}
-        if asker is not None:
-            await asker.aclose()
+        """Let go of the store, and of everything else; closing twice is harmless.
+
+        If this is cancelled, the end comes all the same, in the background.
+
+        Raises:
+            RuntimeError: it was opened in another event loop, which still runs.
+        """
+        if self._open is not None:
+            asker = self._open
+            is_there = asker.is_in_this_loop()
+            self._open, self._immediate = None, {}
+            if is_there:
+                # A task, since whoever gives up waiting for the end must not prevent it.
+                self._closing = asyncio.get_running_loop().create_task(asker.aclose())
+        await self._closed()
+
+    async def _closed(self) -> None:
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            self._closing = None
 
     # Asking.
 
@@ -200,7 +217,9 @@ class Limiter:
         if immediate is not None:
             return immediate.acquire(key, cost)
         question = self._questions.question(policy)
-        outcome = await self.asker.decide(question.ask(key, cost, 0), question.rules)
+        outcome = self.asker.begin(question.ask(key, cost, 0), question.rules)
+        if not isinstance(outcome, Outcome):
+            outcome = await outcome
         if cost:
             count(outcome)
         return Decision(outcome)
@@ -288,11 +307,11 @@ class Limiter:
 
         Returns at once; the store hears of it in the background. What cannot be undone
         without letting too much through stays taken. A refusal, or a decision that was given
-        back before, is left alone.
+        back before, is left alone; so is any, after the limiter was closed.
         """
         outcome = decision.take_outcome()
-        if outcome is not None:
-            self.asker.give_back(outcome)
+        if outcome is not None and self._open is not None:
+            self._open.give_back(outcome)
 
     def limit(
         self,

@@ -20,6 +20,14 @@ Names = str | Sequence[str] | None
 """One policy, several that must all agree, or None for the only one there is."""
 
 
+def check_cost(cost: int) -> None:
+    """Raise `ValueError` for what no request can cost, and `TypeError` for what is no number."""
+    if not isinstance(cost, int):
+        raise TypeError(f"a cost is a whole number, not {cost!r}")
+    if cost < 0:
+        raise ValueError(f"a request cannot cost {cost}")
+
+
 class Question:
     """Some policies, ready to be asked about a key.
 
@@ -44,10 +52,13 @@ class Question:
         A limit that is `per all` counts everybody together; any other counts `key`, which
         stands for whatever the limit is per.
         """
-        if cost < 0:
-            raise ValueError(f"a request cannot cost {cost}")
+        if type(cost) is not int or cost < 0:
+            check_cost(cost)
         own = identity(key)
-        keys = tuple([EVERYBODY if shared else own for shared in self._shared])
+        shared = self._shared
+        if len(shared) == 1:
+            return Ask(self._limits, (EVERYBODY if shared[0] else own,), cost, max_wait_us)
+        keys = tuple([EVERYBODY if each else own for each in shared])
         return Ask(self._limits, keys, cost, max_wait_us)
 
 

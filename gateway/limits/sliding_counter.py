@@ -97,9 +97,11 @@ def _roll(state: State | None, now_us: int, limit: Limit) -> State:
     if state is None:
         return now_us, 0, 0
     last, previous, current = state
-    # A clock that went back: what was counted is held against the key as if it had been at the
-    # latest moment that a turn can have.
-    at = min(max(now_us, last), now_us + limit.max_wait_us)
+    at = now_us
+    if last > now_us:
+        # A clock that went back: what was counted is held against the key as if it had been at
+        # the latest moment that a turn can have.
+        at = min(last, now_us + limit.max_wait_us)
     windows = at // limit.period_us - last // limit.period_us
     if windows <= 0:
         return at, previous, current
@@ -109,17 +111,18 @@ def _roll(state: State | None, now_us: int, limit: Limit) -> State:
 def _turn(at: int, previous: int, current: int, cost: int, limit: Limit) -> int:
     """The first moment, not before `at`, at which the estimate has room for `cost`."""
     period = limit.period_us
-    start = at - at % period
     room = limit.count - current - cost
     if room >= 0:
-        return max(at, start + _first_fit(previous, room, period))
-    return start + period + _first_fit(current, limit.count - cost, period)
+        if previous <= room:
+            return at
+        return max(at, at - at % period + _first_fit(previous, room, period))
+    end = at - at % period + period
+    room = limit.count - cost
+    return end if current <= room else end + _first_fit(current, room, period)
 
 
 def _first_fit(previous: int, room: int, period: int) -> int:
-    """How far into a window `previous` of the one before weigh no more than `room`."""
-    if previous <= room:
-        return 0
+    """How far into a window `previous`, more than `room`, of the one before weigh no more."""
     return period - room * period // previous
 
 

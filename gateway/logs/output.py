@@ -7,16 +7,21 @@ moment: a blocking write would stop the gateway with it, and switching it to non
 do so for every process that shares it. So a thread writes there, from a bounded backlog.
 
 What cannot be written is dropped and counted, in whole lines.
+
+Several processes may write to one output. A regular file takes each write whole. A pipe does so
+up to `PIPE_BUF` bytes, so lines go there in pieces of that size; a longer line keeps the other
+processes out while it is written, by a lock that they share.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from gateway.metrics import LogMetrics
@@ -29,6 +34,9 @@ BACKLOG_BYTES: Final = 8 * 1024 * 1024
 
 CLOSE_TIMEOUT_S: Final = 2.0
 """How long the last lines may take when the gateway stops."""
+
+PIECE_BYTES: Final = select.PIPE_BUF - 1
+"""What is written whole, even after the end of a line that was torn before."""
 
 LF: Final = 0x0A
 
@@ -48,8 +56,14 @@ class Output(Protocol):
         """Write what is left, for at most `CLOSE_TIMEOUT_S`, and let go."""
 
 
-def open_output(target: str, metrics: LogMetrics) -> Output:
+def open_output(target: str, metrics: LogMetrics, lock: int | None = None) -> Output:
     """The output for `stdout`, `stderr` or the path of a file, which is made if needed.
+
+    Args:
+        target: which.
+        metrics: counts what is dropped.
+        lock: a file, open for reading and writing, that the processes share which write to
+            the same output; None if no other does.
 
     Raises:
         OSError: the path cannot be opened for writing.
@@ -63,7 +77,7 @@ def open_output(target: str, metrics: LogMetrics) -> Output:
         descriptor = _open(path)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return FileOutput(descriptor, path, metrics)
-    return StreamOutput(descriptor, metrics)
+    return StreamOutput(descriptor, metrics, lock)
 
 
 def _open(path: str) -> int:
@@ -114,11 +128,13 @@ class StreamOutput:
     Args:
         descriptor: the open stream; it belongs to this object from now on.
         metrics: counts what is dropped.
+        lock: as in `open_output`.
     """
 
-    def __init__(self, descriptor: int, metrics: LogMetrics) -> None:
+    def __init__(self, descriptor: int, metrics: LogMetrics, lock: int | None = None) -> None:
         self._descriptor = _Descriptor(descriptor)
         self._metrics = metrics
+        self._lock = lock
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
         self._is_closing = False
@@ -149,11 +165,26 @@ class StreamOutput:
 
     def _run(self) -> None:
         while lines := self._take():
-            dropped = self._descriptor.write(lines)
+            dropped = self._write(lines)
             with self._changed:
                 self._backlog_bytes -= len(lines)
                 self._metrics.lines_dropped += dropped
         self._descriptor.close()
+
+    def _write(self, lines: bytes) -> int:
+        """Write lines; the number of those that could not be written whole."""
+        if self._lock is None:
+            return self._descriptor.write(lines)
+        return sum(self._write_piece(piece, self._lock) for piece in _pieces(lines))
+
+    def _write_piece(self, piece: bytes, lock: int) -> int:
+        # The kernel keeps small pieces apart; it need only be told of the others.
+        is_small = len(piece) <= PIECE_BYTES
+        fcntl.lockf(lock, fcntl.LOCK_SH if is_small else fcntl.LOCK_EX)
+        try:
+            return self._descriptor.write(piece)
+        finally:
+            fcntl.lockf(lock, fcntl.LOCK_UN)
 
     def _take(self) -> bytes:
         """All lines that wait, joined; empty when there will be no more."""
@@ -163,6 +194,17 @@ class StreamOutput:
             lines = b"".join(self._backlog)
             self._backlog.clear()
             return lines
+
+
+def _pieces(lines: bytes) -> Iterator[bytes]:
+    """Whole lines, together no longer than `PIECE_BYTES`; one that is longer is alone."""
+    begin = 0
+    while begin < len(lines):
+        end = lines.rfind(b"\n", begin, begin + PIECE_BYTES) + 1
+        if not end:
+            end = lines.find(b"\n", begin) + 1 or len(lines)
+        yield lines[begin:end]
+        begin = end
 
 
 class _Descriptor:

@@ -12,16 +12,17 @@ from gateway.logs.escape import LogFormat, Timestamp, json_string, message, word
 from gateway.logs.output import Output
 
 
-def setup_logging(output: Output, log_format: LogFormat, level: str) -> None:
+def setup_logging(output: Output, log_format: LogFormat, level: str, process: str = "") -> None:
     """Send every log record of this process to `output`; what was set up before is replaced.
 
     Args:
         output: where whole lines go.
         log_format: `json` or `text`.
         level: the least level that is written: debug, info, warning or error.
+        process: which process of the gateway this is; empty if there is only one.
     """
     handler = OutputHandler(output)
-    handler.setFormatter(LineFormatter(log_format))
+    handler.setFormatter(LineFormatter(log_format, process))
     root = logging.getLogger()
     for old in tuple(root.handlers):
         root.removeHandler(old)
@@ -33,9 +34,10 @@ def setup_logging(output: Output, log_format: LogFormat, level: str) -> None:
 class LineFormatter(logging.Formatter):
     """A record as one line, without its end: the traceback is a field like any other."""
 
-    def __init__(self, log_format: LogFormat) -> None:
+    def __init__(self, log_format: LogFormat, process: str = "") -> None:
         super().__init__()
         self._log_format = log_format
+        self._process = process
         self._time = Timestamp()
 
     def format(self, record: logging.LogRecord) -> str:
@@ -43,13 +45,16 @@ class LineFormatter(logging.Formatter):
         time = self._time(round(record.created * 1_000_000))
         text = record.getMessage()
         traceback = self.formatException(record.exc_info) if record.exc_info else ""
+        process = self._process
         if self._log_format == "json":
+            speaker = f'"process":{json_string(process)},' if process else ""
             line = (
-                f'{{"time":"{time}","level":"{record.levelname.lower()}",'
+                f'{{"time":"{time}","level":"{record.levelname.lower()}",{speaker}'
                 f'"logger":{json_string(record.name)},"message":{json_string(text)}'
             )
             return f'{line},"traceback":{json_string(traceback)}}}' if traceback else f"{line}}}"
-        line = f"{time} {record.levelname:<7} {word(record.name)}: {message(text)}"
+        speaker = f"{word(process)} " if process else ""
+        line = f"{time} {record.levelname:<7} {speaker}{word(record.name)}: {message(text)}"
         return f"{line} traceback={word(traceback)}" if traceback else line
 
 

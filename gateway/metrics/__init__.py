@@ -1,7 +1,8 @@
 """What the gateway counts, and how Prometheus reads it.
 
 On a request's way only plain integers are touched (`counters`); they become samples when
-somebody asks (`exposition`). Names of routes, policies, upstreams and stores are the only
+somebody asks (`exposition`). Several processes of one gateway tell each other of them as plain
+data (`plain`). Names of routes, policies, upstreams and stores are the only
 labels that come from outside, and they come from the configuration: never a key, a path or
 an address, so the number of series is bounded by the configuration.
 """
@@ -17,17 +18,22 @@ from gateway.metrics.counters import (
     StoreMetrics,
     UpstreamMetrics,
 )
-from gateway.metrics.exposition import Exposition, expose, render
+from gateway.metrics.exposition import Exposition, content_type, expose, render
+from gateway.metrics.plain import Piece, add, pieces
 
 __all__ = [
     "Exposition",
     "GatewayMetrics",
     "Histogram",
     "LogMetrics",
+    "Piece",
     "PolicyMetrics",
     "RouteMetrics",
     "StoreMetrics",
     "UpstreamMetrics",
+    "add",
+    "content_type",
     "expose",
+    "pieces",
     "render",
 ]

@@ -134,6 +134,8 @@ class StoreMetrics:
         is_ready: whether a call would probably be answered now.
         gateways: how many gateways share the store, as last seen.
         duration: how long the calls took that were answered.
+        missed: how many decisions it should have made beside another store and did not; None of
+            a store that is asked by itself, where the policies' counters say what came of that.
         refresh: called before `breaker`, `is_ready` and `gateways` are shown; sets them.
     """
 
@@ -145,6 +147,7 @@ class StoreMetrics:
         "errors",
         "gateways",
         "is_ready",
+        "missed",
         "refresh",
     )
 
@@ -156,6 +159,7 @@ class StoreMetrics:
         self.is_ready = True
         self.gateways = 1
         self.duration = Histogram(STORE_BOUNDS_US)
+        self.missed: int | None = None
         self.refresh: Callable[[], None] = lambda: None
 
     def answered(self, decisions: int, duration_us: int) -> None:
@@ -180,13 +184,14 @@ class LogMetrics:
 
 
 class GatewayMetrics:
-    """Everything that one gateway process counts.
+    """Everything that one gateway process counts, or all processes of one gateway together.
 
     Args:
         version: the version of the gateway.
         clock: wall clock in microseconds since 1970, for the time of the start.
 
     Attributes:
+        workers: how many processes serve requests.
         connections: how many client connections are open at the moment.
         client_errors: requests that could not be read, by a short kind from our own code.
         clients_left: clients that left before their answer was complete.
@@ -195,6 +200,7 @@ class GatewayMetrics:
     def __init__(self, version: str = "", clock: Clock = wall_us) -> None:
         self.version = version
         self.started_us = clock()
+        self.workers = 1
         self.connections = 0
         self.client_errors: defaultdict[str, int] = defaultdict(int)
         self.clients_left = 0

@@ -50,7 +50,7 @@ def expose(metrics: GatewayMetrics, accept: str = "", others: Iterable[Metric] =
     That is OpenMetrics 1.0 where it is named, and the classic text format otherwise. Families
     from elsewhere, such as those of the process, come first.
     """
-    encode, content_type = choose_encoder(accept)
+    encode, form = choose_encoder(accept)
 
     def pieces() -> Iterator[bytes]:
         last_name = ""
@@ -59,10 +59,15 @@ def expose(metrics: GatewayMetrics, accept: str = "", others: Iterable[Metric] =
             # A family of several pieces has its HELP and TYPE once.
             yield text if metric.name != last_name else _without_head(text)
             last_name = metric.name
-        if content_type.startswith("application/openmetrics-text"):
+        if form.startswith("application/openmetrics-text"):
             yield END_OF_OPENMETRICS
 
-    return Exposition(content_type, pieces())
+    return Exposition(form, pieces())
+
+
+def content_type(accept: str) -> str:
+    """The format that an `Accept` header asks for."""
+    return choose_encoder(accept)[1]
 
 
 def render(metrics: GatewayMetrics, accept: str = "") -> bytes:
@@ -112,6 +117,9 @@ def _of_gateway(metrics: GatewayMetrics) -> Iterator[Metric]:
         "sluice_start_time_seconds",
         "When this gateway started, in seconds since 1970.",
         metrics.started_us / 1e6,
+    )
+    yield GaugeMetricFamily(
+        "sluice_workers", "Processes of this gateway that serve requests.", metrics.workers
     )
     yield GaugeMetricFamily(
         "sluice_client_connections", "Client connections that are open.", metrics.connections
@@ -247,6 +255,11 @@ def _of_stores(metrics: GatewayMetrics) -> Iterator[Metric]:
     errors = CounterMetricFamily(
         "sluice_store_errors", "Calls to a store that failed.", labels=("store", "reason")
     )
+    missed = CounterMetricFamily(
+        "sluice_store_missed",
+        "Decisions that a store should have made beside another one and did not.",
+        labels=("store",),
+    )
     ready = GaugeMetricFamily(
         "sluice_store_ready", "Whether a store would answer now.", labels=("store",)
     )
@@ -271,12 +284,14 @@ def _of_stores(metrics: GatewayMetrics) -> Iterator[Metric]:
         batches.add_metric((name,), store.batches)
         for reason, count in sorted(store.errors.items()):
             errors.add_metric((name, reason), count)
+        if store.missed is not None:
+            missed.add_metric((name,), store.missed)
         ready.add_metric((name,), int(store.is_ready))
         gateways.add_metric((name,), store.gateways)
         for state in BREAKER_STATES:
             breaker.add_metric((name, state), int(store.breaker == state))
         _add_histogram(duration, name, store.duration)
-    yield from (decisions, batches, errors, ready, breaker, gateways, duration)
+    yield from (decisions, batches, errors, missed, ready, breaker, gateways, duration)
 
 
 def _add_histogram(family: HistogramMetricFamily, name: str, histogram: Histogram) -> None:

@@ -4,7 +4,9 @@ The rule, in words an operator can rely on: an exact host comes before `*.exampl
 longer one first), and that before no host; an exact path before one with parameters, that
 before the longest prefix; a route that names methods before one that does not; more header
 conditions before fewer; and what is then still equal goes by the order of writing. A route
-whose method or headers do not fit is passed over, and the next one is tried.
+whose method or headers do not fit is passed over, and the next one is tried. A route for `GET` is
+one for `HEAD` too, unless one of the same host and path names `HEAD`: an origin runs the same code
+for both, so one must not be a way around the limits of the other.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ class _Rule(Generic[T]):
 
     __slots__ = ("headers", "methods", "target")
 
-    def __init__(self, pattern: Pattern, target: T) -> None:
+    def __init__(self, pattern: Pattern, target: T, *, is_head_named: bool) -> None:
         self.methods = frozenset(pattern.methods)
+        if "GET" in self.methods and not is_head_named:
+            self.methods |= {"HEAD"}
         self.headers = tuple((name.lower(), value) for name, value in pattern.headers)
         self.target = target
 
@@ -50,11 +54,14 @@ class RouteTable(Generic[T]):
 
     def __init__(self, entries: Sequence[tuple[Pattern, T]]) -> None:
         self.looks_at_headers = any(pattern.headers for pattern, _ in entries)
-        sites: dict[str, list[tuple[Pattern, T]]] = {}
-        for entry in sorted(entries, key=lambda entry: entry[0].specificity):
-            sites.setdefault(entry[0].site, []).append(entry)
+        heads = {(each.site, each.shape) for each, _ in entries if "HEAD" in each.methods}
+        sites: dict[str, list[tuple[Pattern, _Rule[T]]]] = {}
+        for pattern, target in sorted(entries, key=lambda entry: entry[0].specificity):
+            is_head_named = (pattern.site, pattern.shape) in heads
+            rule = _Rule(pattern, target, is_head_named=is_head_named)
+            sites.setdefault(pattern.site, []).append((pattern, rule))
         indexes = {
-            site: PathIndex([(pattern.shape, _Rule(pattern, to)) for pattern, to in group])
+            site: PathIndex([(pattern.shape, rule) for pattern, rule in group])
             for site, group in sites.items()
         }
         # Each host knows all that it falls back to: itself, wildcards, routes for any host.
@@ -75,7 +82,8 @@ class RouteTable(Generic[T]):
         """
         seen = readings(raw_path)
         target = self.match(host, seen[0], method, headers)
-        if len(seen) > 1 and target is not None:
+        if len(seen) > 1:
+            # None is a route too: one that leads nowhere, or, in a middleware, past all limits.
             for path in seen:
                 if self.match(host, path, method, headers) is not target:
                     raise BadRequestError(

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Sequence
 
-from gateway.errors import StoreTimeout
+from gateway.errors import StoreError, StoreReplyError, StoreTimeout
+from gateway.limits.decision import Verdict
+from gateway.stores.base import Ask, Store
+
+log = logging.getLogger(__name__)
 
 
 class Deadline:
@@ -42,3 +48,24 @@ class Deadline:
         elif self._task is not None:
             self._is_over = True
             self._task.cancel()
+
+
+async def decide_within(store: Store, asks: Sequence[Ask], seconds: float) -> Sequence[Verdict]:
+    """Ask a store; a late answer counts as none, unless this loop itself was late.
+
+    Raises:
+        StoreError: there is no answer, or not one verdict for each ask; whatever a store raises
+            against its contract becomes one.
+    """
+    with Deadline(asyncio.get_running_loop(), seconds):
+        try:
+            verdicts = await store.decide(asks)
+        except StoreError:
+            raise
+        except Exception as error:
+            # Against the contract; but the requests that wait must not wait for ever.
+            log.exception("The store failed in a way that it must not")
+            raise StoreError("an error of another kind") from error
+    if len(verdicts) != len(asks):
+        raise StoreReplyError("not one verdict for each ask")
+    return verdicts

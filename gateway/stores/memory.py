@@ -10,7 +10,7 @@ that is over its limit. If only such keys are found, new ones are counted togeth
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -59,7 +59,14 @@ class Scope:
         self._store = store
         self._spend = self.algorithm.spend
 
-    def spend(self, key: str, cost: int, limit: Limit, max_wait_us: int) -> Spent:
+    def spend(
+        self,
+        key: str,
+        cost: int,
+        limit: Limit,
+        max_wait_us: int,
+        identity: Callable[[str], str] | None = None,
+    ) -> Spent:
         """Take what a request costs, if this limit lets it go; all but putting it in words.
 
         Args:
@@ -67,11 +74,16 @@ class Scope:
             cost: what the request costs; 0 looks without taking.
             limit: the limit.
             max_wait_us: how long the request would wait, at most `limit.max_wait_us`.
+            identity: makes the identity of `key`, if that is a name of somebody's own; escapes
+                begin with `%`, and nothing else does.
         """
         now_us = self.clock()
         table = self.table
         shard = table.shards[hash(key) & table.mask]
         before = shard.get(key)
+        if identity is not None and (before is None or "%" in key):
+            # A name that is there, and holds no escapes, is an identity already.
+            return self.spend(identity(key), cost, limit, max_wait_us)
         if before is None:
             return self._spend_new(key, now_us, cost, limit, max_wait_us)
         after, wait_us, retry_after_us = self._spend(before, now_us, cost, limit, max_wait_us)

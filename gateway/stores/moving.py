@@ -10,23 +10,29 @@ does, and then the old one may be left out.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from gateway.errors import StoreError, StoreTimeout
+from gateway.clock import Clock, monotonic_us
+from gateway.errors import StoreError, StoreReplyError
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.limits.terms import PARTS_PER_WHOLE
-from gateway.stores.base import Ask, Store
+from gateway.metrics import StoreMetrics
+from gateway.stores.base import Ask, ShardedStore, Store
+from gateway.stores.follower import Follower
+from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
 US: Final = 1_000_000
 SHIFT: Final = 128
 """A receipt of both stores is one number: the new one's, plus one, above the old one's."""
+LOOKS: Final = 50
+LOOK_S: Final = 0.005
+"""A start waits a quarter of a second for the new store."""
 
 IsMoving = Callable[[Limit, str], bool]
 
@@ -59,21 +65,32 @@ class _Part(NamedTuple):
 
 
 class MovingStore:
-    """A `Store` that is two.
+    """A `Store` that is two; `moving_store` makes the one that fits the old store.
 
     Args:
         old: counts everything; if it does not answer, neither does this store.
         new: counts what moves. While it does not answer, the old one decides alone.
         is_moving: which keys move.
         deadline_us: how long callers wait; the new store has half of that.
+        metrics: counters of the new store's calls; the old one's are its caller's.
+        clock: this process's time.
     """
 
-    def __init__(self, old: Store, new: Store, is_moving: IsMoving, *, deadline_us: int) -> None:
+    def __init__(
+        self,
+        old: Store,
+        new: Store,
+        is_moving: IsMoving,
+        *,
+        deadline_us: int,
+        metrics: StoreMetrics,
+        clock: Clock = monotonic_us,
+    ) -> None:
         self._old = old
-        self._new = new
-        self._is_moving = is_moving
         self._patience_s = deadline_us / 2 / US
-        self._is_missed = False
+        self._new = Follower(new, metrics, patience_us=deadline_us // 2, clock=clock)
+        self._is_moving = is_moving
+        self._tasks = Tasks()
 
     def __repr__(self) -> str:
         return f"<MovingStore from {self._old!r} to {self._new!r}>"
@@ -84,19 +101,31 @@ class MovingStore:
         return self._old.is_ready
 
     @property
+    def is_new_ready(self) -> bool:
+        """Whether the new store would answer."""
+        return self._new.is_ready
+
+    @property
     def gateways(self) -> int:
         """The most that either store has seen."""
         return max(self._old.gateways, self._new.gateways)
 
     async def start(self) -> None:
-        """Start both."""
+        """Start both, and give the new one a moment: it would miss what is asked before."""
         await self._old.start()
         await self._new.start()
+        for _ in range(LOOKS):
+            if self._new.is_ready:
+                return
+            await asyncio.sleep(LOOK_S)
 
     async def aclose(self) -> None:
         """Close both."""
-        await self._old.aclose()
-        await self._new.aclose()
+        await self._tasks.finish(1)
+        try:
+            await self._old.aclose()
+        finally:
+            await self._new.aclose()
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
         """Ask both at once; a verdict of each has to be for it.
@@ -107,36 +136,27 @@ class MovingStore:
         parts = [part for index, ask in enumerate(asks) if (part := self._part(index, ask))]
         if not parts:
             return await self._old.decide(asks)
-        old, new = await asyncio.gather(
-            self._old.decide(asks),
-            self._ask_new([part.ask for part in parts]),
-            return_exceptions=True,
-        )
-        if isinstance(new, BaseException):
-            raise new
-        if isinstance(old, BaseException):
-            await self._return(parts, new)
-            raise old
-        verdicts = list(old)
-        undone: list[Awaitable[None]] = []
-        for part, answer in zip(parts, new, strict=False):  # None, if it does not answer.
-            ask, verdict = asks[part.at], verdicts[part.at]
-            if verdict.allowed and not answer.allowed:
-                undone.append(self._old.give_back(ask, verdict))
-            elif answer.allowed and not verdict.allowed:
-                undone.append(self._new.give_back(part.ask, answer))
-            verdicts[part.at] = _join(verdict, part.places, answer)
-        if undone:
-            # What cannot be undone stays spent; the verdicts hold.
-            await asyncio.gather(*undone, return_exceptions=True)
+        loop = asyncio.get_running_loop()
+        is_due = loop.time() + self._patience_s
+        asking = loop.create_task(self._new.decide([part.ask for part in parts]))
+        old: Sequence[Verdict] = ()
+        try:
+            old = await self._ask_old(asks)
+            await asyncio.wait({asking})
+        except BaseException:
+            # Also at the end of the caller's patience: nobody hears of what was decided.
+            self._tasks.start(self._take_back(asks, old, parts, asking))
+            raise
+        verdicts, undone = self._join(asks, old, parts, asking.result())
+        # So that whoever asks next finds it given back; but no decision is lost over it.
+        await _wait(undone, is_due)
         return verdicts
 
-    async def _return(self, parts: Sequence[_Part], verdicts: Sequence[Verdict]) -> None:
-        """Give back all that the new store let through."""
-        for part, verdict in zip(parts, verdicts, strict=False):
-            if verdict.allowed:
-                with contextlib.suppress(StoreError):
-                    await self._new.give_back(part.ask, verdict)
+    async def _ask_old(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+        verdicts = await self._old.decide(asks)
+        if len(verdicts) != len(asks):
+            raise StoreReplyError("not one verdict for each ask")
+        return verdicts
 
     def _part(self, at: int, ask: Ask) -> _Part | None:
         places = tuple(
@@ -146,41 +166,115 @@ class MovingStore:
         )
         return _Part(at, places, _pick(ask, places)) if places else None
 
-    async def _ask_new(self, asks: list[Ask]) -> Sequence[Verdict]:
-        """The new store's verdicts; none if it does not answer, which is logged once."""
+    def _join(
+        self,
+        asks: Sequence[Ask],
+        old: Sequence[Verdict],
+        parts: Sequence[_Part],
+        new: Sequence[Verdict | None],
+    ) -> tuple[list[Verdict], list[asyncio.Task[None]]]:
+        """The verdicts of both; and what gives back that one of them took in vain."""
+        verdicts = list(old)
+        undone = []
+        for part, answer in zip(parts, new, strict=True):
+            if answer is None:
+                continue
+            ask, verdict = asks[part.at], verdicts[part.at]
+            if verdict.allowed and not answer.allowed:
+                undone.append(self._tasks.start(self._take_back_old(ask, verdict)))
+            elif answer.allowed and not verdict.allowed:
+                undone.append(self._tasks.start(self._new.give_back(part.ask, answer)))
+            verdicts[part.at] = _join(verdict, part.places, answer)
+        return verdicts, undone
+
+    async def _take_back(
+        self,
+        asks: Sequence[Ask],
+        old: Sequence[Verdict],
+        parts: Sequence[_Part],
+        asking: asyncio.Task[Sequence[Verdict | None]],
+    ) -> None:
+        """Give back all that was let through, when it is known."""
+        pairs = zip(parts, await asking, strict=True)
+        await asyncio.gather(
+            *(
+                self._new.give_back(part.ask, answer)
+                for part, answer in pairs
+                if answer is not None and answer.allowed
+            ),
+            *(
+                self._take_back_old(ask, verdict)
+                for ask, verdict in zip(asks, old, strict=False)  # None, if there was no answer.
+                if verdict.allowed
+            ),
+        )
+
+    async def _take_back_old(self, ask: Ask, verdict: Verdict) -> None:
         try:
-            async with asyncio.timeout(self._patience_s):
-                verdicts = await self._new.decide(asks)
+            async with asyncio.timeout(2 * self._patience_s):
+                await self._old.give_back(ask, verdict)
         except (StoreError, TimeoutError) as error:
-            reason = error.reason if isinstance(error, StoreError) else StoreTimeout.reason
-            if not self._is_missed:
-                self._is_missed = True
-                log.warning("the store moved to does not decide (%s); the old one does", reason)
-            return ()
-        if self._is_missed:
-            self._is_missed = False
-            log.warning("the store moved to decides again")
-        return verdicts
+            # It stays spent: too little may pass then, never too much.
+            log.debug("the old store did not take back what passed it alone: %r", error)
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
-        """Undo in both. Raises `StoreError` if one of them fails."""
+        """Undo in both, whichever of them answers.
+
+        Raises:
+            StoreError: the old store did not.
+        """
+        is_due = asyncio.get_running_loop().time() + self._patience_s
         old, part, new = _split(ask, verdict)
-        try:
-            await self._old.give_back(ask, old)
-        finally:
-            if part.limits:
-                await self._new.give_back(part, new)
+        undoing = [self._tasks.start(self._new.give_back(part, new))] if part.limits else []
+        await self._old.give_back(ask, old)
+        await _wait(undoing, is_due)
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
-        """Keep what is held in both; the old store says whether it is."""
+        """Keep what is held in both, whichever of them answers.
+
+        Returns:
+            Whether the old store still held it.
+
+        Raises:
+            StoreError: the old store did not answer.
+        """
+        is_due = asyncio.get_running_loop().time() + self._patience_s
         old, part, new = _split(ask, verdict)
+        renewing = [self._tasks.start(self._new.renew(part, new))] if part.limits else []
         is_held = await self._old.renew(ask, old)
-        if part.limits:
-            try:
-                await self._new.renew(part, new)
-            except StoreError as error:
-                log.debug("the store moved to did not renew: %s", error)
+        await _wait(renewing, is_due)
         return is_held
+
+
+class ShardedMovingStore(MovingStore):
+    """A `ShardedStore` that is two, of which the old one is sharded."""
+
+    _old: ShardedStore
+
+    def shard(self, ask: Ask) -> Hashable:
+        """Which servers of the old store an ask needs; it is they who must answer."""
+        return self._old.shard(ask)
+
+
+def moving_store(
+    old: Store,
+    new: Store,
+    is_moving: IsMoving,
+    *,
+    deadline_us: int,
+    metrics: StoreMetrics,
+    clock: Clock = monotonic_us,
+) -> MovingStore:
+    """What moves from one store to another; sharded if the old one is. See `MovingStore`."""
+    kind = ShardedMovingStore if isinstance(old, ShardedStore) else MovingStore
+    return kind(old, new, is_moving, deadline_us=deadline_us, metrics=metrics, clock=clock)
+
+
+async def _wait(tasks: Sequence[asyncio.Task[None]], is_due: float) -> None:
+    """Wait for tasks up to a moment of the loop's time; they go on in any case."""
+    if tasks:
+        rest = is_due - asyncio.get_running_loop().time()
+        await asyncio.wait(tasks, timeout=max(rest, 0))
 
 
 def _pick(ask: Ask, places: Sequence[int]) -> Ask:

@@ -18,6 +18,7 @@ from gateway.stores.base import Ask
 from gateway.stores.redis_words import calendar_words, decide_words, give_back_words, renew_words
 
 MAX_CACHED: Final = 4096
+_decide_bucket: Final = ALGORITHMS["token_bucket"].decide
 
 
 def key_prefix(domain: str, limit: Limit) -> bytes:
@@ -39,6 +40,8 @@ def hash_tag(key: str) -> bytes:
     All of an identity's keys have the same, so one script can decide on all its limits.
     Identities may hold bytes of a header that are not UTF-8; they are kept apart, not refused.
     """
+    if key.isascii() and "}" not in key and "%" not in key:
+        return key.encode() or b"%"
     text = key.encode("utf-8", "surrogatepass")
     # Redis takes an empty tag for none.
     return _without(b"}", text) or b"%"
@@ -46,7 +49,7 @@ def hash_tag(key: str) -> bytes:
 
 def store_key(prefix: bytes, key: str) -> bytes:
     """The Redis key of one identity; the only place where one is made."""
-    return b"%b{%b}" % (prefix, hash_tag(key))
+    return prefix + b"{" + hash_tag(key) + b"}"
 
 
 def _without(brace: bytes, text: bytes) -> bytes:
@@ -113,6 +116,8 @@ class Codec:
         keys: list[bytes] = [b""]
         words: list[bytes] = [b"%d" % now_us, b"0", b"%d" % not_after_us]
         plans = self._plans
+        last: _Plan | None = None
+        alike = 0
         for ask in asks:
             limits = ask.limits
             # By identity: hashing a tuple of limits costs more than all the rest. The plan
@@ -120,15 +125,19 @@ class Codec:
             plan = plans.get((id(limits), ask.cost, ask.max_wait_us))
             if plan is None:
                 plan = self._plan(ask)
-            if plan.calendars:
-                _add_calendars(words, plan, server_us)
+            if plan is last:
+                alike += 1
             else:
-                words += plan.words
+                if last is not None:
+                    _add_plan(words, alike, last, server_us)
+                last, alike = plan, 1
             prefixes = plan.prefixes
             if len(prefixes) == 1:
                 keys.append(store_key(prefixes[0], ask.keys[0]))
             else:
                 keys += map(store_key, prefixes, ask.keys)
+        if last is not None:
+            _add_plan(words, alike, last, server_us)
         keys[0] = b"%d" % (len(keys) - 1)
         return keys + words
 
@@ -167,6 +176,15 @@ class Codec:
         plan = _Plan(ask.limits, prefixes, tuple(words), tuple(calendars))
         self._plans[id(ask.limits), ask.cost, ask.max_wait_us] = plan
         return plan
+
+
+def _add_plan(words: list[bytes], alike: int, plan: _Plan, server_us: int) -> None:
+    """Add what so many asks in a row are told."""
+    words.append(b"%d" % alike)
+    if plan.calendars:
+        _add_calendars(words, plan, server_us)
+    else:
+        words += plan.words
 
 
 def _add_calendars(words: list[bytes], plan: _Plan, server_us: int) -> None:
@@ -220,7 +238,7 @@ def _decode(asks: Sequence[Ask], reply: list[int]) -> list[Verdict]:
             if limit.algorithm == "token_bucket":
                 # The script answers what state it saw; its original tells the rest.
                 state = reply[at + 1] * NS_PER_US + reply[at + 2]
-                decision = ALGORITHMS["token_bucket"].decide(state, now_us, cost, limit, wait_us)[1]
+                decision = _decide_bucket(state, now_us, cost, limit, wait_us)[1]
                 if decision.allowed != (reply[at] == 1):
                     raise ValueError("the script and its original disagree")
                 at += 3

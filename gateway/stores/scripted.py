@@ -1,8 +1,8 @@
 """A store that does as it is told: for tests, ours and anyone's.
 
 Written to the interface like any other store, so that what calls it cannot tell. Each call
-of `decide` takes the next step of the script, each call of `give_back` the next of its own;
-when there are no more, every ask is answered by a `MemoryStore` on the same clock.
+of `decide` takes the next step of the script, each call of `give_back` or `renew` the next of
+its own; when there are no more, every ask is answered by a `MemoryStore` on the same clock.
 
 >>> store = ScriptedStore()
 >>> store.then(Fail(StoreUnavailable("refused")))      # the first call fails
@@ -89,6 +89,7 @@ class ScriptedStore:
         self._counts = MemoryStore(clock=clock)
         self._steps: deque[Step] = deque()
         self._give_back_steps: deque[Step] = deque()
+        self._renew_steps: deque[Step] = deque()
 
     def __repr__(self) -> str:
         return f"<ScriptedStore {len(self.asked)} batches asked, {len(self._steps)} steps left>"
@@ -100,6 +101,10 @@ class ScriptedStore:
     def then_give_back(self, *steps: Step) -> None:
         """What the next calls of `give_back` are to do, one step each."""
         self._give_back_steps.extend(steps)
+
+    def then_renew(self, *steps: Step) -> None:
+        """What the next calls of `renew` are to do, one step each."""
+        self._renew_steps.extend(steps)
 
     async def start(self) -> None:
         """Nothing to connect to."""
@@ -129,7 +134,9 @@ class ScriptedStore:
         await self._counts.give_back(ask, verdict)
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
-        """Renew what true decisions gave."""
+        """Do the next step of its script."""
+        step = self._renew_steps.popleft() if self._renew_steps else None
+        await _perform(step)
         return await self._counts.renew(ask, verdict)
 
 

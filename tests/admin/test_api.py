@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from gateway.admin import AdminServer, Answer, Phase, Query, Readiness, Resource
+from gateway.admin import AdminServer, Answer, OneProcess, Phase, Query, Readiness, Resource
 from gateway.admin.mux import SECURITY_HEADERS
 from gateway.metrics import GatewayMetrics
 
@@ -30,7 +30,8 @@ async def admin(
     **options: Any,
 ) -> AsyncIterator[AdminServer]:
     """A listener on a free loopback port."""
-    server = AdminServer("127.0.0.1", 0, metrics or GatewayMetrics("1"), readiness, **options)
+    subject = OneProcess(metrics or GatewayMetrics("1"), readiness)
+    server = AdminServer("127.0.0.1", 0, subject, **options)
     await server.start()
     try:
         yield server
@@ -313,7 +314,7 @@ async def test_idle_connections_do_not_lock_anybody_out() -> None:
 async def test_address_in_use_is_an_error() -> None:
     """Two listeners on one port: the second says so at its start."""
     async with admin() as first:
-        second = AdminServer("127.0.0.1", first.port, GatewayMetrics(), lambda: READY)
+        second = AdminServer("127.0.0.1", first.port, OneProcess(GatewayMetrics(), lambda: READY))
         with pytest.raises(OSError, match="in use"):
             await second.start()
         await second.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.admin import Phase, Readiness, StoreState, judge
+from gateway.admin import Phase, Readiness, StoreState, judge, judge_workers
 
 
 def test_serving_without_stores_is_ready() -> None:
@@ -35,3 +35,43 @@ def test_store_that_policies_do_without_is_only_mentioned() -> None:
     readiness = judge(Phase.SERVING, stores)
     assert readiness.is_ready
     assert readiness.reasons == ("store redis does not answer; policies do without it",)
+
+
+SERVING = Readiness(True, Phase.SERVING, ())
+STARTING = Readiness(False, Phase.STARTING, ("the gateway is starting",))
+DRAINING = Readiness(False, Phase.DRAINING, ("the gateway is draining",))
+NEEDY = Readiness(False, Phase.SERVING, ("store main does not answer and a policy needs it",))
+
+
+@pytest.mark.parametrize(
+    ("phase", "answers", "expected"),
+    [
+        (Phase.SERVING, [SERVING, SERVING], Readiness(True, Phase.SERVING, ())),
+        (
+            Phase.SERVING,
+            [SERVING],
+            Readiness(True, Phase.SERVING, ("1 of 2 workers do not answer",)),
+        ),
+        (Phase.SERVING, [SERVING, DRAINING], Readiness(True, Phase.SERVING, ())),
+        (Phase.SERVING, [SERVING, NEEDY], Readiness(True, Phase.SERVING, NEEDY.reasons)),
+        (Phase.SERVING, [NEEDY, NEEDY], Readiness(False, Phase.SERVING, NEEDY.reasons)),
+        (Phase.SERVING, [SERVING, STARTING], STARTING),
+        (
+            Phase.SERVING,
+            [],
+            STARTING._replace(reasons=(*STARTING.reasons, "2 of 2 workers do not answer")),
+        ),
+        (
+            Phase.STARTING,
+            [SERVING],
+            STARTING._replace(reasons=(*STARTING.reasons, "1 of 2 workers do not answer")),
+        ),
+        (Phase.DRAINING, [SERVING, DRAINING], DRAINING),
+        (Phase.DRAINING, [], DRAINING),
+    ],
+)
+def test_workers_are_judged_together(
+    phase: Phase, answers: list[Readiness], expected: Readiness
+) -> None:
+    """Ready while one is and none is starting; who does not answer is mentioned."""
+    assert judge_workers(phase, answers, 2) == expected

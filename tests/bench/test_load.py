@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import re
+from collections import Counter
+
 import pytest
 
 from bench.errors import BenchError
-from bench.load import parse
+from bench.load import CONNECTIONS, flood, parse
 
 PLAIN_REPORT = """Running 2s test @ http://127.0.0.1:8080/
   1 threads and 64 connections
@@ -47,3 +52,29 @@ def test_nothing_measured(text: str) -> None:
     """A run without an answer is an error, never a figure of zero."""
     with pytest.raises(BenchError):
         parse(text)
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+async def test_clients_take_turns(clients: int) -> None:
+    """Several clients tell by a header who they are, and each asks as often as the others."""
+    asked: Counter[str] = Counter()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                assert "Accept-Language: en-GB" in head
+                told = re.search("X-Client: (.*)\r", head)
+                asked[told[1] if told else ""] += 1
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        await asyncio.to_thread(flood, url, 1, clients)
+    names = {""} if clients == 1 else {f"client-{n:04}" for n in range(1, clients + 1)}
+    assert set(asked) == names
+    # What wrk has sent last may not have been read.
+    assert max(asked.values()) - min(asked.values()) <= CONNECTIONS
+    assert min(asked.values()) > CONNECTIONS

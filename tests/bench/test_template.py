@@ -9,7 +9,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.rivals.base import WITHIN, Rival, Site
-from bench.rivals.sluice import SLUICE, SLUICE_REDIS
+from bench.rivals.sluice import EVENTUAL, LEASED, SLUICE, SLUICE_REDIS
 from bench.template import render
 
 
@@ -22,13 +22,22 @@ def test_a_missing_value_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rival", "store"), [(SLUICE, "memory://"), (SLUICE_REDIS, "redis://127.0.0.1:3/0")]
+    ("rival", "store", "consistency"),
+    [
+        (SLUICE, "memory://", "strict"),
+        (SLUICE_REDIS, "redis://127.0.0.1:3/0", "strict"),
+        (LEASED, "redis://127.0.0.1:3/0", "leased"),
+        (EVENTUAL, "redis://127.0.0.1:3/0", "eventual"),
+    ],
 )
-def test_sluice_is_configured_for_the_job(tmp_path: Path, rival: Rival, store: str) -> None:
+def test_sluice_is_configured_for_the_job(
+    tmp_path: Path, rival: Rival, store: str, consistency: str
+) -> None:
     """Sluice gets the same limit, log and upstream as every rival."""
     argv = rival.prepare(Site(tmp_path, 1, 2, 3, WITHIN))
     written = Path(argv[-1]).read_text()
     assert f"store: {store}\n" in written
     assert "limit: 1000000/s burst 1000000 per ip" in written
+    assert f"consistency: {consistency} " in written
     assert str(tmp_path / "access.log") in written
     assert not re.search(r"@[a-z_]+@", written)

@@ -41,6 +41,10 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "limit-too-fast",
         "listeners-collide",
         "migrate-to-itself",
+        "migrate-to-itself-cluster",
+        "migrate-to-itself-localhost",
+        "migrate-to-itself-loopback-of-ipv6",
+        "migrate-to-itself-memory",
         "migrate-unknown-policy",
         "paced-history-too-fast",
         "policy-unknown",
@@ -57,6 +61,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "variable-malformed",
         "variable-not-set",
         "variable-of-wrong-type",
+        "workers-migrate-memory",
     }
 )
 """What a schema cannot say: names that lead nowhere, values that collide, arithmetic."""

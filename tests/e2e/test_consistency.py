@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
+import requests
 
 from tests.conftest import StartGateway
 from tests.e2e.load import hammer, statuses
 from tests.e2e.raw import get
-from tests.e2e.signs import metric
+from tests.e2e.signs import log_lines, metric, wait_for_metric
 from tests.servers import RedisServer
 from tests.upstreams import Upstream
 
@@ -70,3 +72,41 @@ def test_a_limit_moves_to_another_store_with_its_counts(
     moved = start_gateway(f"store: {{ url: '{new}', deadline: 2s }}\n" + route)
     assert [get(moved.port, "/one").status for _ in range(3)] == [200, 200, 429]
     assert [get(moving.port, "/one").status for _ in range(2)] == [429, 429]
+
+
+def test_a_frozen_new_store_costs_no_decision_and_is_seen(
+    start_gateway: StartGateway,
+    redis_server: RedisServer,
+    nginx_upstream: Upstream,
+    tmp_path: Path,
+) -> None:
+    """The old one decides alone; metrics count what was missed, and the log says so once."""
+    new = RedisServer(tmp_path / "new")
+    new.start()
+    try:
+        store = f"{{ url: '{redis_server.url}', deadline: 1s, migrate: {{ to: '{new.url}' }} }}"
+        gateway = start_gateway(
+            f"store: {store}\n"
+            f"routes: {{ /**: {{ upstream: '{nginx_upstream.url}', limit: 20/h }} }}\n"
+        )
+        assert get(gateway.port, "/one").status == 200
+        assert metric(gateway, "sluice_store_decisions_total", store="new") == 1
+        assert metric(gateway, "sluice_store_missed_total") == 0
+        new.freeze()
+        answers = [get(gateway.port, "/one").status for _ in range(20)]
+        assert answers == [200] * 19 + [429]
+        assert metric(gateway, "sluice_store_decisions_total", store="main") == 21
+        assert metric(gateway, "sluice_store_missed_total", store="new") == 20
+        assert metric(gateway, "sluice_store_breaker", store="new", state="closed") == 0
+        assert metric(gateway, "sluice_store_ready", store="main") == 1
+        ready = requests.get(f"{gateway.admin_url}/readyz", timeout=20)
+        assert ready.status_code == 200
+        assert ready.json()["reasons"] == ["store new does not answer; policies do without it"]
+        new.thaw()
+        assert wait_for_metric(gateway, "sluice_store_ready", 1, store="new")
+        assert get(gateway.port, "/one").status == 429
+        assert metric(gateway, "sluice_store_missed_total", store="new") == 20
+    finally:
+        new.stop()
+    lines = [line for line in log_lines(gateway) if "moved to" in line.get("message", "")]
+    assert len(lines) == 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from gateway import Limiter, Policy
 from gateway.errors import ConfigError
@@ -41,7 +42,7 @@ class Answer:
         return self.status, kept, self.body
 
 
-async def ask(url: str, method: str = "GET", **options: Any) -> Answer:
+async def ask(url: str | URL, method: str = "GET", **options: Any) -> Answer:
     """One request on a connection of its own."""
     async with (
         aiohttp.ClientSession(skip_auto_headers=["Accept-Encoding"]) as session,
@@ -126,6 +127,23 @@ async def test_patterns_choose_the_policies(serve: Serve) -> None:
         assert bad.status == 400
     with pytest.raises(ValueError, match="did you mean write"):
         Guard(limiter, {"/**": "wrote"})
+
+
+@pytest.mark.parametrize(
+    "path", ["/%68ello", "/hello%2F", "/x/../hello", "/hello/../x", "/h/%2e%2e/hello", "//hello"]
+)
+async def test_no_spelling_of_a_path_is_a_way_around_a_limit(serve: Serve, path: str) -> None:
+    """It is counted like any other, refused because it could be read in two ways, or unknown."""
+    async with serve(Limiter(Policy("p", "1/h per all")), {"/hello": "p", "/x/y": "p"}) as url:
+        assert (await ask(f"{url}/hello")).status == 200
+        assert (await ask(URL(url + path, encoded=True))).status in {400, 404, 429}
+
+
+async def test_the_head_of_an_answer_is_counted_as_the_answer(serve: Serve) -> None:
+    """Frameworks run the same handler for both."""
+    async with serve(Limiter(Policy("p", "1/h per all")), {"GET /hello": "p"}) as url:
+        assert (await ask(f"{url}/hello", "HEAD")).status == 200
+        assert (await ask(f"{url}/hello")).status == 429
 
 
 async def test_clients_are_found_behind_trusted_proxies_only(serve: Serve) -> None:

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.limits.calendar import Calendar, is_zone, window, zones
+from gateway.limits.horizon import LONGEST_US
 
 ALL_ZONES: Final = sorted(available_timezones())
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -123,3 +124,17 @@ def test_only_names_of_zones_are_zones() -> None:
     assert zones() >= {"Europe/Berlin", "UTC"}
     for name in ("Europe", "Europe/Atlantis", "../../etc/passwd", "/etc/passwd", "", "a\x00b"):
         assert not is_zone(name)
+
+
+@given(
+    st.sampled_from(ALL_ZONES),
+    st.integers(0, 30_000).map(lambda days: EPOCH + timedelta(days=days, hours=5)),
+    st.sampled_from(list(LONGEST_US)),
+)
+@example("Antarctica/Casey", datetime(2010, 3, 4, 18, tzinfo=UTC), "day")
+def test_no_window_is_longer_than_the_longest(
+    zone: str, moment: datetime, calendar: Calendar
+) -> None:
+    """Whoever waits for that long has seen the end of the window that was open before."""
+    start, end = window((moment - EPOCH) // timedelta(microseconds=1), calendar, zone)
+    assert end - start <= LONGEST_US[calendar]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import NEVER
+from gateway.limits.horizon import horizon_us
 from tests.limits.schedules import limits, longest_us, pasts
 
 every = pytest.mark.parametrize("name", ALGORITHMS)
@@ -190,3 +191,18 @@ def test_cost_n_is_n_times_cost_1(name: str, data: st.DataObject) -> None:
     if decision.allowed:
         assert last.remaining == decision.remaining
         assert last.reset_us == decision.reset_us
+
+
+@every
+@given(st.data())
+def test_nothing_is_told_from_a_state_beyond_the_horizon(name: str, data: st.DataObject) -> None:
+    """Whatever was let through, its key is as good as new by then; some keys only just."""
+    algorithm = ALGORITHMS[name]
+    limit = data.draw(limits(name))
+    past = data.draw(pasts(limit, steady=True))
+    horizon = horizon_us(limit)
+    if horizon is None:
+        assert algorithm.renew is not None
+        return
+    if past.state is not None:
+        assert algorithm.expires_us(past.state, limit) <= past.now_us + horizon + 1

@@ -6,6 +6,8 @@ import asyncio
 import os
 import resource
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +18,8 @@ import pytest
 from gateway.logs import LineWriter, open_output
 from gateway.logs.output import BACKLOG_BYTES, FLUSH_AT_CHARS, FileOutput, StreamOutput
 from gateway.metrics import LogMetrics
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 @contextmanager
@@ -261,3 +265,39 @@ def test_standard_streams_are_told_apart(capfd: pytest.CaptureFixture[str]) -> N
     output.close()
     os.write(1, b"still open\n")
     assert capfd.readouterr().out == "to stdout\nstill open\n"
+
+
+SEVERAL_WRITERS = """
+import os, sys, tempfile
+from gateway.logs import open_output
+from gateway.metrics import LogMetrics
+
+lock = tempfile.TemporaryFile()
+for number in range(4):
+    if not os.fork():
+        output = open_output("stdout", LogMetrics(), lock.fileno())
+        for turn in range(150):
+            sizes = (20, 3000, 4095, 4096, 4097, 100, 20_000 if turn % 10 == 0 else 50)
+            lines = "".join(f"{number}" * size + "\\n" for size in sizes)
+            output.write(lines.encode())
+        output.close()
+        os._exit(0)
+for _ in range(4):
+    assert os.wait()[1] == 0
+"""
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file"])
+def test_lines_of_several_processes_stay_whole(tmp_path: Path, kind: str) -> None:
+    """In a pipe even those that the kernel would tear, and in a file; and none is lost."""
+    command = [sys.executable, "-c", SEVERAL_WRITERS]
+    if kind == "pipe":
+        written = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=ROOT).stdout
+    else:
+        with (tmp_path / "log").open("wb") as file:
+            subprocess.run(command, stdout=file, check=True, cwd=ROOT)
+        written = (tmp_path / "log").read_bytes()
+    lines = written.splitlines()
+    assert len(lines) == 4 * 150 * 7
+    assert {len(line) for line in lines} == {20, 50, 100, 3000, 4095, 4096, 4097, 20_000}
+    assert all(len(set(line)) == 1 for line in lines)

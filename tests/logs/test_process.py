@@ -110,3 +110,13 @@ def test_any_message_is_one_line(name: str, message: str, log_format: LogFormat)
     assert line.isprintable()
     if log_format == "json":
         assert json.loads(line)["message"] == message.encode("utf-8", "backslashreplace").decode()
+
+
+@pytest.mark.parametrize(
+    ("log_format", "words"),
+    [("json", '"level":"info","process":"worker-2","logger":"a"'), ("text", "INFO    worker-2 a:")],
+)
+def test_one_of_several_processes_is_named(log_format: LogFormat, words: str) -> None:
+    """In each line that it writes about itself."""
+    record = logging.LogRecord("a", logging.INFO, "", 0, "hello", None, None)
+    assert words in LineFormatter(log_format, "worker-2").format(record)

@@ -24,7 +24,7 @@ PATTERNS = st.builds(
         st.lists(st.sampled_from(["a", "b", "{x}"]), max_size=3),
         st.sampled_from(["", "", "/", "/**", "/**"]),
     ).map(lambda parts: "".join(f"/{segment}" for segment in parts[0]) + parts[1] or "/"),
-    st.sampled_from([(), (), ("GET",), ("GET", "POST")]),
+    st.sampled_from([(), (), ("GET",), ("GET", "POST"), ("HEAD",), ("HEAD", "POST")]),
     st.sampled_from([(), (), (("X-V", "1"),), (("x-v", "*"),), (("x-v", "1"), ("X-W", "*"))]),
 )
 ROUTES = st.lists(PATTERNS, max_size=8)
@@ -37,7 +37,7 @@ PATHS = [
     for tail in ("", "/")
     if segments or tail
 ] + ["/a/b/z/z/z", "//a", "/a//b"]
-METHODS = ["GET", "POST", "PUT"]
+METHODS = ["GET", "HEAD", "POST", "PUT"]
 HEADERS: list[CIMultiDict[str]] = [
     CIMultiDict({**v, **w}) for v in ({}, {"x-v": "1"}, {"x-v": "2"}) for w in ({}, {"x-w": "0"})
 ]
@@ -70,13 +70,22 @@ def _fits_headers(pattern: Pattern, headers: CIMultiDict[str]) -> bool:
     )
 
 
-def _fits(pattern: Pattern, request: Request) -> bool:
+def _fits(pattern: Pattern, request: Request, patterns: list[Pattern]) -> bool:
     host, path, method, headers = request
+    methods = set(pattern.methods)
+    if "GET" in methods and not any(
+        "HEAD" in other.methods for other in patterns if _has_same_place(pattern, other)
+    ):
+        methods.add("HEAD")
     return (
         _fits_place(pattern, host, path)
-        and (not pattern.methods or method in pattern.methods)
+        and (not methods or method in methods)
         and _fits_headers(pattern, headers)
     )
+
+
+def _has_same_place(one: Pattern, other: Pattern) -> bool:
+    return (one.host, one.shape) == (other.host, other.shape)
 
 
 def _rank(pattern: Pattern) -> tuple[object, ...]:
@@ -98,7 +107,7 @@ def _rank(pattern: Pattern) -> tuple[object, ...]:
 
 
 def _reference(patterns: list[Pattern], request: Request) -> int | None:
-    fitting = [index for index, pattern in enumerate(patterns) if _fits(pattern, request)]
+    fitting = [index for index, pattern in enumerate(patterns) if _fits(pattern, request, patterns)]
     return min(fitting, key=lambda index: (_rank(patterns[index]), index), default=None)
 
 
@@ -136,7 +145,9 @@ def test_shadowed_routes_are_those_that_one_other_hides(patterns: list[Pattern])
     winners: dict[int, set[int | None]] = {index: set() for index in range(len(patterns))}
     common: dict[int, set[int]] = {index: set(range(len(patterns))) for index in winners}
     for request in product(HOSTS, PATHS, METHODS, HEADERS):
-        fitting = [index for index, pattern in enumerate(patterns) if _fits(pattern, request)]
+        fitting = [
+            index for index, pattern in enumerate(patterns) if _fits(pattern, request, patterns)
+        ]
         for index in fitting:
             winners[index].add(table.match(*request))
             common[index] &= set(fitting)
@@ -226,7 +237,20 @@ def test_unexposed_readings_are_refused() -> None:
     table = _table([Pattern(None, "/files/{name}")])
     with pytest.raises(BadRequestError):
         table.find("", "/files/a%2Fsecret", "GET", NONE)
+    with pytest.raises(BadRequestError):
+        table.find("", "/files%2Fsecret", "GET", NONE)
+    with pytest.raises(BadRequestError):
+        _table([Pattern(None, "/files/**")]).find("", "/files/../secret", "GET", NONE)
     assert table.find("", "/other%2Fsecret", "GET", NONE) is None
+
+
+def test_get_is_head_too() -> None:
+    """Whoever asks for the head of an answer is held to what whoever asks for it is."""
+    table = _table([Pattern(None, "/pay", ("GET",)), Pattern(None, "/**")])
+    assert table.match("", "/pay", "HEAD", NONE) == 0
+    apart = [Pattern(None, "/pay", ("GET",)), Pattern(None, "/pay", ("HEAD",))]
+    assert _table(apart).match("", "/pay", "HEAD", NONE) == 1
+    assert _table(apart[:1]).methods("", "/pay", NONE) == {"GET", "HEAD"}
 
 
 def test_methods_of_a_path_as_it_was_sent() -> None:

@@ -26,7 +26,7 @@ from gateway.stores.mysql_driver import Conflict, Link, server_error
 from gateway.stores.mysql_schema import MIGRATIONS
 from tests.mariadb import MariaDB
 from tests.processes import ROOT, free_port
-from tests.servers import until
+from tests.servers import Certificate, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, ask, remaining
 
 PASSWORD = "s3cret/word"
@@ -479,25 +479,9 @@ async def test_a_wrong_password(server: MariaDB, make_store: MakeStore) -> None:
     await reason_becomes(store, "access_denied")
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """A key and a certificate for 127.0.0.1, signed by itself."""
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subject = ("-subj", "/CN=db", "-addext", "subjectAltName=IP:127.0.0.1")
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-            *("-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "2", *subject),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return key, certificate
-
-
-async def test_over_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+async def test_over_tls(tmp_path: Path) -> None:
     """With a certificate that is checked; without one that fits, there is no connection."""
-    key, cert = certificate
+    key, cert = Certificate.make(tmp_path)
     options = (f"--ssl-cert={cert}", f"--ssl-key={key}", "--require-secure-transport=ON")
     server = MariaDB(tmp_path / "server", options)
     server.start()

@@ -12,14 +12,21 @@ from typing import Any
 
 import pytest
 
+from gateway.consistency.outcome import Outcome
+from gateway.decider import Decider
 from gateway.errors import StoreError, StoreUnavailable
 from gateway.limits.rate import Limit
+from gateway.limits.terms import PARTS_PER_WHOLE
+from gateway.metrics import StoreMetrics
 from gateway.stores import open_store
 from gateway.stores.base import Ask, ShardedStore
+from gateway.stores.memory import MemoryStore
+from gateway.stores.moving import chosen, moving_store
 from gateway.stores.redis_cluster import RedisClusterStore
 from gateway.stores.redis_slots import slot_of
 from tests.servers import ClusterServers, RedisServer, becomes, replicated, run, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, StoreContract, ask, decide, remaining
+from tests.test_decider import rule
 
 LIMIT = replace(BUCKET, count=1000, burst=1000)
 OTHER = replace(BUCKET, count=1000, burst=1000, scope="contract/other")
@@ -251,6 +258,36 @@ async def test_a_server_that_is_full_and_one_that_hangs_up(
         run(full, "CONFIG", "SET", "maxmemory", 0)
     await recovers(store, *keys)
     assert [await remaining(store, LIMIT, key) for key in keys] == [999, 999, 998]
+
+
+@pytest.mark.parametrize("is_from_cluster", [True, False])
+async def test_a_shard_that_is_lost_while_counts_move(
+    own_cluster: ClusterServers, make_store: MakeStore, *, is_from_cluster: bool
+) -> None:
+    """A lost server of the old store concerns its own keys only, one of the new store no key.
+
+    Of the new one, too, its own keys are missed and no others.
+    """
+    there, here = await ready(make_store(own_cluster.url)), MemoryStore()
+    old, new = (there, here) if is_from_cluster else (here, there)
+    main, other = StoreMetrics(), StoreMetrics()
+    moving = moving_store(old, new, chosen(PARTS_PER_WHOLE), deadline_us=500_000, metrics=other)
+    decider = Decider(moving, deadline_us=500_000, share=1, max_waiting=1, metrics=main)
+    keys = [key_in(own_cluster.owner, server) for server in own_cluster.primaries]
+    own_cluster.servers[4].kill()
+    own_cluster.servers[1].kill()
+    await until(lambda: "down" in repr(there))
+
+    async def is_alone(key: str) -> bool:
+        outcome = decider.decide(ask(LIMIT, key), [rule(LIMIT)])
+        return (outcome if isinstance(outcome, Outcome) else await outcome).alone
+
+    for _ in range(20):
+        alone = await asyncio.gather(*map(is_alone, keys))
+        assert alone == [False, is_from_cluster, False]
+    assert other.missed == (0 if is_from_cluster else 20)
+    assert decider.is_ready
+    await decider.aclose()
 
 
 async def test_a_shard_that_is_lost(own_cluster: ClusterServers, make_store: MakeStore) -> None:

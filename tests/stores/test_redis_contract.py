@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from gateway.errors import StoreError
+from gateway.stores import open_store
+from gateway.stores.base import Store
 from gateway.stores.redis import RedisStore
-from tests.processes import free_port
-from tests.servers import RedisServer, until
-from tests.stores.contract import StoreContract
+from tests.servers import Certificate, ClusterServers, RedisServer, SentinelServers, until
+from tests.stores.contract import BUCKET, StoreContract, ask
 
 
 @pytest.fixture(scope="module")
@@ -57,47 +58,42 @@ class TestRedisWithManyConnections(TestRedis):
         await store.aclose()
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A key and a certificate for 127.0.0.1, signed by itself."""
-    key, cert = folder / "key.pem", folder / "cert.pem"
-    command = shutil.which("openssl")
-    assert command, "openssl makes the certificate of this test"
-    subprocess.run(
-        [
-            *(command, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-            *("-nodes", "-keyout", str(key), "-out", str(cert), "-days", "2"),
-            *("-subj", "/CN=redis", "-addext", "subjectAltName=IP:127.0.0.1"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return key, cert
-
-
-@pytest.mark.parametrize("way", ["unix", "tls"])
+@pytest.mark.parametrize("way", ["unix", "tls", "sentinel", "cluster"])
 async def test_other_ways_in(tmp_path: Path, way: str) -> None:
-    """A Unix socket and TLS with a checked certificate lead to the same database."""
-    key, cert = certificate(tmp_path)
-    socket, tls_port = tmp_path / "redis.sock", free_port()
-    options = (
-        *("--unixsocket", str(socket), "--tls-port", str(tls_port), "--tls-auth-clients", "no"),
-        *("--tls-key-file", str(key), "--tls-cert-file", str(cert)),
-        *("--tls-ca-cert-file", str(cert)),
-    )
-    running = RedisServer(tmp_path / "server", options)
+    """A Unix socket, and TLS with a checked certificate, to one server and to several."""
+    tls = None if way == "unix" else Certificate.make(tmp_path / "certificate")
+    socket = tmp_path / "redis.sock"
+    running: RedisServer | SentinelServers | ClusterServers
+    match way:
+        case "sentinel":
+            running = SentinelServers(tmp_path / "servers", tls=tls)
+        case "cluster":
+            running = ClusterServers(tmp_path / "servers", replicas=False, tls=tls)
+        case _:
+            running = RedisServer(tmp_path / "server", ("--unixsocket", str(socket)), tls=tls)
     running.start()
-    urls = {
-        "unix": f"unix://{socket}?db=2",
-        "tls": f"rediss://127.0.0.1:{tls_port}/2?ssl_ca_certs={cert}",
-    }
-    # Reading certificates blocks, so it is done as an application would: not in the loop.
-    store = await asyncio.to_thread(RedisStore, urls[way], domain="contract", deadline_us=2_000_000)
+    url = running.url if tls is not None else f"unix://{socket}?db=2"
     try:
-        await store.start()
-        await until(lambda: store.is_ready)
-        await StoreContract().test_as_many_as_the_limit_pass(store)
-        with running.client() as client:
-            assert client.info("keyspace")["db2"]["keys"] >= 2
+        async with opened(url) as store:
+            await until(lambda: store.is_ready)
+            await StoreContract().test_as_many_as_the_limit_pass(store)
+        if tls is not None:
+            # The same name, but nobody signed the server's certificate with that key.
+            stranger = Certificate.make(tmp_path / "server").file
+            async with opened(url.replace(str(tls.file), str(stranger)), 300_000) as store:
+                with pytest.raises(StoreError):
+                    await store.decide([ask(BUCKET)])
+    finally:
+        running.stop()
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str, deadline_us: int = 2_000_000) -> AsyncIterator[Store]:
+    """A store that was started."""
+    # Reading certificates blocks, so it is done as an application would: not in the loop.
+    store = await asyncio.to_thread(open_store, url, domain="contract", deadline_us=deadline_us)
+    await store.start()
+    try:
+        yield store
     finally:
         await store.aclose()
-        running.stop()

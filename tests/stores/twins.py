@@ -268,6 +268,16 @@ def asks(draw: st.DrawFn, names: list[str]) -> Ask:
     return Ask(limits, keys, cost, wait_us)
 
 
+@st.composite
+def batches(draw: st.DrawFn, names: list[str]) -> list[Ask]:
+    """Some asks, of which some in a row are those of one policy, for other clients perhaps."""
+    batch: list[Ask] = []
+    for ask in draw(st.lists(asks(names), min_size=1, max_size=3)):
+        others = draw(st.text("ab", max_size=2))
+        batch += [ask, *[ask._replace(keys=(key,) * len(ask.limits)) for key in others]]
+    return batch
+
+
 def pauses_us(limit: Limit) -> st.SearchStrategy[int]:
     """Steps that matter to a limit, forward and sometimes back."""
     slot_us = limit.period_us // limit.count
@@ -306,7 +316,7 @@ def check_sequence(client: redis.Redis, data: st.DataObject) -> None:
                 originals.give_back(ask, verdict, now_us)
                 twins.give_back(ask, verdict, now_us)
         else:
-            touched = data.draw(st.lists(asks(names), min_size=1, max_size=3))
+            touched = data.draw(batches(names))
             expected = [originals.decide(ask, now_us) for ask in touched]
             answered = twins.decide(touched, now_us)
             assert [tuple(verdict) for verdict in answered] == [

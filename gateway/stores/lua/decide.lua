@@ -4,8 +4,9 @@
 -- ARGV   now
 --        early, late  the batch spends nothing if the server's time is not between them;
 --                     0 for a late of no bound
---        then for each ask: how many limits, its cost, and for each limit the tag of its
---        algorithm and what that wants to know (see its file)
+--        then for asks that follow each other and are told the same: how many, how many limits
+--        each has, its cost, and for each limit the tag of its algorithm and what that wants to
+--        know (see its file)
 --          queue: the limit's own longest wait; max_wait: what this ask would wait
 -- reply  now, and unless the batch came at the wrong time what each limit's algorithm answers;
 --        those without an answer of their own: allowed, wait, retry_after, remaining, reset,
@@ -18,20 +19,23 @@ end
 
 local at, next_key = 4, 1
 while ARGV[at] do
-  local limits, cost = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
-  at = at + 2
-  local rules, looks, all_allowed = {}, {}, true
-  for i = 1, limits do
-    rules[i] = algorithm(ARGV[at])
-    looks[i], at = rules[i].look(KEYS[next_key], at + 1, cost)
-    next_key = next_key + 1
-    all_allowed = all_allowed and looks[i].allowed
-  end
-  for i = 1, limits do
-    if all_allowed and cost > 0 then
-      rules[i].spend(looks[i], cost)
-    elseif not looks[i].allowed then
-      rules[i].refuse(looks[i], cost)
+  local asks, limits, cost = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  local begin = at + 3
+  for _ = 1, asks do
+    at = begin
+    local rules, looks, all_allowed = {}, {}, true
+    for i = 1, limits do
+      rules[i] = algorithm(ARGV[at])
+      looks[i], at = rules[i].look(KEYS[next_key], at + 1, cost)
+      next_key = next_key + 1
+      all_allowed = all_allowed and looks[i].allowed
+    end
+    for i = 1, limits do
+      if all_allowed and cost > 0 then
+        rules[i].spend(looks[i], cost)
+      elseif not looks[i].allowed then
+        rules[i].refuse(looks[i], cost)
+      end
     end
   end
 end

@@ -1,0 +1,131 @@
+"""Counters as plain data, which travel between the processes of one gateway, and their sum.
+
+A piece is one labelled child, such as a route with all its counters; the pieces of a whole
+gateway are made one by one, since there may be thousands.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, Final
+
+from gateway.metrics.counters import (
+    GatewayMetrics,
+    Histogram,
+    PolicyMetrics,
+    RouteMetrics,
+    StoreMetrics,
+    UpstreamMetrics,
+)
+
+Piece = list[Any]
+"""Kind, name, then counters, then gauges: numbers, text, and lists and mappings of these."""
+
+_DECIDED: Final = (
+    *("passed", "delayed", "refused", "skipped"),
+    *("store_error_passed", "store_error_refused", "wait_us"),
+)
+_BREAKER: Final = ("closed", "half_open", "open")
+
+
+def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
+    """Everything that a gateway counts, fit for JSON."""
+    yield [
+        *("gateway", "", metrics.clients_left, dict(metrics.client_errors)),
+        *(metrics.log.lines_dropped, metrics.connections),
+    ]
+    for name, route in list(metrics.routes.items()):
+        statuses = {str(status): count for status, count in route.statuses.items()}
+        yield ["route", name, statuses, _plain(route.duration)]
+    for name, policy in list(metrics.policies.items()):
+        yield ["policy", name, [getattr(policy, key) for key in _DECIDED], policy.waiting]
+    for name, upstream in list(metrics.upstreams.items()):
+        yield [
+            *("upstream", name, upstream.requests, dict(upstream.errors)),
+            *(_plain(upstream.first_byte), upstream.connections),
+        ]
+    for name, store in list(metrics.stores.items()):
+        store.refresh()
+        gauges = [store.is_ready, store.breaker, store.gateways]
+        yield [
+            *("store", name, store.decisions, store.batches, dict(store.errors)),
+            *(store.missed, _plain(store.duration), gauges),
+        ]
+
+
+def add(total: GatewayMetrics, piece: Piece, *, gauges: bool = True) -> None:
+    """Add one piece to a sum.
+
+    Args:
+        total: the sum, changed in place.
+        piece: what one process counted.
+        gauges: whether what it says of this moment counts too; not if it is from the past.
+    """
+    kind, name, *values = piece
+    if kind == "route":
+        _add_route(total.route(name), *values)
+    elif kind == "policy":
+        _add_policy(total.policy(name), values, gauges=gauges)
+    elif kind == "upstream":
+        _add_upstream(total.upstream(name), values, gauges=gauges)
+    elif kind == "store":
+        _add_store(total.store(name), values, gauges=gauges)
+    else:
+        clients_left, client_errors, lines_dropped, connections = values
+        total.clients_left += clients_left
+        _count(total.client_errors, client_errors)
+        total.log.lines_dropped += lines_dropped
+        total.connections += connections if gauges else 0
+
+
+def _add_route(route: RouteMetrics, statuses: dict[str, int], duration: Piece) -> None:
+    for status, count in statuses.items():
+        route.statuses[int(status)] += count
+    _observe(route.duration, duration)
+
+
+def _add_policy(policy: PolicyMetrics, values: Piece, *, gauges: bool) -> None:
+    decided, waiting = values
+    for key, count in zip(_DECIDED, decided, strict=True):
+        setattr(policy, key, getattr(policy, key) + count)
+    policy.waiting += waiting if gauges else 0
+
+
+def _add_upstream(upstream: UpstreamMetrics, values: Piece, *, gauges: bool) -> None:
+    requests, errors, first_byte, connections = values
+    upstream.requests += requests
+    _count(upstream.errors, errors)
+    _observe(upstream.first_byte, first_byte)
+    upstream.connections += connections if gauges else 0
+
+
+def _add_store(store: StoreMetrics, values: Piece, *, gauges: bool) -> None:
+    """Ready is what is ready for all, the breaker is the worst of all."""
+    decisions, batches, errors, missed, duration, (is_ready, breaker, gateways) = values
+    store.decisions += decisions
+    store.batches += batches
+    _count(store.errors, errors)
+    if missed is not None:
+        store.missed = (store.missed or 0) + missed
+    _observe(store.duration, duration)
+    if gauges:
+        store.is_ready = store.is_ready and is_ready
+        store.breaker = max(store.breaker, breaker, key=_BREAKER.index)
+        store.gateways = max(store.gateways, gateways)
+
+
+def _plain(histogram: Histogram) -> Piece:
+    return [histogram.sum_us, *histogram.counts]
+
+
+def _observe(histogram: Histogram, plain: Piece) -> None:
+    sum_us, *counts = plain
+    histogram.sum_us += sum_us
+    for place, count in enumerate(counts):
+        histogram.counts[place] += count
+
+
+def _count(total: defaultdict[str, int], counts: dict[str, int]) -> None:
+    for key, count in counts.items():
+        total[key] += count

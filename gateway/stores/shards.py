@@ -1,0 +1,148 @@
+"""What is known of the servers behind a store, and a probe for those that do not answer.
+
+A circuit breaker for each shard keeps one that is frozen from costing every call its patience. One
+that is open is not tried by anybody's request: a probe asks for nothing until there is an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Final
+
+from gateway.breaker import Breaker, BreakerState
+from gateway.clock import Clock
+from gateway.errors import StoreError
+from gateway.metrics import StoreMetrics
+from gateway.stores.base import Ask
+from gateway.tasks import Tasks
+
+US: Final = 1_000_000
+MAX_SHARDS: Final = 1000
+"""How many shards of a store are told apart: each server of a Cluster, and some pairs."""
+FAILURES: Final = 3
+"""Calls in a row that may fail before the servers are left alone."""
+PROBE_AFTER_US: Final = US // 4
+LONGEST_PROBE_US: Final = US
+"""How often servers that failed are tried: at first, and when they have been away for long."""
+
+
+class Shard:
+    """What is known of the servers behind some of a store's keys, or behind all of them.
+
+    Attributes:
+        breaker: of these servers.
+        is_in_use: whether they are asked; if not, a probe does.
+        has_failed: whether the last call did.
+    """
+
+    __slots__ = ("breaker", "has_failed", "is_in_use", "is_probed")
+
+    def __init__(self) -> None:
+        self.breaker = Breaker(FAILURES, PROBE_AFTER_US, LONGEST_PROBE_US)
+        self.has_failed = False
+        self.is_in_use = True
+        self.is_probed = False
+
+    def succeeded(self, now_us: int) -> None:
+        """A call was answered."""
+        self.breaker.success(now_us)
+        self.has_failed = False
+        self.is_in_use = self.breaker.state is BreakerState.CLOSED
+
+    def failed(self, now_us: int) -> None:
+        """A call was not answered."""
+        self.breaker.failure(now_us)
+        self.has_failed = True
+        self.is_in_use = self.breaker.state is BreakerState.CLOSED
+
+
+class Shards:
+    """The shards of one store, by whatever it calls them; to be used inside an event loop.
+
+    Args:
+        call: asks the store; raises `StoreError` if there is no answer in time.
+        metrics: where failures are counted.
+        clock: this process's time.
+        lost: called when servers are left alone, with the reason.
+        back: called when they answer again, with the seconds since.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[list[Ask]], Awaitable[object]],
+        metrics: StoreMetrics,
+        clock: Clock,
+        lost: Callable[[StoreError], None] = lambda _: None,
+        back: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        self._call = call
+        self._metrics = metrics
+        self._clock = clock
+        self._lost = lost
+        self._back = back
+        self._shards: dict[Hashable, Shard] = {None: Shard()}
+        self._probes = Tasks()
+        self._is_closed = False
+
+    def __getitem__(self, name: Hashable) -> Shard:
+        shard = self._shards.get(name)
+        if shard is None:
+            if len(self._shards) >= MAX_SHARDS:
+                # Shards that are gone; one that fails still will say so again.
+                self._shards = {None: Shard()}
+            shard = self._shards[name] = Shard()
+        return shard
+
+    @property
+    def any_in_use(self) -> bool:
+        """Whether some of them are asked."""
+        return any(shard.is_in_use for shard in self._shards.values())
+
+    @property
+    def all_in_use(self) -> bool:
+        """Whether all of them are asked."""
+        return all(shard.is_in_use for shard in self._shards.values())
+
+    @property
+    def worst_state(self) -> str:
+        """The state of the breaker that is the worst off."""
+        # The last by the alphabet as well: closed, half_open, open.
+        return max(shard.breaker.state.value for shard in self._shards.values())
+
+    def failed(self, shard: Shard, error: StoreError, ask: Ask) -> None:
+        """A call failed; after some in a row the servers are asked by a probe alone.
+
+        Args:
+            shard: whose call it was.
+            error: how it failed.
+            ask: what was asked; the probe asks for the same keys, so of the same servers.
+        """
+        shard.failed(self._clock())
+        self._metrics.errors[error.reason] += 1
+        if not shard.is_in_use and not shard.is_probed and not self._is_closed:
+            shard.is_probed = True
+            self._lost(error)
+            self._probes.start(self._probe(shard, ask._replace(cost=0)))
+
+    async def aclose(self) -> None:
+        """Probe no more, whatever fails from now on."""
+        self._is_closed = True
+        await self._probes.finish(0)
+
+    async def _probe(self, shard: Shard, nothing: Ask) -> None:
+        lost_us = self._clock()
+        while True:
+            await asyncio.sleep(PROBE_AFTER_US / US)
+            if not shard.breaker.allow(self._clock()):
+                continue
+            try:
+                await self._call([nothing])
+            except StoreError as error:
+                self.failed(shard, error, nothing)
+            else:
+                break
+        now_us = self._clock()
+        shard.succeeded(now_us)
+        shard.is_probed = False
+        self._back((now_us - lost_us) / US)

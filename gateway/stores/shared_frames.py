@@ -1,0 +1,234 @@
+"""What workers and their limiter say to each other, as bytes.
+
+A frame is its length in four bytes, then one byte that says what it is, then that. The limits
+that asks are about are said once, as a plan, and named by its number afterwards. Both ends are
+the same program, so there are no versions. Nothing is read or written here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from gateway.limits import ALGORITHMS
+from gateway.limits.decision import Decision, Verdict, combine
+from gateway.limits.rate import Limit
+from gateway.stores.base import Ask
+
+MAX_FRAME: Final = 16 << 20
+"""Bytes of one frame: a thousand asks whose keys are as long as a header field may be."""
+
+PLAN: Final = 1
+DECIDE: Final = 2
+GIVE_BACK: Final = 3
+RENEW: Final = 4
+"""What a worker says. Only `DECIDE` and `RENEW` are answered, in the order of asking."""
+
+VERDICTS: Final = 1
+LATE: Final = 2
+RENEWED: Final = 3
+"""What it is answered. `LATE`: nobody waits any more, and nothing was spent."""
+
+Limits = tuple[Limit, ...]
+NumberOf = Callable[[Limits], int]
+
+_LENGTH: Final = Struct("<I")
+_MOMENT: Final = Struct("<q")
+_ASK: Final = Struct("<IQQ")
+_ASK_OF_ONE: Final = Struct("<IQQI")
+_RECEIPT: Final = Struct("<q")
+_DECISION: Final = Struct("<?qqqqqq")
+
+_FIELDS: Final = tuple(
+    field.name for field in fields(Limit) if field.name not in {"interval_ns", "tolerance_ns"}
+)
+"""Of a limit; the others follow from these."""
+
+
+def frame(kind: int, content: bytes = b"") -> bytes:
+    """A whole frame.
+
+    Raises:
+        ValueError: it would be longer than anybody reads.
+    """
+    size = len(content) + 1
+    if size > MAX_FRAME:
+        raise ValueError(f"a frame of {size} bytes is too long")
+    return b"%b%c%b" % (_LENGTH.pack(size), kind, content)
+
+
+class Splitter:
+    """Cuts a stream of bytes into frames, wherever it was broken on its way."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that are whole now, each without its length and never empty.
+
+        Raises:
+            ValueError: the next length is none that is ever sent.
+        """
+        rest = self._rest + data if self._rest else data
+        found = []
+        place, end = 0, len(rest)
+        while end - place >= 4:
+            (size,) = _LENGTH.unpack_from(rest, place)
+            if not 0 < size <= MAX_FRAME:
+                raise ValueError(f"no frame has {size} bytes")
+            after = place + 4 + size
+            if after > end:
+                break
+            found.append(rest[place + 4 : after])
+            place = after
+        self._rest = rest[place:]
+        return found
+
+
+class Plan(NamedTuple):
+    """Limits that were said once.
+
+    Attributes:
+        limits: in the order of an ask.
+        holding: the places of those that are held until they are given back.
+    """
+
+    limits: Limits
+    holding: tuple[int, ...]
+
+
+def encode_plan(limits: Limits) -> bytes:
+    """The frame that gives these limits the next number, counted from 0."""
+    words = [[getattr(limit, name) for name in _FIELDS] for limit in limits]
+    return frame(PLAN, json.dumps(words).encode())
+
+
+def decode_plan(content: bytes) -> Plan:
+    """What `encode_plan` said.
+
+    Raises:
+        ValueError, TypeError: it said something else.
+    """
+    limits = tuple(Limit(**dict(zip(_FIELDS, words, strict=True))) for words in json.loads(content))
+    if not limits or any(limit.algorithm not in ALGORITHMS for limit in limits):
+        raise ValueError("a plan has limits, of algorithms that there are")
+    holding = [
+        place for place, limit in enumerate(limits) if ALGORITHMS[limit.algorithm].renew is not None
+    ]
+    return Plan(limits, tuple(holding))
+
+
+def encode_asks(asks: Iterable[Ask], number_of: NumberOf, not_after_us: int) -> bytes:
+    """A batch.
+
+    Args:
+        asks: the questions.
+        number_of: the number of their plan.
+        not_after_us: after this moment, by the clock of this machine, nobody waits for the
+            answer; 0 for never.
+    """
+    parts = [_MOMENT.pack(not_after_us)]
+    for limits, keys, cost, max_wait_us in asks:
+        if len(keys) == 1:
+            key = keys[0].encode("utf-8", "surrogatepass")
+            parts += _ASK_OF_ONE.pack(number_of(limits), cost, max_wait_us, len(key)), key
+        else:
+            parts.append(_encode_ask(limits, keys, cost, max_wait_us, number_of))
+    return frame(DECIDE, b"".join(parts))
+
+
+def _encode_ask(
+    limits: Limits, keys: Sequence[str], cost: int, max_wait_us: int, number_of: NumberOf
+) -> bytes:
+    parts = [_ASK.pack(number_of(limits), cost, max_wait_us)]
+    for key in keys:
+        encoded = key.encode("utf-8", "surrogatepass")
+        parts += _LENGTH.pack(len(encoded)), encoded
+    return b"".join(parts)
+
+
+def decode_asks(content: bytes, plans: Sequence[Plan]) -> tuple[int, list[tuple[Ask, Plan]]]:
+    """The moment after which nobody waits, and the asks, each with its plan.
+
+    Raises:
+        ValueError, IndexError, struct.error: it is no batch about these plans.
+    """
+    (not_after_us,) = _MOMENT.unpack_from(content)
+    place, end = _MOMENT.size, len(content)
+    asks = []
+    while place < end:
+        ask, plan, place = _decode_ask(content, place, plans)
+        asks.append((ask, plan))
+    return not_after_us, asks
+
+
+def _decode_ask(content: bytes, place: int, plans: Sequence[Plan]) -> tuple[Ask, Plan, int]:
+    number, cost, max_wait_us = _ASK.unpack_from(content, place)
+    place += _ASK.size
+    plan = plans[number]
+    keys = []
+    for _ in plan.limits:
+        (size,) = _LENGTH.unpack_from(content, place)
+        begin = place + 4
+        place = begin + size
+        if place > len(content):
+            raise ValueError("a key goes on after its frame")
+        keys.append(content[begin:place].decode("utf-8", "surrogatepass"))
+    return Ask(plan.limits, tuple(keys), cost, max_wait_us), plan, place
+
+
+def encode_undo(kind: int, ask: Ask, verdict: Verdict, number_of: NumberOf) -> bytes:
+    """`GIVE_BACK` or `RENEW`: an allowed ask, and what its store said."""
+    receipts = [_RECEIPT.pack(decision.receipt) for decision in verdict.decisions]
+    return frame(kind, _encode_ask(*ask, number_of) + b"".join(receipts))
+
+
+def decode_undo(content: bytes, plans: Sequence[Plan]) -> tuple[Ask, Verdict, Plan]:
+    """What `encode_undo` said; of the decisions only their receipts.
+
+    Raises:
+        ValueError, IndexError, struct.error: it said something else.
+    """
+    ask, plan, place = _decode_ask(content, 0, plans)
+    if len(content) - place != len(plan.limits) * _RECEIPT.size:
+        raise ValueError("not one receipt for each limit")
+    receipts = _RECEIPT.iter_unpack(content[place:])
+    decisions = tuple(Decision(True, 0, 0, 0, 0, 0, receipt) for (receipt,) in receipts)
+    return ask, Verdict(True, 0, 0, decisions), plan
+
+
+def encode_verdicts(verdicts: Iterable[Verdict]) -> bytes:
+    """The answers to a batch."""
+    pack = _DECISION.pack
+    return frame(
+        VERDICTS,
+        b"".join([pack(*decision) for verdict in verdicts for decision in verdict.decisions]),
+    )
+
+
+def decode_verdicts(content: bytes, asks: Sequence[Ask]) -> list[Verdict]:
+    """The answers to these asks.
+
+    Raises:
+        ValueError, struct.error: they are those to others.
+    """
+    decisions: list[Any] = list(_DECISION.iter_unpack(content))
+    if len(decisions) != sum(len(ask.limits) for ask in asks):
+        raise ValueError("not one decision for each limit")
+    verdicts = []
+    place = 0
+    for ask in asks:
+        count = len(ask.limits)
+        if count == 1:
+            decision = Decision._make(decisions[place])
+            allowed, wait_us, retry_after_us = decision[:3]
+            verdicts.append(Verdict(allowed, wait_us, retry_after_us, (decision,)))
+        else:
+            verdicts.append(combine([*map(Decision._make, decisions[place : place + count])]))
+        place += count
+    return verdicts

@@ -1,0 +1,144 @@
+"""A child of the supervisor: how it is made, and what is known of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from socket import socket, socketpair
+from typing import Final, NoReturn
+
+from gateway.clock import monotonic_us
+from gateway.errors import GatewayError
+from gateway.workers import orders
+
+HANDLED: Final = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1),
+    signal.SIGCHLD,
+)
+"""Signals that the supervisor acts on; its children ignore them, or see to them themselves."""
+EXIT_FAILED: Final = 1
+
+
+class Child:
+    """A process that runs.
+
+    Args:
+        name: which one it is, for the log.
+        pid: its id.
+        channel: the supervisor's end.
+
+    Attributes:
+        started_us: since when.
+        is_started: whether it said that it serves.
+        is_leaving: whether it said that it will end.
+        error: what it said that keeps it from starting.
+    """
+
+    def __init__(self, name: str, pid: int, channel: socket) -> None:
+        self.name = name
+        self.pid = pid
+        self.channel = channel
+        self.started_us = monotonic_us()
+        self.is_started = False
+        self.is_leaving = False
+        self.error: GatewayError | None = None
+        self._said = b""
+
+    def listen(self) -> bool:
+        """Read what it said; false if there is nothing more."""
+        try:
+            data = self.channel.recv(1 << 16)
+        except OSError:
+            return False
+        self._said += data
+        *lines, self._said = self._said.split(b"\n")
+        for line in lines:
+            said = orders.understand(line)
+            self.is_started = self.is_started or said.is_started
+            self.is_leaving = self.is_leaving or said.is_leaving
+            self.error = said.reason() if said.error else self.error
+        return bool(data)
+
+    def kill(self) -> None:
+        """Leave it no choice."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def how_it_ended(self) -> str | None:
+        """How it ended, in words; None while it runs."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if not pid:
+            return None
+        while self.listen():
+            pass
+        self.channel.close()
+        code = os.waitstatus_to_exitcode(status)
+        if code >= 0:
+            return f"ended with status {code}"
+        known = {number.value: number.name for number in signal.Signals}
+        return f"was ended by {known.get(-code, f'signal {-code}')}"
+
+
+def end_at_once(children: Collection[Child]) -> None:
+    """Kill processes, and return when they are gone."""
+    for child in children:
+        child.kill()
+    for child in children:
+        with suppress(ChildProcessError):
+            os.waitpid(child.pid, 0)
+
+
+def start_child(name: str, siblings: Iterable[Child], run: Callable[[socket], int]) -> Child:
+    """Make a process that runs a function and ends with its result.
+
+    Args:
+        name: which one it is.
+        siblings: the other children: the new one must not keep their channels open, or they
+            would not see the end of the supervisor.
+        run: given the child's end of its channel.
+    """
+    ours, theirs = socketpair()
+    with _no_signals():
+        pid = os.fork()
+        if not pid:
+            for sibling in siblings:
+                sibling.channel.close()
+            ours.close()
+            _be_child(theirs, run)
+    theirs.close()
+    ours.setblocking(False)
+    return Child(name, pid, ours)
+
+
+@contextmanager
+def _no_signals() -> Iterator[None]:
+    """Signals wait until the child has handlers of its own, and not those of the supervisor."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _be_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:
+    """Run, and never come back."""
+    code = EXIT_FAILED
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in HANDLED:
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+        code = run(channel)
+    except GatewayError as error:
+        orders.say_failed(channel, error)
+    except BaseException:  # noqa: BLE001 - there is nobody above who could be told
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        # Not sys.exit: what the supervisor would do at its end is not for its children.
+        os._exit(code)

@@ -1,0 +1,48 @@
+"""How many workers a machine has use for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, Literal
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
+
+
+def worker_count(workers: Literal["auto"] | int) -> int:
+    """The number of workers that the configuration asks for."""
+    return usable_cpus() if workers == "auto" else workers
+
+
+def usable_cpus(cgroups: Path = CGROUPS) -> int:
+    """How many CPUs this process may use: those it may run on, or its container's share of them.
+
+    Args:
+        cgroups: where the system shows the bounds of containers.
+    """
+    is_bound = hasattr(os, "sched_getaffinity")
+    cpus = len(os.sched_getaffinity(0)) if is_bound else os.cpu_count() or 1
+    return max(1, min(cpus, _quota(cgroups) or cpus))
+
+
+def _quota(cgroups: Path) -> int | None:
+    """The CPUs that a container may use, rounded up; None if it is not bounded."""
+    quota, period = "", ""
+    words = _words(cgroups / "cpu.max")
+    if len(words) == 2:
+        quota, period = words
+    else:
+        first = _words(cgroups / "cpu" / "cpu.cfs_quota_us")
+        second = _words(cgroups / "cpu" / "cpu.cfs_period_us")
+        if len(first) == len(second) == 1:
+            quota, period = first[0], second[0]
+    if not quota.isdecimal() or not period.isdecimal() or not int(period):
+        return None
+    return max(1, -(-int(quota) // int(period)))
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return []

@@ -1,0 +1,132 @@
+"""All workers of a gateway as one, for the admin listener.
+
+What was counted is the sum over all workers, those that are gone included (`past`), so that no
+counter goes back. What a worker says of this moment counts if it answers at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from socket import socket
+from typing import Final
+
+from prometheus_client import Metric
+
+from gateway.admin import Phase, Readiness, Scrape, judge_workers, of_process
+from gateway.metrics import GatewayMetrics, add, pieces
+from gateway.tasks import Tasks
+from gateway.workers.past import Past
+from gateway.workers.reports import COUNTED, STATE, Reported, slices
+
+ANSWER_S: Final = 1.0
+"""How long a worker may take to answer."""
+
+_CPU: Final = "process_cpu_seconds_total"
+_START: Final = "process_start_time_seconds"
+
+
+class Fleet:
+    """A `Subject` of the admin listener.
+
+    Args:
+        workers: how many there should be.
+        own: what the limiter itself counts.
+        past: what workers counted that are gone.
+        phase: starting until all have served once.
+    """
+
+    def __init__(
+        self, workers: int, own: GatewayMetrics, past: Past, phase: Phase = Phase.STARTING
+    ) -> None:
+        self._workers = workers
+        self._own = own
+        self._past = past
+        self._there: list[Reported] = []
+        self._phase = phase
+        self._tasks = Tasks()
+        self._all_there = asyncio.Event()
+        self._patient_until = asyncio.get_running_loop().time() + ANSWER_S
+
+    async def join(self, connection: socket) -> None:
+        """Ask one more worker, over this connection; it belongs to the fleet."""
+        loop = asyncio.get_running_loop()
+        _, worker = await loop.create_unix_connection(Reported, sock=connection)
+        self._there.append(worker)
+        if len(self._there) >= self._workers:
+            self._all_there.set()
+        self._tasks.start(self._bury(worker))
+
+    def drain(self) -> None:
+        """The gateway ends."""
+        self._phase = Phase.DRAINING
+
+    async def _bury(self, worker: Reported) -> None:
+        await worker.lost
+        self._there.remove(worker)
+        self._past.bury(worker.process.get(_CPU, 0.0), worker.counted)
+
+    async def is_alive(self) -> bool:
+        """Whether a worker answers; where there is none, one is on its way."""
+        return not self._there or bool(await self._ask(STATE))
+
+    async def readiness(self) -> Readiness:
+        """Whether the workers together should get traffic."""
+        answers = [worker.readiness for worker in await self._ask(STATE)]
+        known = [answer for answer in answers if answer is not None]
+        serving = sum(answer.phase is Phase.SERVING for answer in known)
+        if self._phase is Phase.STARTING and serving >= self._workers:
+            self._phase = Phase.SERVING
+        return judge_workers(self._phase, known, self._workers)
+
+    async def scrape(self) -> Scrape:
+        """The sum over all workers."""
+        own_process = await asyncio.to_thread(of_process)
+        # A limiter that was started again is asked before its workers are there again.
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._patient_until):
+                await self._all_there.wait()
+        answered = await self._ask(COUNTED)
+        # As of one moment: a worker that goes while the sum is made must not count twice.
+        fresh = [worker for worker in self._there if worker in answered]
+        silent = [worker for worker in self._there if worker not in answered]
+        parts = [(worker.counted, worker in fresh) for worker in self._there]
+        own = list(pieces(self._own))
+        self._past.show(_cpu_seconds(own_process), own)
+        parts += [(list(pieces(self._past.counted)), False), (own, False)]
+        processes = [worker.process for worker in fresh]
+        past_cpu = self._past.cpu_seconds + sum(worker.process.get(_CPU, 0.0) for worker in silent)
+        total = GatewayMetrics(self._own.version, lambda: self._past.started_us)
+        total.workers = sum(
+            worker.readiness is not None and worker.readiness.phase is Phase.SERVING
+            for worker in fresh
+        )
+        for counted, is_fresh in parts:
+            for some in slices(counted):
+                for piece in some:
+                    add(total, piece, gauges=is_fresh)
+                await asyncio.sleep(0)
+        return Scrape(total, sum_of_processes(own_process, [*processes, {_CPU: past_cpu}]))
+
+    async def _ask(self, question: bytes) -> list[Reported]:
+        """The workers that answered."""
+        asked = tuple(self._there)
+        answered = await asyncio.gather(*[worker.ask(question, ANSWER_S) for worker in asked])
+        return [worker for worker, has in zip(asked, answered, strict=True) if has]
+
+
+def _cpu_seconds(families: Iterable[Metric]) -> float:
+    return sum(one.value for each in families for one in each.samples if one.name == _CPU)
+
+
+def sum_of_processes(own: Iterable[Metric], others: Sequence[dict[str, float]]) -> list[Metric]:
+    """Memory, CPU and open files of all processes; of their starts the first."""
+    families = list(own)
+    for family in families:
+        for place, sample in enumerate(family.samples):
+            values = [sample.value, *(one[sample.name] for one in others if sample.name in one)]
+            # Rounded, or the order of the addends could take the last digit of a counter back.
+            value = min(values) if sample.name == _START else round(sum(values), 6)
+            family.samples[place] = sample._replace(value=value)
+    return families

@@ -1,0 +1,101 @@
+"""The process that keeps the counts of all workers, and speaks for them on the admin listener.
+
+With a store outside the gateway it has no counts to keep, and the admin listener is all it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from socket import socket
+
+import gateway
+from gateway.admin import AdminServer, Phase
+from gateway.config.models import Address, GatewayConfig
+from gateway.logs import open_output, setup_logging
+from gateway.metrics import GatewayMetrics
+from gateway.obstacles import cannot_log
+from gateway.stores import open_memory
+from gateway.stores.memory import MemoryStore
+from gateway.stores.shared_server import SharedServer
+from gateway.tasks import Tasks
+from gateway.workers import orders
+from gateway.workers.fleet import Fleet
+from gateway.workers.past import Past
+from gateway.workers.worker import Post
+
+log = logging.getLogger(__name__)
+
+
+async def serve(
+    config: GatewayConfig, workers: int, memory_url: str, past_file: int, post: Post
+) -> int:
+    """Serve until the supervisor says that it is enough, or is gone; returns the exit status.
+
+    Args:
+        config: of the gateway.
+        workers: how many workers there are.
+        memory_url: of the memory store; empty if counts are elsewhere.
+        past_file: for `Past`.
+        post: the sockets are those of the admin listener.
+
+    Raises:
+        StartError: the log's file cannot be opened.
+    """
+    metrics = GatewayMetrics(gateway.__version__)
+    try:
+        output = open_output(config.log.output, metrics.log, post.log_lock)
+    except OSError as error:
+        raise cannot_log(config.log.output, error) from error
+    setup_logging(output, config.log.format, config.log.level, post.name)
+    if post.reason:
+        log.warning("%s", post.reason)
+    store = open_memory(memory_url, domain=config.domain, deadline_us=config.store.deadline)
+    # One that is started again does not wait for all: a worker may be missing by now.
+    past = Past(past_file, metrics.started_us)
+    fleet = Fleet(workers, metrics, past, Phase.SERVING if post.reason else Phase.STARTING)
+    ended = asyncio.Event()
+    tasks = Tasks()
+
+    def reopen(_: list[socket]) -> None:
+        try:
+            output.reopen()
+        except OSError:
+            log.exception("the log cannot be opened again; it goes on where it was")
+
+    told = orders.Orders(
+        post.channel,
+        {
+            orders.LINK: lambda connections: tasks.start(_link(fleet, store, connections)),
+            orders.STOP: lambda _: ended.set(),
+            orders.DRAIN: lambda _: fleet.drain(),
+            orders.REOPEN: reopen,
+            orders.REFUSE: lambda _: log.warning(
+                "SIGHUP changes nothing: a changed configuration needs a restart"
+            ),
+        },
+    )
+    admin = None
+    if config.admin is not None:
+        address = config.admin.listen
+        admin = AdminServer(address.host, address.port, fleet)
+        await admin.start(post.sockets)
+        log.info("health and metrics on http://%s", Address(address.host, admin.port))
+    told.say_started()
+    gc.collect()
+    gc.freeze()
+    await ended.wait()
+    if admin is not None:
+        await admin.close()
+    tasks.cancel()
+    output.close()
+    return 0
+
+
+async def _link(fleet: Fleet, store: MemoryStore, connections: list[socket]) -> None:
+    """Serve one more worker."""
+    asking, reporting = connections
+    loop = asyncio.get_running_loop()
+    await loop.create_unix_connection(lambda: SharedServer(store), sock=asking)
+    await fleet.join(reporting)

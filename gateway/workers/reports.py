@@ -1,0 +1,145 @@
+"""What the limiter asks workers about themselves, and what they answer.
+
+A question is one byte; answers are frames of JSON, of which that to `COUNTED` has as many as it
+needs. A worker is asked one question of a kind at a time, so answers need no number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, cast
+
+from gateway.admin import Phase, Readiness, of_process
+from gateway.app import Gateway
+from gateway.metrics import Piece, pieces
+from gateway.stores.shared_frames import Splitter, frame
+from gateway.tasks import Tasks
+
+STATE: Final = b"s"
+COUNTED: Final = b"c"
+
+PIECES: Final = 64
+"""How much of what was counted is written and read in one go, between turns of the loops."""
+
+
+class Reporter(asyncio.Protocol):
+    """A worker's end.
+
+    Args:
+        gateway: the worker.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._transport: asyncio.Transport | None = None
+        self._tasks = Tasks()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The limiter is there."""
+        # A cast, not an assertion: those of uvloop only behave like one.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer."""
+        if STATE in data:
+            self._say({"state": self._gateway.readiness})
+        if COUNTED in data:
+            self._tasks.start(self._report())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The limiter is gone."""
+        self._transport = None
+        self._tasks.cancel()
+
+    async def _report(self) -> None:
+        process = await asyncio.to_thread(_process)
+        every = pieces(self._gateway.metrics)
+        while some := list(islice(every, PIECES)):
+            self._say({"pieces": some})
+            await asyncio.sleep(0)
+        self._say({"process": process, "state": self._gateway.readiness})
+
+    def _say(self, answer: Mapping[str, Any]) -> None:
+        if self._transport is not None:
+            self._transport.write(frame(1, json.dumps(answer).encode()))
+
+
+def _process() -> dict[str, float]:
+    return {sample.name: sample.value for family in of_process() for sample in family.samples}
+
+
+class Reported(asyncio.Protocol):
+    """The limiter's end of one worker.
+
+    Attributes:
+        counted: what the worker counted, when it was last asked and answered.
+        process: its memory, CPU and open files, likewise.
+        readiness: whether it should get traffic, likewise; None before its first answer.
+        lost: done when the worker is gone.
+    """
+
+    def __init__(self) -> None:
+        self.counted: list[Piece] = []
+        self.process: dict[str, float] = {}
+        self.readiness: Readiness | None = None
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._coming: list[Piece] = []
+        self._splitter = Splitter()
+        self._transport: asyncio.Transport | None = None
+        self._asked: dict[bytes, asyncio.Future[None]] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The worker is there."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    async def ask(self, question: bytes, within_s: float) -> bool:
+        """Whether the worker answered in time; one that is asked already is not asked again."""
+        asked = self._asked.get(question)
+        if asked is None or asked.done():
+            if self._transport is None:
+                return False
+            asked = self._asked[question] = asyncio.get_running_loop().create_future()
+            self._transport.write(question)
+        await asyncio.wait(
+            {asked, self.lost}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        return asked.done()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what it says."""
+        try:
+            for one in self._splitter.feed(data):
+                self._take(json.loads(one[1:]))
+        except (ValueError, KeyError, TypeError):
+            if self._transport is not None:
+                self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The worker is gone."""
+        self._transport = None
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        if "pieces" in answer:
+            self._coming += answer["pieces"]
+            return
+        is_ready, phase, reasons = answer["state"]
+        self.readiness = Readiness(is_ready, Phase(phase), tuple(reasons))
+        question = STATE
+        if "process" in answer:
+            question = COUNTED
+            self.counted, self._coming = self._coming, []
+            self.process = answer["process"]
+        asked = self._asked.get(question)
+        if asked is not None and not asked.done():
+            asked.set_result(None)
+
+
+def slices(every: list[Piece]) -> Iterator[list[Piece]]:
+    """What was counted, in parts that hold nobody up."""
+    for begin in range(0, len(every), PIECES):
+        yield every[begin : begin + PIECES]

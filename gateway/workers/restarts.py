@@ -1,0 +1,61 @@
+"""When a child is started, and started again; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+US: Final = 1_000_000
+STEADY_US: Final = 5 * US
+"""A child that lasted this long is started again at once; others after a pause."""
+FIRST_PAUSE_US: Final = US // 10
+LONGEST_PAUSE_US: Final = 5 * US
+
+
+class Restarts:
+    """What is to be started, and when.
+
+    Args:
+        names: of all children; each is due at once.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._due_us = dict.fromkeys(names, 0)
+        self._pauses_us = dict.fromkeys(self._due_us, 0)
+
+    def __bool__(self) -> bool:
+        return bool(self._due_us)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._due_us
+
+    def due(self, now_us: int) -> list[str]:
+        """Those whose time has come; they are not due again before something happens to them."""
+        names = [name for name, due_us in self._due_us.items() if due_us <= now_us]
+        for name in names:
+            del self._due_us[name]
+        return names
+
+    def next_us(self) -> int | None:
+        """When the next is due; None if none is."""
+        return min(self._due_us.values(), default=None)
+
+    def ended(self, name: str, lasted_us: int, now_us: int) -> None:
+        """Start one again that ended, the later the more often it did so at once."""
+        if lasted_us >= STEADY_US:
+            self._pauses_us[name] = 0
+        pause_us = self._pauses_us[name]
+        self._due_us[name] = now_us + pause_us
+        self._pauses_us[name] = min(max(FIRST_PAUSE_US, 2 * pause_us), LONGEST_PAUSE_US)
+
+    def soon(self, name: str, now_us: int) -> None:
+        """Start one that is about to end, or will have to."""
+        self._due_us[name] = now_us + FIRST_PAUSE_US
+
+    def later(self, name: str, now_us: int) -> None:
+        """Start one that cannot be started now."""
+        self._due_us[name] = now_us + LONGEST_PAUSE_US
+
+    def forget(self) -> None:
+        """Nothing is started any more."""
+        self._due_us.clear()

@@ -1,0 +1,246 @@
+"""The process that starts the others and starts them again; it serves nothing itself.
+
+It has no event loop and no threads, so that it can fork at any moment. The log is written by its
+children: one that is started again says why.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+from functools import partial
+from socket import socket, socketpair
+from typing import Final, NoReturn
+
+from gateway.clock import monotonic_us
+from gateway.config.models import GatewayConfig
+from gateway.errors import GatewayError
+from gateway.opening import memory_url
+from gateway.workers import limiter, orders, worker
+from gateway.workers.child import HANDLED, Child, end_at_once, start_child
+from gateway.workers.files import SharedFiles, shared_files
+from gateway.workers.listeners import Listeners, bind
+from gateway.workers.loop import run_in_loop
+from gateway.workers.restarts import Restarts
+
+LIMITER: Final = "limiter"
+GRACE_US: Final = 10_000_000
+"""What a worker may take beyond the times that it has to end in peace."""
+EXIT_OK: Final = 0
+
+
+def supervise(config: GatewayConfig, workers: int) -> int:
+    """Run a gateway of several workers until a signal says that it is to end.
+
+    Args:
+        config: checked and complete.
+        workers: how many, at least 2.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        StartError: an address or a file cannot be had, or a child says so of something else.
+        GatewayError: a child cannot be started at all.
+    """
+    listeners = bind(config, workers)
+    with shared_files() as files:
+        return _Supervisor(config, workers, listeners, files).run()
+
+
+class _Supervisor:
+    """See the module.
+
+    Args:
+        config: of the gateway.
+        workers: how many.
+        listeners: their sockets.
+        files: that they share.
+    """
+
+    def __init__(
+        self, config: GatewayConfig, workers: int, listeners: Listeners, files: SharedFiles
+    ) -> None:
+        self._config = config
+        self._count = workers
+        self._listeners = listeners
+        self._files = files
+        self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(workers)))
+        self._children: dict[str, Child] = {}
+        self._reasons = dict.fromkeys(self._names, "")
+        self._restarts = Restarts(self._names)
+        self._is_starting = True
+        self._ends_us: int | None = None
+        self._woken, self._waker = socketpair()
+
+    def run(self) -> int:
+        """Start all children, and see to them until the end."""
+        for end in (self._woken, self._waker):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for handled in HANDLED:
+            # The wakeup descriptor tells; without a handler there would be nothing to tell.
+            signal.signal(handled, lambda *_: None)
+        # What was made so far is the children's too: a collection would copy all of it.
+        gc.collect()
+        gc.freeze()
+        try:
+            while self._restarts or self._children:
+                self._start_those_due()
+                self._wait()
+                for number in self._signals():
+                    self._heed(number)
+                self._bury()
+        except BaseException:
+            self._kill_all()
+            raise
+        return EXIT_OK
+
+    # Starting.
+
+    def _start_those_due(self) -> None:
+        now_us = monotonic_us()
+        for name in self._restarts.due(now_us):
+            siblings = list(self._children.values())
+            try:
+                self._children[name] = start_child(name, siblings, partial(self._be, name))
+                self._link_with(name)
+            except OSError as error:
+                if self._is_starting:
+                    message = f"{name} cannot be started: {error.strerror or error}"
+                    raise GatewayError(message) from error
+                # No memory, no processes or no files to be had now: perhaps later.
+                self._restarts.later(name, now_us)
+                if name in self._children:
+                    self._children[name].kill()
+
+    def _be(self, name: str, channel: socket) -> int:
+        """What a child does."""
+        for end in (self._woken, self._waker):
+            end.close()
+        number = self._names.index(name) - 1
+        self._listeners.close_workers(but=number)
+        config, count = self._config, self._count
+        reason, lock = self._reasons[name], self._files.log_lock
+        if name == LIMITER:
+            post = worker.Post(name, channel, self._listeners.admin, lock, reason)
+            url, past = memory_url(config), self._files.past
+            return run_in_loop(lambda: limiter.serve(config, count, url, past, post))
+        self._listeners.close_admin()
+        sockets = self._listeners.workers[number]
+        post = worker.Post(name, channel, sockets, lock, reason)
+        return run_in_loop(lambda: worker.serve(config, count, post))
+
+    def _link_with(self, name: str) -> None:
+        """Connect a child that is new with those that it works with."""
+        others = self._names[1:] if name == LIMITER else (name,)
+        for other in others:
+            if LIMITER not in self._children or other not in self._children:
+                continue
+            pairs = [socketpair() for _ in range(orders.MAX_SOCKETS)]
+            for end, child in enumerate((LIMITER, other)):
+                sockets = [pair[end] for pair in pairs]
+                orders.give(self._children[child].channel, orders.LINK, sockets)
+                for one in sockets:
+                    one.close()
+        if name == LIMITER and self._ends_us is not None:
+            orders.give(self._children[LIMITER].channel, orders.DRAIN)
+
+    # Seeing to them.
+
+    def _wait(self) -> None:
+        """Until something happens, or has to be done."""
+        moments = [us for us in (self._restarts.next_us(), self._ends_us) if us is not None]
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        for child in self._children.values():
+            poll.register(child.channel, select.POLLIN)
+        left_us = min(moments) - monotonic_us() if moments else None
+        poll.poll(None if left_us is None else max(0, -(-left_us // 1000)))
+
+    def _signals(self) -> bytes:
+        try:
+            return self._woken.recv(1 << 12)
+        except BlockingIOError:
+            return b""
+
+    def _heed(self, number: int) -> None:
+        if number in {signal.SIGTERM, signal.SIGINT}:
+            if self._ends_us is not None:
+                self._die(number)
+            self._stop()
+        elif number == signal.SIGUSR1:
+            self._tell_all(orders.REOPEN)
+        elif number == signal.SIGHUP and LIMITER in self._children:
+            orders.give(self._children[LIMITER].channel, orders.REFUSE)
+
+    def _bury(self) -> None:
+        """See who ended, and when to start it again."""
+        for name, child in list(self._children.items()):
+            child.listen()
+            end = child.how_it_ended()
+            if end is None:
+                if child.is_leaving and name in self._names:
+                    self._let_leave(name, child)
+                continue
+            del self._children[name]
+            if self._is_starting and self._ends_us is None:
+                raise child.error or GatewayError(f"{name} cannot be started: it {end}")
+            is_needed = self._ends_us is None or (name == LIMITER and bool(self._children))
+            if is_needed and name in self._names and name not in self._restarts:
+                self._start_again(name, child, end)
+        if self._is_starting and not self._restarts:
+            self._is_starting = not all(child.is_started for child in self._children.values())
+        if self._ends_us is not None:
+            self._end_what_is_left(self._ends_us)
+
+    def _let_leave(self, name: str, child: Child) -> None:
+        """Somebody told a worker to end: another takes its place while it does."""
+        del self._children[name]
+        self._children[f"{name} ({child.pid})"] = child
+        if self._ends_us is None:
+            # Not at once: whoever tells all processes to end is about to tell this one.
+            self._restarts.soon(name, monotonic_us())
+            self._reasons[name] = f"{name} ({child.pid}) was told to end and was replaced"
+
+    def _start_again(self, name: str, child: Child, end: str) -> None:
+        now_us = monotonic_us()
+        self._restarts.ended(name, now_us - child.started_us, now_us)
+        error = f": {child.error}" if child.error is not None else ""
+        self._reasons[name] = f"{name} ({child.pid}) {end} and was started again{error}"
+
+    # Ending.
+
+    def _stop(self) -> None:
+        """Workers end what is under way, then the limiter ends."""
+        server = self._config.server
+        times_us = server.shutdown_delay + server.shutdown_timeout
+        self._ends_us = monotonic_us() + times_us + GRACE_US
+        self._restarts.forget()
+        # Open here, they would take connections that nobody serves.
+        self._listeners.close_workers()
+        for name, child in self._children.items():
+            orders.give(child.channel, orders.DRAIN if name == LIMITER else orders.STOP)
+
+    def _end_what_is_left(self, ends_us: int) -> None:
+        if list(self._children) == [LIMITER]:
+            orders.give(self._children[LIMITER].channel, orders.STOP)
+        if monotonic_us() >= ends_us:
+            self._kill_all()
+
+    def _tell_all(self, order: bytes) -> None:
+        for child in self._children.values():
+            orders.give(child.channel, order)
+
+    def _kill_all(self) -> None:
+        end_at_once(self._children.values())
+        self._children.clear()
+
+    def _die(self, number: int) -> NoReturn:
+        """At the second signal, at once."""
+        self._kill_all()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        raise SystemExit(128 + number)

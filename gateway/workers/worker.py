@@ -1,0 +1,90 @@
+"""One worker: a gateway on sockets that it was given."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from socket import socket
+from typing import NamedTuple
+
+from gateway.app import Gateway, Seat
+from gateway.config.models import GatewayConfig
+from gateway.stores.shared import SharedStore
+from gateway.tasks import Tasks
+from gateway.workers import orders
+from gateway.workers.reports import Reporter
+
+log = logging.getLogger(__name__)
+
+
+class Post(NamedTuple):
+    """What a child of the supervisor is given.
+
+    Attributes:
+        name: which one it is, for the log.
+        channel: to the supervisor.
+        sockets: that it serves.
+        log_lock: as in `gateway.logs.open_output`.
+        reason: why it is started again; empty at the beginning.
+    """
+
+    name: str
+    channel: socket
+    sockets: list[socket]
+    log_lock: int
+    reason: str
+
+
+async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
+    """Serve until the supervisor says that it is enough, or is gone; returns the exit status.
+
+    Raises:
+        GatewayError: as `Gateway`.
+    """
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    memory = SharedStore(workers, config.store.deadline)
+    seat = Seat(post.name, post.sockets, memory, post.log_lock)
+    running = Gateway(config.model_copy(update={"admin": None}), seat)
+    if post.reason:
+        log.warning("%s", post.reason)
+    tasks = Tasks()
+
+    def link(connections: list[socket]) -> None:
+        tasks.start(_link(running, memory, connections))
+
+    told = orders.Orders(
+        post.channel,
+        {
+            orders.LINK: link,
+            orders.STOP: lambda _: ended.set(),
+            orders.REOPEN: lambda _: running.reopen_log(),
+        },
+    )
+
+    def leave() -> None:
+        told.say_leaving()
+        ended.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Whoever ends a whole group of processes tells each of them; once is enough.
+        loop.add_signal_handler(number, leave)
+    await running.start()
+    told.say_started()
+    # What was made so far lives as long as the process: no collection need look at it.
+    gc.collect()
+    gc.freeze()
+    await ended.wait()
+    await running.stop()
+    tasks.cancel()
+    return 0
+
+
+async def _link(running: Gateway, memory: SharedStore, connections: list[socket]) -> None:
+    """Talk to the limiter, which is new."""
+    asking, reporting = connections
+    await memory.attach(asking)
+    loop = asyncio.get_running_loop()
+    await loop.create_unix_connection(lambda: Reporter(running), sock=reporting)
