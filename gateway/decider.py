@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
-from gateway.clock import Clock, monotonic_us
+from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.consistency.alone import Alone
-from gateway.consistency.near import Near, split
+from gateway.consistency.near import Near
 from gateway.consistency.outcome import Outcome, Pending, refusing_rule, slowest_rule
+from gateway.consistency.parts import split
 from gateway.errors import StoreError, StoreTimeout
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
@@ -40,6 +42,8 @@ are made ready; in one large batch this process would wait for the store, and th
 """
 REPORTED_AT_ONCE: Final = 64
 """Keys of which the store is told in one call: few, since requests may have to wait for it."""
+RETURNED_AT_ONCE: Final = 32
+"""Asks that are given back at a time; the others wait, rather than fill a connection."""
 START_S: Final = 1.0
 """How long a store may take to be there before its absence is worth a line in the log."""
 
@@ -58,6 +62,8 @@ class Decider:
         metrics: counters of the store's calls.
         terms: those of the policies that are not strict. Where the store is in this process
             they change nothing: nothing is faster or more exact than asking it.
+        clock: this process's time.
+        calendar_clock: the time of day, for windows of the calendar.
 
     Attributes:
         waiting: those that wait for their turn.
@@ -74,6 +80,7 @@ class Decider:
         metrics: StoreMetrics,
         clock: Clock = monotonic_us,
         terms: Iterable[Terms] = (),
+        calendar_clock: Clock = wall_us,
     ) -> None:
         self._store = store
         self._immediate = store if isinstance(store, ImmediateStore) else None
@@ -84,8 +91,10 @@ class Decider:
         self._sharded = store if isinstance(store, ShardedStore) else None
         self._shards = Shards(self._within_deadline, metrics, clock, self._lost, self._back)
         self._told: set[Hashable] = set()
-        self._alone = Alone(clock)
+        self._alone = Alone(clock, calendar_clock)
         self._pending: list[Pending] = []
+        self._returns: deque[tuple[Ask, Verdict]] = deque()
+        self._returning = 0
         self._tasks = Tasks()
         self._watching = Tasks()
         self._is_closing = False
@@ -94,7 +103,9 @@ class Decider:
         terms = tuple(terms)
         self._near: Near | None = None
         if terms and self._immediate is None:
-            self._near = Near(terms, self._enqueue, self._send, self._give_back_later, clock)
+            self._near = Near(
+                terms, self._ask, self._send, self._give_back_later, clock, calendar_clock
+            )
         self.waiting = WaitingRoom(max_waiting)
         metrics.refresh = self._refresh_metrics
 
@@ -129,6 +140,9 @@ class Decider:
             await self._tasks.finish(1)
         finally:
             self._tasks.cancel()
+            if self._returns:
+                self._metrics.errors["give_back"] += len(self._returns)
+                self._returns.clear()
             await self._store.aclose()
 
     def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
@@ -143,11 +157,15 @@ class Decider:
         pending = Pending(ask, rules) if self._near is None else self._near.decide(ask, rules)
         if isinstance(pending, Outcome):
             return pending
+        return self._ask(pending) or pending
+
+    def _ask(self, pending: Pending) -> Outcome | None:
+        """Let an ask travel with the others of this turn; returns the outcome if it cannot."""
         if self._is_in_use(pending):
             self._enqueue(pending)
-            return pending
+            return None
         self._metrics.errors["breaker_open"] += 1
-        return pending.lost(self._decide_alone) or pending
+        return pending.lost(self._decide_alone)
 
     def _is_in_use(self, pending: Pending) -> bool:
         """Whether what would be asked is asked; and by whom."""
@@ -301,7 +319,17 @@ class Decider:
             self._give_back_later(outcome.ask, outcome.verdict)
 
     def _give_back_later(self, ask: Ask, verdict: Verdict) -> None:
-        self._tasks.start(self._give_back(ask, verdict))
+        self._returns.append((ask, verdict))
+        if self._returning < RETURNED_AT_ONCE:
+            self._returning += 1
+            self._tasks.start(self._give_back_all())
+
+    async def _give_back_all(self) -> None:
+        try:
+            while self._returns:
+                await self._give_back(*self._returns.popleft())
+        finally:
+            self._returning -= 1
 
     async def _give_back(self, ask: Ask, verdict: Verdict) -> None:
         try:
@@ -310,6 +338,9 @@ class Decider:
         except (StoreError, TimeoutError):
             # The turn stays taken: too little may pass then, never too much.
             self._metrics.errors["give_back"] += 1
+        except asyncio.CancelledError:
+            self._metrics.errors["give_back"] += 1
+            raise
 
     async def renew(self, outcome: Outcome) -> bool:
         """Keep what an allowed outcome holds for another lease; see `Store.renew`.

@@ -85,5 +85,5 @@ def leases_of(outcome: Outcome) -> Outcome | None:
         ),
         verdict=verdict._replace(decisions=tuple(verdict.decisions[place] for place in places)),
         rules=tuple(outcome.rules[place] for place in places),
-        near=0,  # Places are given by the store alone.
+        near=(),  # Places are given by the store alone.
     )

@@ -27,12 +27,19 @@ class Tasks:
         return task
 
     async def finish(self, seconds: float) -> None:
-        """Wait for all of them, at most for `seconds`; the rest is cancelled."""
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        """Wait for all of them, at most for `seconds`; the rest is cancelled.
+
+        Those that are started meanwhile are waited for as well.
+        """
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        while self._tasks and (left := due - loop.time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left)
+            # What they leave behind is done by callbacks, which come first.
+            await asyncio.sleep(0)
+        late = list(self._tasks)
+        self.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     def cancel(self) -> None:
         """Cancel all of them, without waiting for their end."""

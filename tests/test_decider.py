@@ -13,6 +13,7 @@ import pytest
 
 from gateway.consistency.alone import CLOSED_RETRY_AFTER_US
 from gateway.decider import (
+    RETURNED_AT_ONCE,
     Decider,
     Outcome,
     Pending,
@@ -604,6 +605,48 @@ def test_a_turn_that_cannot_be_given_back_stays_taken(step: Fail | Delay) -> Non
         assert look.verdict.decisions[0].remaining == 4
 
     story(test)
+
+
+def test_much_that_is_given_back_goes_in_turns() -> None:
+    """A connection is not filled with it, nothing is lost, and what cannot be told is counted."""
+
+    async def test(bench: Bench) -> None:
+        many = Limit(1000, 3600 * SECOND_US, 1000, "sliding_window_log", scope="p/ip")
+        outcomes = await asyncio.gather(*(bench.decide(rule(many)) for _ in range(500)))
+        held = asyncio.Event()
+        bench.scripted.then_give_back(*[Hold(held)] * RETURNED_AT_ONCE)
+        for outcome in outcomes:
+            bench.decider.give_back(outcome)
+        await asyncio.sleep(0.001)
+        assert len(bench.scripted.given_back) == RETURNED_AT_ONCE
+        held.set()
+        await asyncio.sleep(0.001)
+        assert len(bench.scripted.given_back) == 500
+        look = await bench.decide(rule(many), cost=0)
+        assert look.verdict.decisions[0].remaining == 1000
+        assert not bench.metrics.errors
+
+    story(test)
+
+
+def test_leaving_does_not_wait_for_all_that_is_given_back() -> None:
+    """What there was no time for is counted as well."""
+
+    async def told() -> None:
+        bench = Bench()
+        outcomes = [await bench.decide(key=str(number)) for number in range(RETURNED_AT_ONCE * 150)]
+        bench.scripted.then_give_back(*[Delay(0.015)] * len(outcomes))
+        for outcome in outcomes:
+            bench.decider.give_back(outcome)
+        before_us = clock()()
+        await bench.decider.aclose()
+        assert clock()() - before_us < 3 * SECOND_US
+        lost = bench.metrics.errors["give_back"]
+        assert lost > 0
+        # Those on their way when time was up may have arrived.
+        assert lost + len(bench.scripted.given_back) - RETURNED_AT_ONCE == len(outcomes)
+
+    run(told())
 
 
 def test_what_was_decided_alone_is_given_back_alone() -> None:

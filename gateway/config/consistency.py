@@ -17,7 +17,11 @@ ConsistencyName = Literal["strict", "leased", "eventual"]
 PART_PATTERN: Final = r"^\s*(0*(100|[0-9]{1,2})(\.[0-9]{1,3})?)\s*%\s*$"
 MAX_TOKENS: Final = 1_000_000_000
 MIN_LIFETIME_US: Final = 100_000
+MAX_LIFETIME_US: Final = 60_000_000
+"""What a gateway that is killed takes with it is missing for so long at most."""
 MIN_INTERVAL_US: Final = 10_000
+MAX_INTERVAL_US: Final = 10_000_000
+"""Longer ones would gather more than can be told without holding up requests."""
 
 
 def _read_part(value: object) -> str:
@@ -120,8 +124,12 @@ def check_consistency(
             raise problem(f"this policy is {consistency}", hint, under=(name, KEY))
     if leased.lifetime < MIN_LIFETIME_US:
         raise problem("a lease of tokens lives at least 100ms", under=("leased", "lifetime"))
+    if leased.lifetime > MAX_LIFETIME_US:
+        raise problem("a lease of tokens lives at most 1m", under=("leased", "lifetime"))
     if eventual.interval < MIN_INTERVAL_US:
         raise problem("reports are at least 10ms apart", under=("eventual", "interval"))
+    if eventual.interval > MAX_INTERVAL_US:
+        raise problem("reports are at most 10s apart", under=("eventual", "interval"))
     if consistency == "strict":
         return
     for index, line in enumerate(limits):

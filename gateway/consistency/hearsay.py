@@ -1,9 +1,12 @@
 """Deciding from what was last heard of the store, which is told afterwards.
 
-State and its rules, without I/O: the caller sends the `reports` that are due and says what the
-store made of them. This gateway holds each key to its limit by itself, in a replica of its own;
-beyond that a key gets no more than the store said was left, and nothing while the store counts
-it as overdrawn. Where nothing was heard, that is all there is: permissive, as the name says.
+State and its rules, without I/O: the caller sends the `reports` and `looks` that are due and says
+what the store made of them. This gateway holds each key to its limit by itself, in a replica of
+its own; beyond that a key gets no more than the store said was left, and nothing while the store
+counts it as overdrawn. Where nothing was heard, that is all there is: permissive, as the name says.
+
+The store is told of a key that passes. It is asked about one that is not known here, and about
+one that is refused by what was heard of it: nothing else would ever correct that.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from typing import Final, NamedTuple
 
 from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.consistency.generations import Generations
+from gateway.consistency.heard import WHOLLY_HEARD, Heard
 from gateway.consistency.reports import report
-from gateway.limits.decision import NEVER, Decision, Verdict
+from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.limits.terms import Eventual
 from gateway.stores.base import Ask
@@ -21,6 +25,8 @@ from gateway.stores.memory import MemoryStore
 
 MAX_KEYS: Final = 200_000
 """Keys of which something is remembered; of more, the ones not used for longest are forgotten."""
+MAX_LOOKS: Final = 256
+"""Keys that the store is to be asked about; of others it is heard when they are reported."""
 HEARD_FOR_US: Final = 60_000_000
 """How long what was heard of a key is kept if nobody asks for it."""
 
@@ -36,6 +42,18 @@ class Report(NamedTuple):
     asks: tuple[Ask, ...]
 
 
+class Look(NamedTuple):
+    """A question about one key: may a request of this cost pass? With cost 0, what is left.
+
+    What passed here is reported after `interval_us`.
+    """
+
+    limit: Limit
+    key: str
+    cost: int
+    interval_us: int
+
+
 class _Noted:
     """What was let through of one key, and is to be reported."""
 
@@ -45,27 +63,6 @@ class _Noted:
         self.limit = limit
         self.key = key
         self.count = 0
-
-
-class _Heard:
-    """What the store said of one key, and what was let through since."""
-
-    __slots__ = ("at_us", "blocked_until_us", "remaining", "spent")
-
-    def __init__(self, remaining: int, blocked_until_us: int, spent: int, at_us: int) -> None:
-        self.remaining = remaining
-        self.blocked_until_us = blocked_until_us
-        self.spent = spent
-        self.at_us = at_us
-
-    def retry_after_us(self, limit: Limit, cost: int, now_us: int) -> int:
-        """How long a request has to stay away; 0 or less if it may pass."""
-        # What comes back meanwhile is estimated from the rate: the replica knows better what
-        # this gateway has let through, and the next report what the others have.
-        refilled = limit.count * (now_us - self.at_us) // limit.period_us
-        lacking = cost + self.spent - min(limit.burst, self.remaining + refilled)
-        wait_us = -(-lacking * limit.period_us // limit.count) if lacking > 0 else 0
-        return max(wait_us, self.blocked_until_us - now_us)
 
 
 class Hearsay:
@@ -79,8 +76,11 @@ class Hearsay:
     def __init__(self, clock: Clock = monotonic_us, calendar_clock: Clock = wall_us) -> None:
         self._clock = clock
         self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock)
-        self._heard: Generations[Key, _Heard] = Generations(MAX_KEYS, HEARD_FOR_US)
+        self._heard: Generations[Key, Heard] = Generations(MAX_KEYS, HEARD_FOR_US)
         self._unreported: dict[int, dict[Key, _Noted]] = {}
+        self._leaving: dict[int, dict[Key, _Noted]] = {}
+        self._looks: dict[Key, Look] = {}
+        self._looked_at: set[Key] = set()
 
     def __repr__(self) -> str:
         return f"<Hearsay of {len(self._heard)} keys>"
@@ -88,26 +88,52 @@ class Hearsay:
     def decide(self, limit: Limit, key: str, terms: Eventual, cost: int) -> Decision:
         """Decide on one request, at once."""
         now_us = self._clock()
-        heard = self._heard.get((limit.scope, key), now_us)
-        if heard is not None and cost:
-            retry_after_us = heard.retry_after_us(limit, cost, now_us)
-            if retry_after_us > 0:
-                reset_us = retry_after_us
-                return Decision(False, 0, retry_after_us, limit.burst, 0, reset_us, 0)
+        name = (limit.scope, key)
+        heard = self._heard.get(name, now_us)
+        if heard is None:
+            self._look(name, limit, 0, terms)
+        elif 0 < cost <= limit.burst:
+            wait_us = heard.wait_us(limit, cost, now_us)
+            if wait_us > 0:
+                if heard.is_stale(limit, now_us, terms.interval_us):
+                    self._look(name, limit, 0 if limit.algorithm in WHOLLY_HEARD else cost, terms)
+                return self._refuse(limit, key, cost, wait_us, heard.resets_us - now_us)
         decision = self._replica.decide_limit(limit, key, cost, 0)
         if decision.allowed and cost:
             self._note(limit, key, terms, cost)
             if heard is not None:
                 heard.spent += cost
+        if heard is not None:
+            left = heard.left(limit, now_us)
+            if left < decision.remaining:
+                decision = decision._replace(remaining=left)
         return decision
+
+    def _refuse(self, limit: Limit, key: str, cost: int, wait_us: int, reset_us: int) -> Decision:
+        """A refusal by what was heard, or by what passed here if that takes longer."""
+        own = self._replica.decide_limit(limit, key, 0, 0)
+        if own.remaining < cost:
+            own = self._replica.decide_limit(limit, key, cost, 0)
+        retry_after_us = max(wait_us, own.retry_after_us)
+        reset_us = max(retry_after_us, reset_us, own.reset_us)
+        return Decision(False, 0, retry_after_us, limit.burst, 0, reset_us, 0)
 
     def undo(self, limit: Limit, key: str, terms: Eventual, cost: int, decision: Decision) -> None:
         """Take back an admission; one that was reported already stays reported."""
         verdict = Verdict(True, 0, 0, (decision,))
         self._replica.give_back_now(Ask((limit,), (key,), cost, 0), verdict)
-        noted = self._unreported.get(terms.interval_us, {}).get((limit.scope, key))
-        if noted is not None:
-            noted.count = max(noted.count - cost, 0)
+        name = (limit.scope, key)
+        heard = self._heard.get(name, self._clock())
+        for waiting in (self._unreported, self._leaving):
+            noted = waiting.get(terms.interval_us, {}).get(name)
+            if noted is not None:
+                undone = min(noted.count, cost)
+                noted.count -= undone
+                cost -= undone
+                if heard is not None:
+                    heard.spent = max(heard.spent - undone, 0)
+
+    # What the store is told.
 
     def _note(self, limit: Limit, key: str, terms: Eventual, cost: int) -> None:
         all_noted = self._unreported.setdefault(terms.interval_us, {})
@@ -122,25 +148,74 @@ class Hearsay:
         """Whether there is anything to report."""
         return bool(self._unreported.get(interval_us))
 
-    def reports(self, interval_us: int) -> list[Report]:
-        """Take out what has been let through under the terms of this interval."""
-        noted = self._unreported.pop(interval_us, {})
-        return [_report(each) for each in noted.values() if each.count]
+    def gather(self, interval_us: int) -> None:
+        """An interval is over: what was let through in it is to be reported now."""
+        leaving = self._leaving.setdefault(interval_us, {})
+        for name, noted in self._unreported.pop(interval_us, {}).items():
+            before = leaving.setdefault(name, noted)
+            if before is not noted:
+                before.count += noted.count
 
-    def heard(self, limit: Limit, key: str, decision: Decision, asked_us: int) -> None:
-        """The store has answered the last piece of a report, asked at `asked_us`."""
+    def reports(self, interval_us: int, at_most: int) -> list[Report]:
+        """Take out some of what was gathered; none if all has been reported.
+
+        Args:
+            interval_us: of the terms.
+            at_most: how many questions, unless the first report alone has more.
+        """
+        leaving = self._leaving.get(interval_us, {})
+        found: list[Report] = []
+        asks = 0
+        while leaving and asks < at_most:
+            noted = leaving.pop(next(iter(leaving)))
+            if noted.count:
+                pieces = report(noted.limit, noted.key, noted.count)
+                found.append(Report(noted.limit, noted.key, pieces))
+                asks += len(pieces)
+        return found
+
+    def reported(self, limit: Limit, ask: Ask, gathered_us: int, decision: Decision) -> None:
+        """The store has counted a piece of a report.
+
+        Args:
+            limit: the limit.
+            ask: the piece.
+            gathered_us: since when what it reports was let through.
+            decision: what the store said of it.
+        """
         now_us = self._clock()
-        wait_us = decision.wait_us
-        if not decision.allowed:
-            # Overdrawn by more than a period; that is as long as it is held against anybody.
-            never = decision.retry_after_us == NEVER
-            wait_us = limit.period_us if never else min(limit.period_us, decision.retry_after_us)
+        heard = Heard.of_report(limit, ask.cost, now_us - gathered_us, decision, now_us)
+        self._keep(limit, ask.keys[0], heard)
+
+    # What the store is asked.
+
+    def _look(self, name: Key, limit: Limit, cost: int, terms: Eventual) -> None:
+        if name not in self._looked_at and len(self._looks) < MAX_LOOKS:
+            self._looks[name] = Look(limit, name[1], cost, terms.interval_us)
+
+    @property
+    def has_looks(self) -> bool:
+        """Whether there is anything to ask."""
+        return bool(self._looks)
+
+    def looks(self, at_most: int) -> list[Look]:
+        """Take out some of the questions; `looked` or `missed` follows for each."""
+        names = list(self._looks)[:at_most]
+        self._looked_at.update(names)
+        return [self._looks.pop(name) for name in names]
+
+    def looked(self, look: Look, decision: Decision) -> None:
+        """The store has answered; what it took of the key is to be given back."""
+        limit, key, cost, interval_us = look
+        self._looked_at.discard((limit.scope, key))
+        self._keep(limit, key, Heard.of_look(limit, cost, interval_us, decision, self._clock()))
+
+    def missed(self, look: Look) -> None:
+        """The store has not answered."""
+        self._looked_at.discard((look.limit.scope, look.key))
+
+    def _keep(self, limit: Limit, key: str, heard: Heard) -> None:
         name = (limit.scope, key)
-        spent = sum(noted[name].count for noted in self._unreported.values() if name in noted)
-        until_us = asked_us + wait_us if wait_us else 0
-        heard = _Heard(decision.remaining, until_us, spent, now_us)
-        self._heard.put(name, heard, now_us)
-
-
-def _report(noted: _Noted) -> Report:
-    return Report(noted.limit, noted.key, report(noted.limit, noted.key, noted.count))
+        waiting = (*self._unreported.values(), *self._leaving.values())
+        heard.spent = sum(noted[name].count for noted in waiting if name in noted)
+        self._heard.put(name, heard, heard.heard_us)

@@ -6,13 +6,17 @@ lifetime; what is seen once costs the store one question, as in strict.
 
 A grant lives from before it was asked for, so it is spent within one lifetime of the moment at
 which the store counted it, whatever the network and the clocks do in between.
+
+How long a refusal of the store is believed and what clients are told of it are two things: it is
+believed for one lifetime at most, since others may return what they hold, and told as the store
+said it.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.clock import Clock
 from gateway.consistency.generations import Generations
@@ -23,6 +27,16 @@ from gateway.stores.base import Ask
 
 MAX_LEASES: Final = 100_000
 """Keys with a lease at a time, at most twice as many; others are decided by the store."""
+MAX_SPENT: Final = 4096
+"""Grants that are spent and yet remembered, since a token of theirs may be put back; of more, the
+ones that were spent first are forgotten, and what is put back of them is lost."""
+
+
+class Told(NamedTuple):
+    """What the store said, and when it was asked."""
+
+    decision: Decision
+    asked_us: int
 
 
 class Grant:
@@ -47,12 +61,28 @@ class Grant:
         return ask, Verdict(True, 0, 0, (self.decision,))
 
 
+class _Refusal(NamedTuple):
+    """What the store said of a request that was over.
+
+    Attributes:
+        cost: of the request; of another cost it says nothing that could be told.
+        wait_us: how long that would have waited.
+        believed_until_us: when the store is to be asked again.
+        passes_us: when the store would let it pass, as told.
+    """
+
+    cost: int
+    wait_us: int
+    believed_until_us: int
+    passes_us: int
+
+
 class Lease:
     """What is known of one key, and held of it."""
 
     __slots__ = (
         *("asked", "grants", "heard", "heard_us", "held", "is_warm"),
-        *("refused_cost", "refused_until_us", "refused_wait_us", "seen_us", "size"),
+        *("refusal", "seen_us", "size"),
     )
 
     def __init__(self, size: int, now_us: int) -> None:
@@ -64,9 +94,13 @@ class Lease:
         self.heard_us = 0
         self.is_warm = False
         self.seen_us = now_us
-        self.refused_cost = 0
-        self.refused_until_us = 0
-        self.refused_wait_us = 0
+        self.refusal: _Refusal | None = None
+
+    def usable(self, now_us: int) -> int:
+        """How many tokens may be spent now."""
+        if not self.held:
+            return 0
+        return sum(grant.unused for grant in self.grants if grant.expires_us > now_us)
 
 
 class LeaseBook:
@@ -81,6 +115,8 @@ class LeaseBook:
         self._clock = clock
         self._leases: Generations[tuple[str, str], Lease] = Generations(MAX_LEASES, longest_us)
         self._live: dict[int, Grant] = {}
+        self._spent: dict[int, Grant] = {}
+        self._shares: dict[int, list[tuple[int, int]]] = {}
         self._expiry: list[tuple[int, int]] = []
         self._serial = 0
 
@@ -95,16 +131,14 @@ class LeaseBook:
     @property
     def next_expiry_us(self) -> int | None:
         """When `expired` will have something to hand out, if ever."""
+        while self._expiry and self._expiry[0][1] not in self._live:
+            heapq.heappop(self._expiry)
         return self._expiry[0][0] if self._expiry else None
 
     def spend(
         self, limit: Limit, key: str, terms: Leased, cost: int, max_wait_us: int
     ) -> Decision | None:
-        """Decide on one request, or return None if the store has to.
-
-        A refusal of the store stands until the moment that it named, one lifetime at most:
-        what others return may be there sooner.
-        """
+        """Decide on one request, or return None if the store has to."""
         now_us = self._clock()
         lease = self._leases.get((limit.scope, key), now_us)
         if lease is None:
@@ -116,70 +150,156 @@ class LeaseBook:
         if not cost:
             return None
         if lease.held >= cost:
-            grant = self._take(lease, cost, now_us)
-            if grant is not None:
-                return _spent(lease, limit, grant.serial, now_us)
-        if (
-            now_us < lease.refused_until_us
-            and cost >= lease.refused_cost
-            and min(max_wait_us, limit.max_wait_us) <= lease.refused_wait_us
-        ):
-            return _still_refused(lease, now_us)
-        return None
+            serial = self._take(lease, cost, now_us)
+            if serial is not None:
+                return _spent(lease, limit, serial, now_us)
+        refusal = lease.refusal
+        if refusal is None or refusal.cost != cost or now_us >= refusal.believed_until_us:
+            return None
+        wait_us = min(max_wait_us, limit.max_wait_us)
+        if wait_us > refusal.wait_us:
+            return None
+        return _still_refused(lease, refusal, wait_us, now_us)
 
-    def _take(self, lease: Lease, cost: int, now_us: int) -> Grant | None:
+    def _take(self, lease: Lease, cost: int, now_us: int) -> int | None:
         """Spend from the oldest grants; None if too much of what is held has expired."""
         oldest = lease.grants[0]
         if oldest.expires_us > now_us and oldest.unused > cost:
             # Nearly always so; what follows is for the last tokens of a grant.
             oldest.unused -= cost
             lease.held -= cost
-            return oldest
-        usable = [grant for grant in lease.grants if grant.expires_us > now_us and grant.unused]
-        if sum(grant.unused for grant in usable) < cost:
+            return oldest.serial
+        if lease.usable(now_us) < cost:
             return None
         lease.held -= cost
-        for grant in usable:
+        shares: list[tuple[int, int]] = []
+        for grant in lease.grants:
+            if grant.expires_us <= now_us or not cost:
+                continue
             taken = min(cost, grant.unused)
             grant.unused -= taken
             cost -= taken
-            if not cost:
-                break
-        while lease.grants and not lease.grants[0].unused:
-            lease.grants.popleft()
-        return usable[0]
+            shares.append((grant.serial, taken))
+            if not grant.unused:
+                self._forget(grant)
+        lease.grants = deque(grant for grant in lease.grants if grant.unused)
+        if len(shares) == 1:
+            return shares[0][0]
+        self._serial += 1
+        self._shares[self._serial] = shares
+        if len(self._shares) > MAX_SPENT:
+            del self._shares[next(iter(self._shares))]
+        return self._serial
 
-    def unspend(self, serial: int, cost: int) -> tuple[Ask, Verdict] | None:
-        """Put back what `spend` took: into the oldest grant it came from, if that still lives.
+    def _forget(self, grant: Grant) -> None:
+        """A grant is spent. Its place in the order of expiry is left empty, not for long."""
+        del self._live[grant.serial]
+        self._spent[grant.serial] = grant
+        if len(self._spent) > MAX_SPENT:
+            del self._spent[next(iter(self._spent))]
+        if len(self._expiry) > 2 * len(self._live) + MAX_SPENT:
+            self._expiry = [(each.expires_us, each.serial) for each in self._live.values()]
+            heapq.heapify(self._expiry)
+
+    def _keep(self, grant: Grant) -> None:
+        self._live[grant.serial] = grant
+        heapq.heappush(self._expiry, (grant.expires_us, grant.serial))
+
+    def unspend(self, serial: int, cost: int) -> list[tuple[Ask, Verdict]]:
+        """Put back what `spend` took: into the grants it came from, as far as they are remembered.
 
         A lease never grows above its size: what was replaced meanwhile is to be returned to the
-        store, in the form that is answered here.
+        store, in the form that is answered here. So is what has expired.
         """
-        grant = self._live.get(serial)
+        shares = self._shares.pop(serial, None) or [(serial, cost)]
+        returns = [self._unspend(*share) for share in shares]
+        return [each for each in returns if each is not None]
+
+    def _unspend(self, serial: int, cost: int) -> tuple[Ask, Verdict] | None:
+        grant = self._live.get(serial) or self._spent.get(serial)
         if grant is None:
             return None
         lease = grant.lease
-        if lease.held + lease.asked + cost > lease.size:
+        is_over = grant.expires_us <= self._clock()
+        if is_over or lease.held + lease.asked + cost > lease.size:
             return grant.as_return(cost)
-        if grant not in lease.grants:
+        if serial in self._spent:
+            del self._spent[serial]
+            self._keep(grant)
             lease.grants.appendleft(grant)
         grant.unused += cost
         lease.held += cost
         return None
 
-    def heard(
-        self, limit: Limit, key: str, terms: Leased, cost: int, decision: Decision, asked_us: int
-    ) -> None:
-        """The store has decided on a request of this key, asked at `asked_us`."""
+    def heard(self, limit: Limit, key: str, terms: Leased, ask: Ask, told: Told) -> Decision:
+        """The store has decided on a request of this key, which was `ask`.
+
+        Returns:
+            The decision with what is held here counted as remaining: it could pass now, too.
+        """
         now_us = self._clock()
         lease = self._leases.get((limit.scope, key), now_us)
+        decision, asked_us = told
         if lease is None:
-            return
-        lease.heard, lease.heard_us = decision, now_us
-        if not decision.allowed and decision.retry_after_us != NEVER:
-            lease.refused_cost = cost
-            lease.refused_wait_us = limit.max_wait_us
-            lease.refused_until_us = asked_us + min(decision.retry_after_us, terms.lifetime_us)
+            return decision
+        held = lease.usable(now_us)
+        retry_after_us = decision.retry_after_us
+        if ask.cost:
+            lease.heard, lease.heard_us = decision, now_us
+            lease.refusal = None
+        # What the store says of when a request passes leaves out what is held here.
+        if not decision.allowed and retry_after_us != NEVER and not held and not lease.asked:
+            lease.refusal = _Refusal(
+                ask.cost,
+                min(ask.max_wait_us, limit.max_wait_us),
+                asked_us + min(retry_after_us, terms.lifetime_us),
+                now_us + retry_after_us,
+            )
+        if not held:
+            return decision
+        return decision._replace(remaining=min(decision.remaining + held, limit.burst))
+
+    def lacking(self, limit: Limit, key: str, cost: int) -> int | None:
+        """Of a request that the store has just refused: how many tokens it lacks here.
+
+        Returns:
+            0 if enough is held, so that it may pass after all; how many the store is to be asked
+            for if it has as many left; None if it is over.
+        """
+        now_us = self._clock()
+        lease = self._leases.get((limit.scope, key), now_us)
+        held = lease.usable(now_us) if lease is not None else 0
+        if lease is None or lease.heard is None or not held:
+            return None
+        if held >= cost:
+            return 0
+        return cost - held if held + lease.heard.remaining >= cost else None
+
+    def is_asked(self, limit: Limit, key: str) -> bool:
+        """Whether tokens are under way."""
+        lease = self._leases.get((limit.scope, key), self._clock())
+        return lease is not None and lease.asked > 0
+
+    def fill(self, limit: Limit, key: str, tokens: int) -> None:
+        """The store is asked for so many, which one request lacks; an answer follows."""
+        lease = self._leases.get((limit.scope, key), self._clock())
+        if lease is not None:
+            lease.asked = tokens
+
+    def surplus(self, limit: Limit, key: str) -> list[tuple[Ask, Verdict]]:
+        """Take out what a lease holds above its size; returns what is to be returned of it."""
+        lease = self._leases.get((limit.scope, key), self._clock())
+        returns: list[tuple[Ask, Verdict]] = []
+        while lease is not None and lease.held > lease.size:
+            grant = lease.grants[-1]
+            tokens = min(grant.unused, lease.held - lease.size)
+            returns.append(grant.as_return(tokens))
+            grant.unused -= tokens
+            lease.held -= tokens
+            if not grant.unused:
+                lease.grants.pop()
+                del self._live[grant.serial]
+        return returns
 
     def wanted(self, limit: Limit, key: str) -> int:
         """How many tokens the store is to be asked for now; then `granted` or `denied` follows.
@@ -216,8 +336,7 @@ class LeaseBook:
         grant.expires_us = asked_us + lifetime_us
         lease.grants.append(grant)
         lease.held += tokens
-        self._live[grant.serial] = grant
-        heapq.heappush(self._expiry, (grant.expires_us, grant.serial))
+        self._keep(grant)
 
     def denied(self, limit: Limit, key: str, decision: Decision | None) -> None:
         """The store gave none: it refused, or did not answer."""
@@ -239,8 +358,8 @@ class LeaseBook:
     def _take_out(self, until_us: int | None) -> list[tuple[Ask, Verdict]]:
         returns: list[tuple[Ask, Verdict]] = []
         while self._expiry and (until_us is None or self._expiry[0][0] <= until_us):
-            grant = self._live.pop(heapq.heappop(self._expiry)[1])
-            if grant.unused:
+            grant = self._live.pop(heapq.heappop(self._expiry)[1], None)
+            if grant is not None:
                 returns.append(grant.as_return(grant.unused))
                 grant.lease.held -= grant.unused
                 grant.unused = 0
@@ -257,14 +376,14 @@ def _spent(lease: Lease, limit: Limit, serial: int, now_us: int) -> Decision:
     return Decision(True, 0, 0, heard.limit, left, reset_us, serial)
 
 
-def _still_refused(lease: Lease, now_us: int) -> Decision:
-    """The store's refusal, a little later."""
+def _still_refused(lease: Lease, refusal: _Refusal, wait_us: int, now_us: int) -> Decision:
+    """The store's refusal, a little later; who would wait for a shorter time passes later."""
     heard = lease.heard
     assert heard is not None, "it was refused by a decision"
     elapsed_us = now_us - lease.heard_us
     return heard._replace(
         allowed=False,
         wait_us=0,
-        retry_after_us=lease.refused_until_us - now_us,
+        retry_after_us=refusal.passes_us + refusal.wait_us - wait_us - now_us,
         reset_us=max(heard.reset_us - elapsed_us, 1),
     )

@@ -7,28 +7,23 @@ here is put back: all limits of a request are spent or none, as everywhere.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from gateway.clock import Clock
-from gateway.consistency.hearsay import Hearsay, Report
-from gateway.consistency.leases import LeaseBook
-from gateway.consistency.outcome import DecideAlone, Outcome, Pending
-from gateway.limits.decision import Decision, Verdict, combine
+from gateway.clock import Clock, wall_us
+from gateway.consistency.leasing import GiveBack, Leasing
+from gateway.consistency.outcome import Outcome, Pending
+from gateway.consistency.parts import Taken, join, near_outcome
+from gateway.consistency.reporting import Reporting, Send
+from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.limits.terms import Eventual, Leased, Terms
 from gateway.policy import Rule
 from gateway.stores.base import Ask
 
 US: Final = 1_000_000
-REPORTS_A_CALL: Final = 256
-"""Asks in one call of the store that no request waits for, so that requests are not held up."""
-
-Send = Callable[[list[Pending]], None]
-GiveBack = Callable[[Ask, Verdict], None]
-Taken = tuple[Rule, str, Decision]
-"""What was decided here: by which rule, for which key, how."""
+MAX_LOOKS: Final = 4
+"""How often a request that the store refuses is tried again with what has come for its leases."""
 
 
 class Near:
@@ -40,42 +35,45 @@ class Near:
         send: asks the store in a call of its own.
         give_back: returns something to the store.
         clock: this process's time.
+        calendar_clock: the time of day, for windows of the calendar.
     """
 
     def __init__(
         self,
         terms: Iterable[Terms],
-        enqueue: Callable[[Pending], None],
+        enqueue: Callable[[Pending], object],
         send: Send,
         give_back: GiveBack,
         clock: Clock,
+        calendar_clock: Clock = wall_us,
     ) -> None:
         lifetimes = [each.lifetime_us for each in terms if isinstance(each, Leased)]
-        self._leases = LeaseBook(clock, max(lifetimes, default=US))
-        self._hearsay = Hearsay(clock)
-        self._enqueue = enqueue
-        self._send = send
-        self._give_back = give_back
-        self._clock = clock
-        self._loop = asyncio.get_running_loop()
-        self._returning: asyncio.TimerHandle | None = None
-        self._returning_us = 0
-        self._reporting: dict[int, asyncio.TimerHandle] = {}
-        self._is_closed = False
+        self.leasing = Leasing(max(lifetimes, default=US), enqueue, give_back, clock)
+        self._reporting = Reporting(send, give_back, clock, calendar_clock)
+        self.enqueue = enqueue
+        self.clock = clock
 
     def __repr__(self) -> str:
-        return f"<Near {self._leases!r}, {self._hearsay!r}>"
+        return f"<Near {self.leasing!r}, {self._reporting!r}>"
 
-    def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
-        """Decide, or say what the store is to be asked."""
+    def decide(self, ask: Ask, rules: Sequence[Rule], looks: int = 0) -> Outcome | Pending:
+        """Decide, or say what the store is to be asked.
+
+        Args:
+            ask: the question.
+            rules: the rule behind each limit of the question.
+            looks: how often the store has refused it before.
+        """
         if len(rules) == 1:
             # Most routes have one limit. What follows would do the same, at twice the cost.
             rule = rules[0]
             decision = self._decide_one(ask.limits[0], ask.keys[0], rule.policy.terms, ask)
             if decision is not None:
                 verdict = Verdict(decision.allowed, 0, decision.retry_after_us, (decision,))
-                return Outcome(verdict, rules, None, False, ask, 1)
-            return Pending(ask, rules) if rule.policy.terms is None else _Mixed(self, ask, rules)
+                return Outcome(verdict, rules, None, False, ask, (0,))
+            if rule.policy.terms is None:
+                return Pending(ask, rules)
+            return _Mixed(self, ask, rules, ask, rules, (), looks)
         taken: list[Taken] = []
         left: list[int] = []
         is_refused = False
@@ -85,12 +83,12 @@ class Near:
             if decision is None:
                 left.append(index)
                 continue
-            taken.append((rule, key, decision))
+            taken.append(Taken(rule, key, decision))
             is_refused = is_refused or not decision.allowed
         if is_refused:
             self.put_back(taken, ask.cost)
         if is_refused or not left:
-            return _near_outcome(taken, ask)
+            return near_outcome(ask, rules, taken)
         if not taken and not any(rule.policy.terms for rule in rules):
             return Pending(ask, rules)
         far = Ask(
@@ -99,18 +97,13 @@ class Near:
             ask.cost,
             ask.max_wait_us,
         )
-        return _Mixed(self, far, [rules[index] for index in left], taken)
+        return _Mixed(self, ask, rules, far, [rules[index] for index in left], taken, looks)
 
     def _decide_one(self, limit: Limit, key: str, terms: Terms | None, ask: Ask) -> Decision | None:
         if isinstance(terms, Leased):
-            decision = self._leases.spend(limit, key, terms, ask.cost, ask.max_wait_us)
-            if decision is not None and decision.allowed:
-                self._refill(limit, key, terms)
-            return decision
+            return self.leasing.spend(limit, key, terms, ask)
         if isinstance(terms, Eventual):
-            decision = self._hearsay.decide(limit, key, terms, ask.cost)
-            self._report_later(terms.interval_us)
-            return decision
+            return self._reporting.decide(limit, key, terms, ask.cost)
         return None
 
     def put_back(self, taken: Iterable[Taken], cost: int) -> None:
@@ -120,216 +113,96 @@ class Near:
             if not decision.allowed or not cost:
                 continue
             if isinstance(terms, Leased):
-                excess = self._leases.unspend(decision.receipt, cost)
-                if excess is not None:
-                    self._give_back(*excess)
+                self.leasing.unspend(decision.receipt, cost)
             elif isinstance(terms, Eventual):
-                self._hearsay.undo(rule.limit, key, terms, cost, decision)
-
-    # Leases.
-
-    def heard(self, ask: Ask, rules: Sequence[Rule], verdict: Verdict, asked_us: int) -> None:
-        """The store has decided on a request; take a lease of what it will need again."""
-        for limit, key, rule, decision in zip(
-            ask.limits, ask.keys, rules, verdict.decisions, strict=True
-        ):
-            terms = rule.policy.terms
-            if isinstance(terms, Leased) and ask.cost:
-                self._leases.heard(limit, key, terms, ask.cost, decision, asked_us)
-                self._refill(limit, key, terms)
-
-    def _refill(self, limit: Limit, key: str, terms: Leased) -> None:
-        tokens = self._leases.wanted(limit, key) if not self._is_closed else 0
-        if tokens:
-            self._enqueue(_Refill(self, limit, key, terms, tokens))
-
-    def refilled(self, refill: _Refill, decision: Decision | None) -> None:
-        """The store has answered a refill; None if it has not."""
-        (limit,), (key,), tokens, _ = refill.ask
-        if decision is None or not decision.allowed:
-            self._leases.denied(limit, key, decision)
-            return
-        self._leases.granted(limit, key, refill.terms, tokens, decision, refill.asked_us)
-        if self._is_closed:
-            self._return(self._leases.close())
-        else:
-            self._return_later()
-
-    def _return_later(self) -> None:
-        due_us = self._leases.next_expiry_us
-        if due_us is None:
-            return
-        if self._returning is not None:
-            if self._returning_us <= due_us:
-                return
-            self._returning.cancel()
-        self._returning_us = due_us
-        delay_s = max(due_us - self._clock(), 0) / US
-        self._returning = self._loop.call_later(delay_s, self._return_expired)
-
-    def _return_expired(self) -> None:
-        self._returning = None
-        self._return(self._leases.expired())
-        self._return_later()
-
-    def _return(self, returns: list[tuple[Ask, Verdict]]) -> None:
-        for ask, verdict in returns:
-            self._give_back(ask, verdict)
-
-    # What is decided from hearsay.
-
-    def _report_later(self, interval_us: int) -> None:
-        if interval_us not in self._reporting and self._hearsay.is_due(interval_us):
-            self._reporting[interval_us] = self._loop.call_later(
-                interval_us / US, self._report, interval_us
-            )
-
-    def _report(self, interval_us: int) -> None:
-        self._reporting.pop(interval_us, None)
-        asks: list[Pending] = []
-        for report in self._hearsay.reports(interval_us):
-            for ask in report.asks:
-                asks.append(_Told(self._hearsay, report, ask, self._clock()))
-                if len(asks) >= REPORTS_A_CALL:
-                    self._send(asks)
-                    asks = []
-        if asks:
-            self._send(asks)
-
-    @property
-    def clock(self) -> Clock:
-        """This process's time."""
-        return self._clock
+                self._reporting.undo(rule.limit, key, terms, cost, decision)
 
     def close(self) -> None:
         """Report what has not been reported, and return what has not been spent."""
-        self._is_closed = True
-        if self._returning is not None:
-            self._returning.cancel()
-        for interval_us, timer in list(self._reporting.items()):
-            timer.cancel()
-            self._report(interval_us)
-        self._return(self._leases.close())
+        self._reporting.close()
+        self.leasing.close()
 
 
 class _Mixed(Pending):
-    """The part of a request that the store decides, and what was decided here already."""
+    """The part of a request that the store decides, and what was decided here already.
 
-    __slots__ = ("_asked_us", "_near", "_taken")
+    Args:
+        near: decides.
+        whole_ask: the question in full.
+        whole_rules: the rule behind each of its limits.
+        ask: the store's part.
+        rules: likewise.
+        taken: what was decided here.
+        looks: how often the store has refused the request before.
+    """
+
+    __slots__ = ("_again", "_asked_us", "_looks", "_near", "_taken", "_whole_ask", "_whole_rules")
 
     def __init__(
-        self, near: Near, ask: Ask, rules: Sequence[Rule], taken: Sequence[Taken] = ()
+        self,
+        near: Near,
+        whole_ask: Ask,
+        whole_rules: Sequence[Rule],
+        ask: Ask,
+        rules: Sequence[Rule],
+        taken: Sequence[Taken],
+        looks: int,
     ) -> None:
         super().__init__(ask, rules)
         self._near = near
-        self._taken = taken
+        self._whole_ask = whole_ask
+        self._whole_rules = whole_rules
+        self._taken: Sequence[Taken] | None = taken
+        self._looks = looks
+        self._again: Pending | None = None
         self._asked_us = near.clock()
 
     def abandon(self) -> None:
         """Wait no more; the store's part is given back when it is known."""
         if not self.is_abandoned and self._outcome is None:
-            self._near.put_back(self._taken, self.ask.cost)
+            self._put_back()
+            if self._again is not None:
+                self._again.abandon()
         super().abandon()
+
+    def _put_back(self) -> Sequence[Taken]:
+        """Undo what was decided here, once."""
+        taken, self._taken = self._taken or (), None
+        self._near.put_back(taken, self.ask.cost)
+        return taken
 
     def resolve(self, outcome: Outcome) -> None:
         """The store's part is known: join the parts."""
         if not outcome.alone:
-            self._near.heard(self.ask, self.rules, outcome.verdict, self._asked_us)
+            verdict, leasing = outcome.verdict, self._near.leasing
+            decisions = leasing.heard(self.ask, self.rules, verdict, self._asked_us)
+            outcome = outcome._replace(verdict=verdict._replace(decisions=decisions))
         if outcome.verdict.allowed:
-            outcome = _join(outcome, self._taken)
+            super().resolve(join(outcome, self._whole_rules, self._taken or ()))
+            return
+        refused = join(outcome, self._whole_rules, self._put_back())
+        if outcome.alone:
+            super().resolve(refused)
         else:
-            self._near.put_back(self._taken, self.ask.cost)
-        super().resolve(outcome)
+            self._look(outcome.verdict, refused)
 
-
-class _Refill(Pending):
-    """Tokens for a lease, which no request waits for."""
-
-    __slots__ = ("_near", "asked_us", "terms")
-
-    def __init__(self, near: Near, limit: Limit, key: str, terms: Leased, tokens: int) -> None:
-        super().__init__(Ask((limit,), (key,), tokens, 0), ())
-        self._near = near
-        self.terms = terms
-        self.asked_us = near.clock()
-
-    def resolve(self, outcome: Outcome) -> None:
-        """The store gave the tokens, or did not."""
-        self._near.refilled(self, outcome.verdict.decisions[0])
-
-    def lost(self, decide_alone: DecideAlone) -> Outcome | None:
-        """Nobody knows. Tokens that were given all the same are lost: too few, never more."""
-        self._near.refilled(self, None)
-        return None
-
-
-class _Told(Pending):
-    """A piece of a report, which no request waits for."""
-
-    __slots__ = ("_asked_us", "_hearsay", "_report")
-
-    def __init__(self, hearsay: Hearsay, report: Report, ask: Ask, asked_us: int) -> None:
-        super().__init__(ask, ())
-        self._hearsay = hearsay
-        self._report = report
-        self._asked_us = asked_us
-
-    def resolve(self, outcome: Outcome) -> None:
-        """The store has counted it, and says what is left."""
-        (decision,) = outcome.verdict.decisions
-        self._hearsay.heard(self._report.limit, self._report.key, decision, self._asked_us)
-
-    def lost(self, decide_alone: DecideAlone) -> Outcome | None:
-        """Not counted, or nobody knows: fail-permissive."""
-        return None
-
-
-def _near_outcome(taken: Sequence[Taken], ask: Ask) -> Outcome:
-    """The outcome of what was decided here alone."""
-    rules = tuple(rule for rule, _, _ in taken)
-    decisions = tuple(decision for _, _, decision in taken)
-    limits, keys = tuple(rule.limit for rule in rules), tuple(key for _, key, _ in taken)
-    near = Ask(limits, keys, ask.cost, ask.max_wait_us)
-    return Outcome(combine(decisions), rules, None, False, near, len(taken))
-
-
-def _join(far: Outcome, taken: Sequence[Taken]) -> Outcome:
-    """The store's part first, then what was decided here."""
-    if not taken:
-        return far
-    near = _near_outcome(taken, far.ask)
-    count = len(far.rules)  # A policy that is open has no decision while the store is away.
-    return Outcome(
-        far.verdict._replace(decisions=(*far.verdict.decisions, *near.verdict.decisions)),
-        (*far.rules, *near.rules),
-        far.closed_by,
-        far.alone,
-        Ask(
-            far.ask.limits[:count] + near.ask.limits,
-            far.ask.keys[:count] + near.ask.keys,
-            far.ask.cost,
-            far.ask.max_wait_us,
-        ),
-        len(taken),
-    )
-
-
-def split(outcome: Outcome) -> tuple[Outcome, list[Taken]]:
-    """What `_join` joined: the store's part, and what was decided in this gateway."""
-    if not outcome.near:
-        return outcome, []
-    at = len(outcome.rules) - outcome.near
-    rules, keys, decisions = (
-        outcome.rules[at:],
-        outcome.ask.keys[at:],
-        outcome.verdict.decisions[at:],
-    )
-    taken = list(zip(rules, keys, decisions, strict=True))
-    ask = outcome.ask
-    far = outcome._replace(
-        verdict=outcome.verdict._replace(decisions=outcome.verdict.decisions[:at]),
-        rules=outcome.rules[:at],
-        ask=Ask(ask.limits[:at], ask.keys[:at], ask.cost, ask.max_wait_us),
-        near=0,
-    )
-    return far, taken
+    def _look(self, verdict: Verdict, refused: Outcome) -> None:
+        """See whether it may pass after all, by what is held here; else it is refused."""
+        if self.is_abandoned:
+            return
+        self._looks += 1
+        is_there = None
+        if self._looks < MAX_LOOKS:
+            is_there = self._near.leasing.when_there(
+                self.ask, self.rules, verdict, lambda: self._look(verdict, refused)
+            )
+        if is_there is None:
+            super().resolve(refused)
+        elif is_there:
+            again = self._near.decide(self._whole_ask, self._whole_rules, self._looks)
+            if isinstance(again, Outcome):
+                super().resolve(again)
+            else:
+                self._again = again
+                again.then(super().resolve)
+                self._near.enqueue(again)

@@ -21,7 +21,7 @@ class Outcome(NamedTuple):
         closed_by: the policy that refuses everything while the store is away, if one did.
         alone: whether the store could not be asked.
         ask: what was asked, for giving it back.
-        near: how many of the decisions, the last ones, were made in this gateway.
+        near: which of the decisions were made in this gateway, by their places.
     """
 
     verdict: Verdict
@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
     closed_by: Policy | None
     alone: bool
     ask: Ask
-    near: int = 0
+    near: tuple[int, ...] = ()
 
 
 class Pending:

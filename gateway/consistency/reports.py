@@ -1,4 +1,4 @@
-"""Telling a store afterwards of what was let through without it.
+"""Telling a store afterwards of what was let through without it, and asking what it knows.
 
 A `report` may overdraw: it is counted as requests that wait for their turn are, in the future, up
 to one period. So what passed too much is missing afterwards. That is understood by who reports
@@ -42,6 +42,12 @@ def filled(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
 @lru_cache(maxsize=4096)
 def _counting_refused(limit: Limit) -> Limit:
     return replace(limit, count_refused=True)
+
+
+def look(limit: Limit, key: str, cost: int) -> Ask:
+    """What to ask a store to see whether a request may pass: it takes the cost if it may."""
+    # As overdrawing as a report, or the store would forgive what others have overdrawn.
+    return Ask((_overdrawing(limit),), (key,), cost, 0)
 
 
 @lru_cache(maxsize=4096)

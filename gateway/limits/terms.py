@@ -14,6 +14,9 @@ from gateway.limits.rate import Limit
 PARTS_PER_WHOLE = 100_000
 """Shares are counted in thousandths of a percent."""
 
+MAX_LOG_TOKENS = 1000
+"""At most so many of a sliding window log at a time: the store writes each of them down."""
+
 NOT_LEASED = ("paced_history", "concurrency")
 """Algorithms of which nothing can be taken in advance: a pace has no use for a stock, and a
 request in flight is one request."""
@@ -35,6 +38,8 @@ class Leased(NamedTuple):
     def size(self, limit: Limit) -> int:
         """How many tokens of one key a gateway has at most: at least 1, never above the burst."""
         wanted = self.tokens or limit.burst * self.parts // PARTS_PER_WHOLE
+        if limit.algorithm == "sliding_window_log":
+            wanted = min(wanted, MAX_LOG_TOKENS)
         return max(1, min(wanted, limit.burst))
 
 

@@ -51,7 +51,11 @@ class Store(Protocol):
         """Decide on a batch. Raises `StoreError` only."""
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
-        """Undo `verdict`, which `ask` got; errors are ignored."""
+        """Undo `verdict`, which `ask` got.
+
+        Raises:
+            StoreError: nobody knows. If it stays spent too little may pass, never more.
+        """
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
         """Keep what an allowed `ask` holds for another lease.

@@ -152,10 +152,12 @@ class MySQLStore:
         return await self._ask([(ask, mysql_work.decide) for ask in asks])
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
-        """Undo `verdict`; if that fails the ask stays spent: too little may pass, never more."""
-        if not verdict.allowed or not ask.cost or not ask.limits:
-            return
-        with contextlib.suppress(StoreError):
+        """Undo `verdict`; if that fails the ask stays spent: too little may pass, never more.
+
+        Raises:
+            StoreError: as `decide`.
+        """
+        if verdict.allowed and ask.cost and ask.limits:
             await self._ask([(ask, partial(mysql_work.give_back, verdict=verdict))])
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:

@@ -11,11 +11,9 @@ it: every batch carries the server time after which nobody waits for it any more
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 from gateway.clock import Clock, monotonic_us
-from gateway.errors import StoreError
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 from gateway.stores.redis_address import parse_redis_url
@@ -105,10 +103,12 @@ class RedisStore:
         return await self._lane().decide(asks)
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
-        """Undo `verdict`; if that fails the ask stays spent: too little may pass, never more."""
-        if not verdict.allowed or not ask.cost or not ask.limits:
-            return
-        with contextlib.suppress(StoreError):
+        """Undo `verdict`; if that fails the ask stays spent: too little may pass, never more.
+
+        Raises:
+            StoreUnavailable: not connected, or the server cannot serve.
+        """
+        if verdict.allowed and ask.cost and ask.limits:
             pipe = self._lane().open()
             await run(pipe, GIVE_BACK, self._codec.encode_give_back(ask, verdict))
 

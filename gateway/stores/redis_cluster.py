@@ -132,9 +132,15 @@ class RedisClusterStore:
         return _all(joined.verdicts)
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
-        """Undo `verdict`; if that fails the ask stays spent: too little may pass, never more."""
+        """Undo `verdict`; what fails of it stays spent: too little may pass, never more.
+
+        Raises:
+            StoreError: as `RedisStore.give_back`, of any of the servers that are needed.
+        """
         if verdict.allowed and ask.cost and ask.limits:
-            await self._settle_undo(self._send_undo([(ask, verdict)]))
+            error = await self._settle_undo(self._send_undo([(ask, verdict)]))
+            if error is not None:
+                raise error
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
         """Keep what an allowed ask holds for another lease; see `Store.renew`."""
@@ -209,7 +215,7 @@ class RedisClusterStore:
 
     def _undo(self, joined: Joined) -> None:
         if joined.undo:
-            self._tasks.start(self._settle_undo(self._send_undo(joined.undo)))
+            self._tasks.start(self._finish_undo(self._send_undo(joined.undo)))
 
     def _send_undo(self, undo: Iterable[tuple[Ask, Verdict]]) -> list[_Undo]:
         """On the wire at once, so that whoever asks next finds it given back."""
@@ -221,7 +227,11 @@ class RedisClusterStore:
         send(self._nodes, [undo.call for undo in undos])
         return undos
 
-    async def _settle_undo(self, undos: Sequence[_Undo]) -> None:
+    async def _finish_undo(self, undos: Sequence[_Undo]) -> None:
+        await self._settle_undo(undos)
+
+    async def _settle_undo(self, undos: Sequence[_Undo]) -> StoreError | None:
+        """Wait for the answers; returns what went wrong, if anything."""
         await settle(self._nodes, [undo.call for undo in undos], self._within_s)
         again = [
             self._give_back_call(slot, piece, part)
@@ -231,6 +241,8 @@ class RedisClusterStore:
         ]
         send(self._nodes, again)
         await settle(self._nodes, again, self._within_s)
+        errors = [undo.call.error for undo in undos] + [call.error for call in again]
+        return next((each for each in errors if each and each.reason != "tryagain"), None)
 
     def _give_back_call(self, slot: int, ask: Ask, verdict: Verdict) -> RoutedCall:
         return RoutedCall(GIVE_BACK, slot, partial(self._encode_give_back, ask, verdict))

@@ -50,6 +50,8 @@ class RemoteStore:
 
     Attributes:
         asks: how many were decided.
+        sizes: of the calls.
+        most_at_once: calls that were under way at the same time.
         is_down: whether calls fail.
     """
 
@@ -57,6 +59,9 @@ class RemoteStore:
         self._counts = counts
         self._delays = iter((*delays_s, *repeat(0.001, 1_000_000)))
         self.asks = 0
+        self.sizes: list[int] = []
+        self.most_at_once = 0
+        self._under_way = 0
         self.is_down = False
         self.is_ready = True
         self.gateways = 1
@@ -71,8 +76,12 @@ class RemoteStore:
         """The counts' decisions, a little later."""
         if self.is_down:
             raise StoreUnavailable("down")
+        self._under_way += 1
+        self.most_at_once = max(self.most_at_once, self._under_way)
         await asyncio.sleep(next(self._delays))
+        self._under_way -= 1
         self.asks += len(asks)
+        self.sizes.append(len(asks))
         return await self._counts.decide(asks)
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
@@ -92,15 +101,24 @@ class Gateways:
         rules: what each request has to pass.
         number: how many gateways.
         delays_s: how long the store takes.
+        counts: what it knows already.
 
     Attributes:
         passed: when each request was let through, in microseconds.
     """
 
-    def __init__(self, *rules: Rule, number: int = 1, delays_s: Sequence[float] = ()) -> None:
+    def __init__(
+        self,
+        *rules: Rule,
+        number: int = 1,
+        delays_s: Sequence[float] = (),
+        counts: MemoryStore | None = None,
+    ) -> None:
         time: Clock = clock()
         self.rules = rules
-        self.counts = MemoryStore(clock=time, calendar_clock=time)
+        if counts is None:
+            counts = MemoryStore(clock=time, calendar_clock=time)
+        self.counts = counts
         self.stores = [RemoteStore(self.counts, delays_s) for _ in range(number)]
         self.deciders = [
             Decider(
@@ -110,16 +128,19 @@ class Gateways:
                 max_waiting=10,
                 metrics=StoreMetrics(),
                 clock=time,
+                calendar_clock=time,
                 terms=[each.policy.terms for each in rules if each.policy.terms],
             )
             for store in self.stores
         ]
         self.passed: list[int] = []
 
-    async def ask(self, gateway: int = 0, *, key: str = "k", cost: int = 1) -> Outcome:
+    async def ask(
+        self, gateway: int = 0, *, key: str = "k", cost: int = 1, max_wait_us: int = FOREVER_US
+    ) -> Outcome:
         """One request, at one of them."""
         limits = tuple(each.limit for each in self.rules)
-        asked = Ask(limits, (key,) * len(limits), cost, FOREVER_US)
+        asked = Ask(limits, (key,) * len(limits), cost, max_wait_us)
         outcome = self.deciders[gateway].decide(asked, self.rules)
         if not isinstance(outcome, Outcome):
             outcome = await outcome

@@ -694,12 +694,13 @@ def test_the_estimate_of_the_servers_clock_errs_on_the_late_side() -> None:
     assert estimate.latest_us(1_010) is None
 
 
-async def test_giving_back_to_a_store_that_is_away_is_harmless(
+async def test_giving_back_to_a_store_that_is_away_fails(
     redis_server: RedisServer, store: RedisStore
 ) -> None:
-    """It is given up without an error: too little passes then, never too much."""
+    """It stays spent, and whoever gave it back knows: too little passes then, never too much."""
     question = Ask((LIMIT, LOG), ("k", "k"), 1, 0)
     (verdict,) = await decide(store, question)
     redis_server.kill()
     await until(lambda: not store.is_ready)
-    await store.give_back(question, verdict)
+    with pytest.raises(StoreUnavailable):
+        await store.give_back(question, verdict)

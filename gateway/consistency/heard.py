@@ -1,0 +1,137 @@
+"""What a store said of one key, and what follows from it a little later.
+
+A token bucket and a fixed window say all there is to know: when the bucket is full again, when
+the window ends. Of what sliding windows and a paced history have counted only the sum is heard,
+so what comes back of it is estimated from the rate until the store names a moment. Whatever was
+heard ends when the limit is wholly unused again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.limits.decision import NEVER, Decision
+from gateway.limits.rate import NS_PER_US, Limit
+
+WHOLLY_HEARD: Final = ("token_bucket", "fixed_window")
+"""Algorithms of which a look that takes nothing says when more may pass."""
+
+
+class Heard:
+    """What the store said of one key, and what was let through since.
+
+    Attributes:
+        remaining: how many could pass, from `at_us` on.
+        at_us: since when it is so.
+        until_us: nothing that costs `blocked_cost` or more passes before.
+        blocked_cost: see `until_us`.
+        resets_us: when all of it is over.
+        heard_us: when it was heard.
+        spent: what was let through here and was not counted in it.
+    """
+
+    __slots__ = (
+        *("_is_looked", "at_us", "blocked_cost", "heard_us", "remaining", "resets_us"),
+        *("spent", "until_us"),
+    )
+
+    def __init__(self, remaining: int, resets_us: int, now_us: int) -> None:
+        self.remaining = remaining
+        self.resets_us = resets_us
+        self.at_us = self.heard_us = now_us
+        self.until_us = 0
+        self.blocked_cost = 1
+        self.spent = 0
+        self._is_looked = False
+
+    @classmethod
+    def of_report(
+        cls, limit: Limit, cost: int, late_us: int, decision: Decision, now_us: int
+    ) -> Heard:
+        """From the answer to a report, which may have overdrawn.
+
+        Args:
+            limit: the limit.
+            cost: what was reported.
+            late_us: how much later it was reported than let through, at most.
+            decision: the answer.
+            now_us: the present.
+        """
+        heard = cls(decision.remaining, now_us + decision.reset_us, now_us)
+        wait_us = decision.wait_us
+        if not decision.allowed:
+            # Overdrawn by more than a period; that is as long as it is held against anybody.
+            never = decision.retry_after_us == NEVER
+            wait_us = limit.period_us if never else min(limit.period_us, decision.retry_after_us)
+        elif wait_us and limit.algorithm == "fixed_window":
+            # It was counted in the next window, of which the rest may be had.
+            heard.remaining = limit.count - cost
+        heard._block(limit, wait_us, late_us, now_us)
+        return heard
+
+    @classmethod
+    def of_look(
+        cls, limit: Limit, cost: int, late_us: int, decision: Decision, now_us: int
+    ) -> Heard:
+        """From the answer to a look; if it was let through, its cost is given back."""
+        left = decision.remaining + cost if decision.allowed else decision.remaining
+        heard = cls(left, now_us + decision.reset_us, now_us)
+        heard._is_looked = True
+        if not decision.allowed and decision.retry_after_us != NEVER:
+            heard.blocked_cost = cost
+            heard._block(limit, decision.retry_after_us, late_us, now_us)
+            heard.remaining = cost  # Then, as far as is known.
+        return heard
+
+    def _block(self, limit: Limit, wait_us: int, late_us: int, now_us: int) -> None:
+        if not wait_us:
+            return
+        if limit.algorithm not in WHOLLY_HEARD:
+            # What passed here counts there from when it was reported. That it was late is not
+            # held against the key, or whoever keeps to the limit would be slowed down by it.
+            wait_us -= late_us
+            if limit.algorithm == "paced_history":
+                # There each is counted one step after the report instead of after the one before.
+                wait_us -= late_us + limit.period_us // limit.count
+        self.until_us = self.at_us = now_us + wait_us
+
+    def is_stale(self, limit: Limit, now_us: int, interval_us: int) -> bool:
+        """Whether a refusal by it should be seen through by the store."""
+        # A report says what is left, but not always when there is more.
+        is_known = self._is_looked or limit.algorithm in WHOLLY_HEARD
+        return not is_known or now_us - self.heard_us >= interval_us
+
+    def wait_us(self, limit: Limit, cost: int, now_us: int) -> int:
+        """How long a request has to stay away; 0 if it may pass."""
+        if now_us >= self.resets_us:
+            return 0
+        blocked_us = self.until_us - now_us if cost >= self.blocked_cost else 0
+        if limit.algorithm == "token_bucket":
+            full_ns = (self.resets_us - now_us) * NS_PER_US
+            full_ns += (self.spent + cost) * limit.interval_ns
+            return max(-((limit.tolerance_ns - full_ns) // NS_PER_US), blocked_us, 0)
+        lacking = cost + self.spent - self.remaining
+        if lacking <= 0:
+            return max(blocked_us, 0)
+        due_us = self.resets_us
+        if limit.algorithm != "fixed_window":
+            due_us = min(due_us, self.at_us - (-lacking * limit.period_us // limit.count))
+        return max(due_us - now_us, blocked_us, 0)
+
+    def left(self, limit: Limit, now_us: int) -> int:
+        """How many of cost 1 could pass now."""
+        if now_us >= self.resets_us:
+            return limit.burst
+        if now_us < self.until_us and self.blocked_cost <= 1:
+            return 0
+        if limit.algorithm == "token_bucket":
+            full_ns = (self.resets_us - now_us) * NS_PER_US + self.spent * limit.interval_ns
+            return max((limit.tolerance_ns - full_ns) // limit.interval_ns, 0)
+        return max(self._back(limit, now_us) - self.spent, 0)
+
+    def _back(self, limit: Limit, now_us: int) -> int:
+        """How many had not been counted or are back, but for what was let through since."""
+        if limit.algorithm == "fixed_window" or now_us <= self.at_us:
+            return self.remaining
+        refilled = limit.count * (now_us - self.at_us) // limit.period_us
+        return min(limit.burst, self.remaining + refilled)
