@@ -23,7 +23,7 @@ from gateway.consistency.generations import Generations
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.limits.terms import Leased
-from gateway.stores.base import Ask
+from gateway.stores.base import Ask, only
 
 MAX_LEASES: Final = 100_000
 """Keys with a lease at a time, at most twice as many; others are decided by the store."""
@@ -57,7 +57,7 @@ class Grant:
 
     def as_return(self, tokens: int) -> tuple[Ask, Verdict]:
         """Some of its tokens, in the form in which a store takes them back."""
-        ask = Ask((self.limit,), (self.key,), tokens, 0)
+        ask = Ask(only(self.limit), (self.key,), tokens, 0)
         return ask, Verdict(True, 0, 0, (self.decision,))
 
 

@@ -13,7 +13,7 @@ from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.limits.terms import Leased
 from gateway.policy import Rule
-from gateway.stores.base import Ask
+from gateway.stores.base import Ask, only
 
 US: Final = 1_000_000
 
@@ -188,7 +188,7 @@ class _Refill(Pending):
     def __init__(
         self, leasing: Leasing, limit: Limit, key: str, terms: Leased, tokens: int, asked_us: int
     ) -> None:
-        super().__init__(Ask((limit,), (key,), tokens, 0), ())
+        super().__init__(Ask(only(limit), (key,), tokens, 0), ())
         self._leasing = leasing
         self.terms = terms
         self.asked_us = asked_us

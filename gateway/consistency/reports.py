@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from gateway.limits.rate import Limit
-from gateway.stores.base import Ask
+from gateway.stores.base import Ask, only
 
 MAX_PIECES: Final = 64
 """A report of more than the burst is made in pieces, of which one report has so many at most."""
@@ -24,7 +24,7 @@ def report(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
     counted = _overdrawing(limit)
     whole, rest = divmod(cost, limit.burst)
     sizes = [limit.burst] * min(whole, MAX_PIECES) + [rest] * (rest > 0)
-    return tuple(Ask((counted,), (key,), size, counted.max_wait_us) for size in sizes)
+    return tuple(Ask(only(counted), (key,), size, counted.max_wait_us) for size in sizes)
 
 
 def filled(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
@@ -32,11 +32,11 @@ def filled(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
     if limit.algorithm not in {"fixed_window", "sliding_window_counter"}:
         return report(limit, key, cost)
     if not limit.max_wait_us:
-        return (Ask((_counting_refused(limit),), (key,), cost, 0),)
+        return (Ask(only(_counting_refused(limit)), (key,), cost, 0),)
     # Its windows may be counted ahead already, by those who wait in its queue: this waits as well.
     size = -(-cost // MAX_PIECES)
     pieces = [size] * (cost // size) + [cost % size] * (cost % size > 0)
-    return tuple(Ask((limit,), (key,), piece, limit.max_wait_us) for piece in pieces)
+    return tuple(Ask(only(limit), (key,), piece, limit.max_wait_us) for piece in pieces)
 
 
 @lru_cache(maxsize=4096)
@@ -47,7 +47,7 @@ def _counting_refused(limit: Limit) -> Limit:
 def look(limit: Limit, key: str, cost: int) -> Ask:
     """What to ask a store to see whether a request may pass: it takes the cost if it may."""
     # As overdrawing as a report, or the store would forgive what others have overdrawn.
-    return Ask((_overdrawing(limit),), (key,), cost, 0)
+    return Ask(only(_overdrawing(limit)), (key,), cost, 0)
 
 
 @lru_cache(maxsize=4096)

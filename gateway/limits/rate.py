@@ -64,6 +64,10 @@ class Limit:
         object.__setattr__(self, "interval_ns", interval_ns)
         object.__setattr__(self, "tolerance_ns", interval_ns * self.burst)
 
+    def __hash__(self) -> int:
+        # Of what tells most limits apart: all fields would take longer than most decisions.
+        return hash((self.scope, self.count, self.period_us))
+
     def share(self, parts: int) -> Limit:
         """The part of this limit that one of `parts` gateways may spend on its own.
 

@@ -15,10 +15,17 @@ A store keeps the state of keys and decides on requests atomically. Its contract
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
+
+
+@lru_cache(maxsize=4096)
+def only(limit: Limit) -> tuple[Limit, ...]:
+    """The limits of asks about one limit: the same object each time, which stores know it by."""
+    return (limit,)
 
 
 class Ask(NamedTuple):
