@@ -48,12 +48,14 @@ class Seat(NamedTuple):
     Attributes:
         name: which worker it is, for the log.
         sockets: that listen on the addresses of the configuration.
+        workers: how many there are.
         memory: what stands for `memory://`.
         log_lock: as in `gateway.logs.open_output`.
     """
 
     name: str
     sockets: Sequence[socket]
+    workers: int
     memory: Store
     log_lock: int
 
@@ -91,9 +93,10 @@ class Gateway:
             store = store_of(config, self.metrics, memory)()
         except ConfigError as error:
             problem = error.problems[0]
-            raise StartError("store.url", problem.message, problem.hint) from error
+            raise StartError(problem.path or "store.url", problem.message, problem.hint) from error
         self._moving = store if isinstance(store, MovingStore) else None
-        self._decider = decider_of(config, store, self.metrics.store("main"))
+        workers = seat.workers if seat is not None else 1
+        self._decider = decider_of(config, store, self.metrics.store("main"), workers)
         self._upstreams = {
             name: Upstream(name, upstream, self.metrics.upstream(name), MAX_ANSWER_HEAD)
             for name, upstream in config.upstreams.items()

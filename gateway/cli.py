@@ -204,7 +204,7 @@ def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> 
 def _check(options: argparse.Namespace) -> int:
     path = _config(options)
     loaded = load(path, os.environ)
-    _print_problems(loaded.warnings, "warning")
+    _print_problems([*loaded.warnings, *_missing_libraries(loaded.config)], "warning")
     if options.explain:
         from gateway.config.explain import explain
 
@@ -217,6 +217,20 @@ def _check(options: argparse.Namespace) -> int:
             f"store {config.store.redacted_url}"
         )
     return EXIT_OK
+
+
+def _missing_libraries(config: GatewayConfig) -> list[Problem]:
+    """What a start here would fail for; elsewhere it may be installed."""
+    from gateway.stores import find_store
+
+    problems: list[Problem] = []
+    migrate = config.store.migrate
+    for url in (config.store.url, *((migrate.to,) if migrate is not None else ())):
+        try:
+            find_store(url)
+        except ConfigError as error:
+            problems += error.problems
+    return problems
 
 
 def _count(number: int, one: str, many: str = "") -> str:
@@ -284,7 +298,8 @@ def _version(_options: argparse.Namespace) -> int:
 
     print(f"sluice {gateway.__version__}")
     print(f"{platform.python_implementation()} {platform.python_version()}, {platform.platform()}")
-    for package in ("aiohttp", "uvloop", "httptools", "redis", "hiredis", "pydantic", "PyYAML"):
+    ours = ("aiohttp", "uvloop", "httptools", "redis", "hiredis", "pydantic", "PyYAML")
+    for package in (*ours, "asyncmy", "cryptography"):
         try:
             print(f"{package} {version(package)}")
         except PackageNotFoundError:

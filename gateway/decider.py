@@ -58,6 +58,7 @@ class Decider:
         deadline_us: how long one call may take before its policies' `on_store_error` speaks.
         share: how many gateways share the limits while this one is alone; None takes the
             number that the store last saw.
+        siblings: how many there are at least, whatever the store has seen.
         max_waiting: how many requests may wait for their turn in all.
         metrics: counters of the store's calls.
         terms: those of the policies that are not strict. Where the store is in this process
@@ -76,6 +77,7 @@ class Decider:
         *,
         deadline_us: int,
         share: int | None,
+        siblings: int = 1,
         max_waiting: int,
         metrics: StoreMetrics,
         clock: Clock = monotonic_us,
@@ -86,6 +88,7 @@ class Decider:
         self._immediate = store if isinstance(store, ImmediateStore) else None
         self._deadline = deadline_us / US
         self._share = share
+        self._siblings = siblings
         self._metrics = metrics
         self._clock = clock
         self._sharded = store if isinstance(store, ShardedStore) else None
@@ -286,7 +289,7 @@ class Decider:
         return await decide_within(self._store, asks, self._deadline)
 
     def _decide_alone(self, pending: Pending) -> Outcome:
-        return self._alone.decide(pending, self._share or self._store.gateways)
+        return self._alone.decide(pending, self._share or max(self._store.gateways, self._siblings))
 
     def may_wait(self, outcome: Outcome) -> bool:
         """Whether there is room for one more that waits, of its policy and in all."""

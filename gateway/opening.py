@@ -78,13 +78,23 @@ def _maker(url: str, memory: Store | None) -> StoreMaker:
     return make_shared
 
 
-def decider_of(config: GatewayConfig, store: Store, metrics: StoreMetrics) -> Decider:
-    """What asks a store as the configuration says; to be made inside a running event loop."""
+def decider_of(
+    config: GatewayConfig, store: Store, metrics: StoreMetrics, workers: int = 1
+) -> Decider:
+    """What asks a store as the configuration says; to be made inside a running event loop.
+
+    Args:
+        config: names the store, its deadline and so on.
+        store: the store.
+        metrics: its counters.
+        workers: how many there certainly are that share it.
+    """
     settings = config.store
     return Decider(
         store,
         deadline_us=settings.deadline,
         share=None if settings.share == "auto" else settings.share,
+        siblings=workers,
         max_waiting=config.server.max_waiting,
         metrics=metrics,
         terms=[policy.terms for policy in config.policies.values() if policy.terms],

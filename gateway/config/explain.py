@@ -162,10 +162,14 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
 
 
 def _explain_workers(workers: Literal["auto"] | int) -> Iterator[str]:
+    gateways = "each of them is what is called a gateway below"
     if workers == "auto":
-        yield "As many worker processes serve requests as there are CPUs that may be used."
+        yield (
+            "As many worker processes serve requests as there are CPUs that may be used; "
+            f"{gateways}."
+        )
     elif workers > 1:
-        yield f"{workers} worker processes serve requests."
+        yield f"{workers} worker processes serve requests; {gateways}."
 
 
 def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:

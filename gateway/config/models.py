@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final
 from pydantic import (
     BeforeValidator,
     Field,
-    Strict,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -45,9 +44,11 @@ from gateway.config.values import (
     Network,
     Off,
     PathPattern,
+    WholeNumber,
     describe,
     is_from_file,
     problem,
+    whole_number_schema,
 )
 
 __all__ = [
@@ -151,7 +152,7 @@ class GatewayConfig(Model):
     trusted_proxies: Annotated[tuple[Network, ...], ListOf] = Field(
         (), description="Networks whose X-Forwarded-For and Forwarded are believed."
     )
-    ipv6_prefix: Annotated[int, Strict(), Field(ge=1, le=128)] = Field(
+    ipv6_prefix: Annotated[WholeNumber, Field(ge=1, le=128), whole_number_schema(1, 128)] = Field(
         64, description="IPv6 clients are counted together by this many leading bits."
     )
     defaults: Defaults = Field(

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import (
     Field,
-    Strict,
     field_validator,
     model_validator,
 )
@@ -31,8 +30,10 @@ from gateway.config.values import (
     Share,
     Size,
     Switch,
+    WholeNumber,
     Workers,
     problem,
+    whole_number_schema,
 )
 
 
@@ -138,8 +139,8 @@ class ServerConfig(Model):
     max_header_size: Size = Field(
         16 << 10, description="Of one header field, or of the request line."
     )
-    max_headers: Annotated[int, Strict(), Field(ge=1, le=10_000)] = Field(
-        100, description="Header fields of one request."
+    max_headers: Annotated[WholeNumber, Field(ge=1, le=10_000), whole_number_schema(1, 10_000)] = (
+        Field(100, description="Header fields of one request.")
     )
     max_body: Annotated[Size | None, Off] = Field(None, description="Of a request; off for any.")
     max_waiting: Positive = Field(

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
-    Strict,
     ValidationInfo,
     model_validator,
 )
@@ -19,9 +18,11 @@ from gateway.config.values import (
     ListOf,
     Off,
     Positive,
+    WholeNumber,
     describe,
     is_from_file,
     problem,
+    whole_number_schema,
 )
 
 
@@ -44,7 +45,7 @@ class Target(Model):
     scheme: Literal["http", "https"] = "http"
     host: str
     port: int
-    weight: Annotated[int, Strict(), Field(ge=1, le=1_000)] = Field(
+    weight: Annotated[WholeNumber, Field(ge=1, le=1_000), whole_number_schema(1, 1_000)] = Field(
         1, description="Its share of the requests, relative to the other targets."
     )
 
@@ -88,7 +89,9 @@ class UpstreamConfig(Model):
     )
     timeouts: Timeouts = Field(untouched(Timeouts), description="How long it may take.")
     max_connections: Positive = Field(1024, description="Open connections to each target at most.")
-    max_pending: Annotated[int, Strict(), Field(ge=0, le=1_000_000_000)] = Field(
+    max_pending: Annotated[
+        WholeNumber, Field(ge=0, le=1_000_000_000), whole_number_schema(0, 1_000_000_000)
+    ] = Field(
         1024, description="Requests that may wait for a free connection; more are answered 503."
     )
     keepalive: Duration = Field(

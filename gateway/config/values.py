@@ -5,6 +5,7 @@ Every reader says in plain words what was found and what would do. Models put th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -12,6 +13,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
+    BeforeValidator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -217,10 +219,17 @@ def _read_listen(value: object) -> Address:
 _read_address = _reader(parse_address, Address, "an address such as 127.0.0.1:8080")
 
 
+def _read_whole_number(value: object) -> object:
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,12}", value):
+        return int(value)
+    return value
+
+
 def _auto_or_number(most: int) -> Callable[[object], Literal["auto"] | int]:
     def read(value: object) -> Literal["auto"] | int:
         if value == "auto":
             return "auto"
+        value = _read_whole_number(value)
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
             return value
         raise problem(f"found {describe(value)}", f"auto, or a whole number from 1 to {most}")
@@ -229,7 +238,17 @@ def _auto_or_number(most: int) -> Callable[[object], Literal["auto"] | int]:
 
 
 def _auto_or_number_schema(most: int) -> dict[str, Any]:
-    return {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": most}]}
+    return {"anyOf": [{"const": "auto"}, *_whole_numbers(1, most)]}
+
+
+def whole_number_schema(least: int, most: int) -> WithJsonSchema:
+    """For a `WholeNumber` between two others."""
+    return WithJsonSchema({"anyOf": _whole_numbers(least, most)})
+
+
+def _whole_numbers(least: int, most: int) -> list[dict[str, Any]]:
+    number = {"type": "integer", "minimum": least, "maximum": most}
+    return [number, {"type": "string", "pattern": "^[0-9]{1,12}$"}]
 
 
 def _read_limit_line(value: object) -> LimitLine:
@@ -307,7 +326,12 @@ Workers = Annotated[
     WithJsonSchema(_auto_or_number_schema(MAX_WORKERS)),
 ]
 
-Positive = Annotated[int, Strict(), Field(ge=1, le=1_000_000_000)]
+WholeNumber = Annotated[int, BeforeValidator(_read_whole_number), Strict()]
+"""A whole number, also as text: inside braces YAML wants quotes around `${VAR}`."""
+
+Positive = Annotated[
+    WholeNumber, Field(ge=1, le=1_000_000_000), whole_number_schema(1, 1_000_000_000)
+]
 
 ListenAddress = Annotated[Address, PlainValidator(_read_listen), WithJsonSchema(_ADDRESS_SCHEMA)]
 

@@ -120,6 +120,8 @@ class Guard:
     """
 
     def __init__(self, limiter: Limiter, policies: Policies) -> None:
+        if not isinstance(limiter, Limiter):
+            raise TypeError(f"{limiter!r} is no limiter")
         self._limiter = limiter
         config = limiter.config
         self._addresses = ClientAddress(config.trusted_proxies, config.ipv6_prefix)

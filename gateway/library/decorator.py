@@ -17,7 +17,7 @@ class LimitDecorator:
 
     Args:
         hold: what a call goes on in, given its key and cost; raises on entry if it may not.
-        key: from the call's arguments to its key.
+        key: of a call, or a function of its arguments.
         cost: of a call, or a function of its arguments.
     """
 
@@ -26,7 +26,7 @@ class LimitDecorator:
     def __init__(
         self,
         hold: Callable[[str, int], AbstractAsyncContextManager[object]],
-        key: Callable[..., str],
+        key: str | Callable[..., str],
         cost: int | Callable[..., int],
     ) -> None:
         self._hold = hold
@@ -46,7 +46,8 @@ class LimitDecorator:
         @wraps(function)
         async def limited(*args: P.args, **kwargs: P.kwargs) -> R:
             amount = cost(*args, **kwargs) if callable(cost) else cost
-            async with hold(key(*args, **kwargs), amount):
+            name = key(*args, **kwargs) if callable(key) else key
+            async with hold(name, amount):
                 return await function(*args, **kwargs)
 
         return limited

@@ -316,7 +316,7 @@ class Limiter:
     def limit(
         self,
         *policies: str,
-        key: Callable[..., str] | None = None,
+        key: str | Callable[..., str] = EVERYBODY,
         cost: int | Callable[..., int] = 1,
         max_wait: float | None = 0,
     ) -> LimitDecorator:
@@ -324,23 +324,27 @@ class Limiter:
 
         Args:
             policies: names; may be left out if there is only one.
-            key: from the call's arguments to whom it is counted for; all calls are counted
-                together if left out.
+            key: whom a call is counted for, or a function of its arguments that says so; all
+                calls are counted together if left out.
             cost: what a call costs, or a function of its arguments.
             max_wait: as for `wait`; by default calls over the limit raise at once.
 
         Raises:
             ValueError: there is no such policy.
+            TypeError: what is given is no name; the parentheses were forgotten, perhaps.
 
         The function under it raises `LimitExceeded` instead of being called when over. A slot of
         a limit such as `5 at once` is held while the call lasts.
         """
+        for name in policies:
+            if not isinstance(name, str):
+                raise TypeError(f"{name!r} is no policy's name: write @limiter.limit() above it")
         question = self._questions.question(policies or None)
 
         def hold(key: str, cost: int) -> AbstractAsyncContextManager[object]:
             return self._hold(question, key, cost, max_wait)
 
-        return LimitDecorator(hold, key or (lambda *_, **__: EVERYBODY), cost)
+        return LimitDecorator(hold, key, cost)
 
     # For the integrations, which ask about requests that carry their keys.
 
@@ -368,6 +372,8 @@ async def _connect(decider: Decider) -> None:
 def _by_name(policies: Sequence[Policy]) -> dict[str, Any]:
     named: dict[str, Any] = {}
     for policy in policies:
+        if not isinstance(policy, Policy):
+            raise TypeError(f"{policy!r} is no policy: such as Policy('name', '10/s')")
         if policy.name in named:
             path, message = f"policies.{policy.name}", f"two policies are named {policy.name!r}"
             raise ConfigError([Problem("Limiter", 0, 0, path, message, "each has its own name")])

@@ -30,6 +30,8 @@ class Patience:
     __slots__ = ("_loop", "due")
 
     def __init__(self, seconds: float | None) -> None:
+        if not isinstance(seconds, int | float | None):
+            raise TypeError(f"a wait is a number of seconds, not {seconds!r}")
         self._loop = asyncio.get_running_loop()
         self.due = None if seconds is None else self._loop.time() + max(seconds, 0)
 

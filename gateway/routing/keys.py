@@ -201,6 +201,8 @@ def identity(key: str) -> str:
     Printable ASCII stays as it is, so that the identities above can be named; `%`, braces and
     whatever is not printable are escaped, and what is long ends in a hash.
     """
+    if not isinstance(key, str):
+        raise TypeError(f"a key is text, not {key!r}")
     if _is_plain(key):
         return key if len(key) <= MAX_BYTES else _bound(key)
     return _bound(_not_plain.sub(_escape_character, key))

@@ -35,7 +35,9 @@ SESSION: Final = (
     f" wait_timeout={SILENCE_S} /*M!100300 , idle_transaction_timeout={LOCK_WAIT_S} */,"
     # MySQL warns about strictness that does not have all of its parts.
     " sql_mode='STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
-    "NO_ENGINE_SUBSTITUTION', autocommit=0"
+    "NO_ENGINE_SUBSTITUTION', autocommit=0,"
+    # Of tables that are there already, which another gateway made, nobody needs to be warned.
+    " sql_notes=0"
 )
 
 CONFLICTS: Final = {1213: "deadlock", 1205: "lock_timeout", 1062: "duplicate", 1020: "changed"}
@@ -65,9 +67,9 @@ def server_error(error: Exception) -> StoreError:
     code = error.args[0] if error.args else 0
     if code in CONFLICTS:
         return Conflict(f"the transaction was in conflict with another ({code})", CONFLICTS[code])
-    if code in REASONS:
-        return StoreUnavailable(f"the store cannot serve: error {code}", REASONS[code])
     text = str(error.args[1])[:200] if len(error.args) > 1 else type(error).__name__
+    if code in REASONS:
+        return StoreUnavailable(f"the store cannot serve: {text} ({code})", REASONS[code])
     return StoreReplyError(f"the store answered an error: {code} {text}")
 
 

@@ -34,15 +34,18 @@ class Shard:
         breaker: of these servers.
         is_in_use: whether they are asked; if not, a probe does.
         has_failed: whether the last call did.
+        is_probed: whether a probe asks.
+        told: the reasons that were told since they were left alone.
     """
 
-    __slots__ = ("breaker", "has_failed", "is_in_use", "is_probed")
+    __slots__ = ("breaker", "has_failed", "is_in_use", "is_probed", "told")
 
     def __init__(self) -> None:
         self.breaker = Breaker(FAILURES, PROBE_AFTER_US, LONGEST_PROBE_US)
         self.has_failed = False
         self.is_in_use = True
         self.is_probed = False
+        self.told: set[str] = set()
 
     def succeeded(self, now_us: int) -> None:
         """A call was answered."""
@@ -64,7 +67,7 @@ class Shards:
         call: asks the store; raises `StoreError` if there is no answer in time.
         metrics: where failures are counted.
         clock: this process's time.
-        lost: called when servers are left alone, with the reason.
+        lost: called when servers are left alone, with each reason that turns up.
         back: called when they answer again, with the seconds since.
     """
 
@@ -120,9 +123,14 @@ class Shards:
         """
         shard.failed(self._clock())
         self._metrics.errors[error.reason] += 1
-        if not shard.is_in_use and not shard.is_probed and not self._is_closed:
-            shard.is_probed = True
+        if shard.is_in_use or self._is_closed:
+            return
+        if error.reason not in shard.told:
+            # The first may only say that there is no connection; why not is known later.
+            shard.told.add(error.reason)
             self._lost(error)
+        if not shard.is_probed:
+            shard.is_probed = True
             self._probes.start(self._probe(shard, ask._replace(cost=0)))
 
     async def aclose(self) -> None:
@@ -146,4 +154,5 @@ class Shards:
                 if shard.is_in_use:
                     break
         shard.is_probed = False
+        shard.told.clear()
         self._back((self._clock() - lost_us) / US)

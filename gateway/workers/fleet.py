@@ -22,6 +22,9 @@ from gateway.workers.reports import COUNTED, STATE, Reported, slices
 
 ANSWER_S: Final = 1.0
 """How long a worker may take to answer."""
+COLLECT_S: Final = 5.0
+"""How often workers are asked what they counted though nobody wants to see it: one that is killed
+takes no more with it."""
 
 _CPU: Final = "process_cpu_seconds_total"
 _START: Final = "process_start_time_seconds"
@@ -48,6 +51,7 @@ class Fleet:
         self._tasks = Tasks()
         self._all_there = asyncio.Event()
         self._patient_until = asyncio.get_running_loop().time() + ANSWER_S
+        self._tasks.start(self._collect())
 
     async def join(self, connection: socket) -> None:
         """Ask one more worker, over this connection; it belongs to the fleet."""
@@ -61,6 +65,11 @@ class Fleet:
     def drain(self) -> None:
         """The gateway ends."""
         self._phase = Phase.DRAINING
+
+    async def _collect(self) -> None:
+        while True:
+            await asyncio.sleep(COLLECT_S)
+            await self._ask(COUNTED)
 
     async def _bury(self, worker: Reported) -> None:
         await worker.lost

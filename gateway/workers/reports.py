@@ -36,6 +36,15 @@ class Reporter(asyncio.Protocol):
         self._gateway = gateway
         self._transport: asyncio.Transport | None = None
         self._tasks = Tasks()
+        self._telling = asyncio.Lock()
+        self._gone = asyncio.Event()
+
+    async def finish(self) -> None:
+        """Say for the last time what was counted, and return when that is on its way."""
+        await self._report()
+        if self._transport is not None:
+            self._transport.close()
+            await self._gone.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The limiter is there."""
@@ -53,14 +62,16 @@ class Reporter(asyncio.Protocol):
         """The limiter is gone."""
         self._transport = None
         self._tasks.cancel()
+        self._gone.set()
 
     async def _report(self) -> None:
-        process = await asyncio.to_thread(_process)
-        every = pieces(self._gateway.metrics)
-        while some := list(islice(every, PIECES)):
-            self._say({"pieces": some})
-            await asyncio.sleep(0)
-        self._say({"process": process, "state": self._gateway.readiness})
+        async with self._telling:
+            process = await asyncio.to_thread(_process)
+            every = pieces(self._gateway.metrics)
+            while some := list(islice(every, PIECES)):
+                self._say({"pieces": some})
+                await asyncio.sleep(0)
+            self._say({"process": process, "state": self._gateway.readiness})
 
     def _say(self, answer: Mapping[str, Any]) -> None:
         if self._transport is not None:

@@ -6,8 +6,9 @@ import asyncio
 import gc
 import logging
 import signal
+from contextlib import suppress
 from socket import socket
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gateway.app import Gateway, Seat
 from gateway.config.models import GatewayConfig
@@ -17,6 +18,9 @@ from gateway.workers import orders
 from gateway.workers.reports import Reporter
 
 log = logging.getLogger(__name__)
+
+LAST_WORDS_S: Final = 1.0
+"""How long a worker that ends may take to say what it counted."""
 
 
 class Post(NamedTuple):
@@ -46,14 +50,17 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     memory = SharedStore(workers, config.store.deadline)
-    seat = Seat(post.name, post.sockets, memory, post.log_lock)
+    seat = Seat(post.name, post.sockets, workers, memory, post.log_lock)
     running = Gateway(config.model_copy(update={"admin": None}), seat)
     if post.reason:
         log.warning("%s", post.reason)
     tasks = Tasks()
+    reporter = Reporter(running)
 
     def link(connections: list[socket]) -> None:
-        tasks.start(_link(running, memory, connections))
+        nonlocal reporter
+        reporter = Reporter(running)
+        tasks.start(_link(reporter, memory, connections))
 
     told = orders.Orders(
         post.channel,
@@ -78,13 +85,16 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     gc.freeze()
     await ended.wait()
     await running.stop()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LAST_WORDS_S):
+            await reporter.finish()
     tasks.cancel()
     return 0
 
 
-async def _link(running: Gateway, memory: SharedStore, connections: list[socket]) -> None:
+async def _link(reporter: Reporter, memory: SharedStore, connections: list[socket]) -> None:
     """Talk to the limiter, which is new."""
     asking, reporting = connections
     await memory.attach(asking)
     loop = asyncio.get_running_loop()
-    await loop.create_unix_connection(lambda: Reporter(running), sock=reporting)
+    await loop.create_unix_connection(lambda: reporter, sock=reporting)

@@ -25,6 +25,7 @@ from tests.workers.family import (
     children,
     clients_of,
     frozen,
+    is_there,
     limiter_of,
     wait_until,
     wait_until_ready,
@@ -99,6 +100,19 @@ async def test_counters_are_sums_that_never_go_back(gateway: Gateway) -> None:
     assert set(statuses(samples)) == {200}
     after = await asyncio.to_thread(metric, gateway, "sluice_requests_total")
     assert after - before == len(samples)
+
+
+def test_a_worker_that_ends_in_peace_takes_no_count_with_it(gateway: Gateway) -> None:
+    """Though nobody has looked since, and whichever of them ends."""
+    for _ in range(40):
+        assert get(gateway.port, "/one").status == 200
+    family = workers_of(gateway)
+    for pid in family:
+        os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not any(is_there(pid) for pid in family), "they do not end")
+    wait_until_ready(gateway, 4)
+    assert metric(gateway, "sluice_requests_total") == 40
+    assert metric(gateway, "sluice_decisions_total") == 40
 
 
 def test_connections_of_all_workers_are_one_gauge(gateway: Gateway) -> None:

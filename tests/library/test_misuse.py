@@ -1,0 +1,60 @@
+"""What is used wrongly says so at once, and how it is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from gateway import Limiter, Policy
+from gateway.integrations.aiohttp import setup
+
+
+async def _call(limiter: Limiter) -> None:
+    """A function to be limited."""
+
+
+TEXT: Any = "10/s"
+POLICY: Any = Policy("p", "1/s")
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (lambda limiter: limiter.limit(_call), r"write @limiter\.limit\(\) above it"),
+        (lambda _: Limiter(TEXT), r"'10/s' is no policy: such as Policy"),
+        (lambda _: setup(web.Application(), POLICY, "p"), "is no limiter"),
+    ],
+)
+def test_what_is_of_the_wrong_kind(misuse: Callable[[Any], object], message: str) -> None:
+    """The message names what was given, not what Python stumbled over."""
+    with pytest.raises(TypeError, match=message):
+        misuse(Limiter(Policy("p", "1/s")))
+
+
+@pytest.mark.parametrize("key", [5, None, b"k"])
+async def test_a_key_is_text(key: Any) -> None:
+    """Whatever else it is, its kind is told."""
+    async with Limiter(Policy("p", "1/s")) as limiter:
+        for asked in (limiter.acquire(key), limiter.wait(key), limiter.acquire(key, policy=["p"])):
+            with pytest.raises(TypeError, match="a key is text"):
+                await asked
+
+
+async def test_a_wait_is_a_number_of_seconds() -> None:
+    """Not a duration as a configuration has it."""
+    wrong: Any = "1s"
+    async with Limiter(Policy("p", "1/s")) as limiter:
+        with pytest.raises(TypeError, match="number of seconds, not '1s'"):
+            await limiter.wait("k", max_wait=wrong)
+
+
+async def test_a_decorators_key_may_be_text() -> None:
+    """All calls of the function are counted for it."""
+    async with Limiter(Policy("p", "1/h")) as limiter:
+        limited = limiter.limit(key="alice")(_call)
+        await limited(limiter)
+        assert (await limiter.peek("alice")).remaining == 0
+        assert (await limiter.peek("bob")).remaining == 1
