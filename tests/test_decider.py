@@ -60,6 +60,7 @@ class Bench:
         self,
         store: Store | None = None,
         share: int | None = None,
+        siblings: int = 1,
         deadline_us: int = DEADLINE_US,
     ) -> None:
         self.scripted = ScriptedStore(clock())
@@ -68,6 +69,7 @@ class Bench:
             self.scripted if store is None else store,
             deadline_us=deadline_us,
             share=share,
+            siblings=siblings,
             max_waiting=10,
             metrics=self.metrics,
             clock=clock(),
@@ -193,12 +195,17 @@ def test_policies_that_disagree_about_a_store_that_is_away() -> None:
     story(test)
 
 
-@pytest.mark.parametrize(("share", "seen", "passed"), [(None, 1, 4), (None, 2, 2), (4, 1, 1)])
-def test_alone_a_gateway_spends_its_share(share: int | None, seen: int, passed: int) -> None:
-    """The limit divided by as many as the store last saw, or as the operator says."""
+@pytest.mark.parametrize(
+    ("share", "seen", "siblings", "passed"),
+    [(None, 1, 1, 4), (None, 2, 1, 2), (None, 1, 2, 2), (None, 4, 2, 1), (4, 1, 2, 1)],
+)
+def test_alone_a_gateway_spends_its_share(
+    share: int | None, seen: int, siblings: int, passed: int
+) -> None:
+    """The limit divided by as many as were seen or are known of, or as the operator says."""
 
     async def told() -> None:
-        bench = Bench(share=share)
+        bench = Bench(share=share, siblings=siblings)
         bench.scripted.gateways = seen
         bench.scripted.then(*[DOWN] * 3)
         four = rule(Limit(4, 3600 * SECOND_US, 4, scope="p/ip"))
@@ -758,3 +765,24 @@ def test_readiness_is_the_stores() -> None:
         assert not bench.decider.is_ready
 
     story(test)
+
+
+def test_every_reason_of_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The first may only say that there is no connection; a probe learns why there is none."""
+
+    async def test(bench: Bench) -> None:
+        unknown = Fail(StoreUnavailable("not connected yet", "not_connected"))
+        why = Fail(StoreUnavailable("no TLS there", "connect"))
+        bench.scripted.then(*[unknown] * 3, why, unknown, why)
+        for _ in range(3):
+            await bench.decide()
+        await asyncio.sleep(5)
+        assert not (await bench.decide()).alone
+
+    story(test)
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" (")[2].partition(")")[0] for line in told] == [
+        "not_connected: not connected yet",
+        "connect: no TLS there",
+        "",
+    ]

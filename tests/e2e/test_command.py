@@ -369,3 +369,28 @@ def test_run_names_the_store_that_cannot_be_made(tmp_path: Path, url: str) -> No
     assert done.returncode == 1
     assert "store.url: the URL of the store cannot be used: an ssl_... option" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "store", ["store: mysql://db/counts", "store: {{ migrate: {{ to: {0} }} }}"]
+)
+def test_a_library_that_is_missing_is_missed_before_the_start(tmp_path: Path, store: str) -> None:
+    """`check` warns, since it may be there where the gateway runs; `run` ends with what to do."""
+    config = tmp_path / "sluice.yaml"
+    store = store.format("mysql://db/counts")
+    config.write_text(f"{store}\nroutes: {{ /**: {{ upstream: http://web, limit: 1/s }} }}\n")
+    without = (
+        "import sys; sys.modules['asyncmy'] = None; import gateway.cli as c; sys.exit(c.main())"
+    )
+    told = {}
+    for command in ("check", "run"):
+        argv = [sys.executable, "-c", without, command, config]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        told[command] = subprocess.run(
+            argv, env=env, capture_output=True, text=True, timeout=30, check=False
+        )
+    assert (told["check"].returncode, told["run"].returncode) == (0, 1)
+    assert "warning: " in told["check"].stderr
+    for each in told.values():
+        assert "mysql:// needs a library that is not installed: asyncmy" in each.stderr
+        assert "pip install 'sluice-gateway[mysql]'" in each.stderr
