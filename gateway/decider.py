@@ -264,6 +264,8 @@ class Decider:
         shard = self._shards[name]
         while not shard.has_failed and name in self._alone.untold:
             reports = self._alone.reports(name, REPORTED_AT_ONCE)
+            # Requests go on meanwhile, whoever chose so many keys.
+            await asyncio.sleep(0)
             if not reports:
                 continue
             try:

@@ -318,6 +318,41 @@ def test_what_is_told_frees_nothing(algorithm: str, queue_us: int) -> None:
     story(test)
 
 
+@pytest.mark.parametrize("algorithm", ["token_bucket", "paced_history"])
+@pytest.mark.parametrize(("count", "burst"), [(1, 20), (3, 7), (60, 20)])
+def test_a_report_is_not_refused_for_its_size(algorithm: str, count: int, burst: int) -> None:
+    """Of what was used up before and was let through once more, nothing is left."""
+
+    async def test(bench: Bench) -> None:
+        limit = Limit(count, 60 * SECOND_US, burst, algorithm, scope="p/ip")
+        for _ in range(burst):
+            assert (await bench.decide(rule(limit))).verdict.allowed
+        await asyncio.sleep(burst * 60 / count / 2)
+        bench.scripted.then(*[DOWN] * 3)
+        outcomes = [await bench.decide(rule(limit)) for _ in range(burst)]
+        assert all(each.alone and each.verdict.allowed for each in outcomes)
+        await asyncio.sleep(0.3)
+        verdict = (await bench.decide(rule(limit))).verdict
+        assert not verdict.allowed
+        assert verdict.retry_after_us > 0.5 * limit.interval_ns // 1000
+
+    story(test)
+
+
+def test_turns_that_were_given_alone_are_told() -> None:
+    """Who waits for one that was promised during the outage is not overtaken after it."""
+
+    async def test(bench: Bench) -> None:
+        limit = Limit(10, SECOND_US, 1, max_wait_us=5 * SECOND_US, scope="p/ip")
+        bench.scripted.then(*[DOWN] * 3)
+        outcomes = [await bench.decide(rule(limit)) for _ in range(40)]
+        assert all(each.alone and each.verdict.allowed for each in outcomes)
+        await asyncio.sleep(0.3)
+        assert (await bench.decide(rule(limit))).verdict.wait_us > 3.5 * SECOND_US
+
+    story(test)
+
+
 def test_a_store_that_comes_and_goes_gives_no_fresh_shares() -> None:
     """What passed alone counts in the next outage too, and is told once."""
 

@@ -179,9 +179,10 @@ def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
         bound = f", {_number(int(keys))} keys at most" if keys else ""
         yield f"Counts are kept in this gateway's memory{bound}; other gateways have their own."
         if config.server.workers != 1:
+            patience = format_duration(store.deadline_of_workers)
             yield (
-                "Its workers are one limiter; a decision that takes longer than "
-                f"{format_duration(store.deadline)} is left to the policy's on_store_error."
+                f"Its workers are one limiter; a decision that takes longer than {patience} is "
+                "left to the policy's on_store_error."
             )
         return
     where = {

@@ -110,6 +110,15 @@ class StoreConfig(Model):
         return self
 
     @property
+    def deadline_of_workers(self) -> int:
+        """How long workers wait for the limiter of their own gateway, in microseconds.
+
+        A second unless something else is configured: it is no network that may be broken, but at
+        worst a busy process, and no other counts are as exact as those that it has.
+        """
+        return self.deadline if "deadline" in self.model_fields_set else 1_000_000
+
+    @property
     def redacted_url(self) -> str:
         """The URL for logs and messages, without credentials."""
         return redact(self.url)

@@ -8,6 +8,7 @@ counts stay: a store that comes and goes gives nobody a fresh share each time.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Hashable
 from functools import lru_cache
 from typing import Final
@@ -56,7 +57,8 @@ class Alone:
 
     def __init__(self, clock: Clock = monotonic_us, calendar_clock: Clock = wall_us) -> None:
         self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock)
-        self._untold: dict[Hashable, dict[Key, _Untold]] = {}
+        # In the order of coming; the first is dropped at no cost, which a `dict` would have.
+        self._untold: dict[Hashable, OrderedDict[Key, _Untold]] = {}
 
     def decide(self, pending: Pending, parts: int) -> Outcome:
         """Do what each policy says of a store that does not answer.
@@ -112,25 +114,32 @@ class Alone:
 
     def reports(self, shard: Hashable, at_most: int) -> list[Ask]:
         """What to tell a shard that decides again, of so many keys; they count as told then."""
-        untold = self._untold.get(shard, {})
+        untold = self._untold.get(shard, OrderedDict())
         asks: list[Ask] = []
-        for name in list(untold)[:at_most]:
-            noted = untold.pop(name)
-            look = self._counts.decide_limit(noted.share, noted.key, 0, 0)
-            cost = min(noted.cost, look.limit - look.remaining)
+        for _ in range(min(at_most, len(untold))):
+            _, noted = untold.popitem(last=False)
+            cost = self._matters(noted)
             if cost > 0:
                 asks += filled(noted.limit, noted.key, cost)
         if not untold:
             self._untold.pop(shard, None)
         return asks
 
+    def _matters(self, noted: _Untold) -> int:
+        """How much of what passed still counts, by this gateway's own counts."""
+        look = self._counts.decide_limit(noted.share, noted.key, 0, 0)
+        if noted.limit.max_wait_us and not look.remaining:
+            # Turns to come count as well; the limit's own queue bounds them.
+            return noted.cost
+        return min(noted.cost, look.limit - look.remaining)
+
     def _note(self, shard: Hashable, limit: Limit, share: Limit, key: str, cost: int) -> None:
-        untold = self._untold.setdefault(shard, {})
+        untold = self._untold.setdefault(shard, OrderedDict())
         name = (limit.scope, key)
         noted = untold.get(name)
         if noted is None:
             if len(untold) >= MAX_KEYS:
-                del untold[next(iter(untold))]
+                untold.popitem(last=False)
             noted = untold[name] = _Untold(limit, share, key)
         noted.cost += cost
 

@@ -28,15 +28,28 @@ def report(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
 
 
 def filled(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
-    """What to ask a store so that it counts `cost`, at most the burst, as far as there is room."""
-    if limit.algorithm not in {"fixed_window", "sliding_window_counter"}:
-        return report(limit, key, cost)
-    if not limit.max_wait_us:
+    """What to ask a store so that it counts `cost`, as far as the limit and its queue have room."""
+    if limit.max_wait_us:
+        return _waiting(limit, key, cost)
+    if limit.algorithm in {"fixed_window", "sliding_window_counter"}:
         return (Ask(only(_counting_refused(limit)), (key,), cost, 0),)
-    # Its windows may be counted ahead already, by those who wait in its queue: this waits as well.
-    size = -(-cost // MAX_PIECES)
+    counted = _emptying(limit)
+    return (Ask(only(counted), (key,), cost, counted.max_wait_us),)
+
+
+def _waiting(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
+    # Others wait in its queue, so windows may be counted ahead already: this waits as they do.
+    size = min(-(-cost // MAX_PIECES), limit.burst)
     pieces = [size] * (cost // size) + [cost % size] * (cost % size > 0)
-    return tuple(Ask(only(limit), (key,), piece, limit.max_wait_us) for piece in pieces)
+    asks = [Ask(only(limit), (key,), piece, limit.max_wait_us) for piece in pieces[:MAX_PIECES]]
+    return tuple(asks)
+
+
+@lru_cache(maxsize=4096)
+def _emptying(limit: Limit) -> Limit:
+    """The same, overdrawn by as much as it holds: whatever is left then, nothing is left."""
+    burst_us = limit.burst * limit.period_us // limit.count
+    return replace(limit, max_wait_us=burst_us + limit.period_us, count_refused=False)
 
 
 @lru_cache(maxsize=4096)

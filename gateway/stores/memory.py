@@ -22,8 +22,9 @@ from gateway.stores.base import Ask
 from gateway.stores.table import SHARD_KEYS, Table
 
 DEFAULT_MAX_KEYS = 1_000_000
-OVERFLOW_KEY = "\x00overflow"
-"""The key that new ones share when every place is taken by a key over its limit."""
+OVERFLOW_KEY = "%overflow"
+"""The key that new ones share when every place is taken by a key over its limit; no identity is
+like it, since there two digits follow a `%`."""
 
 
 NEW_KEYS_PER_SWEEP: Final = 64

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from gateway.app import Gateway, Seat
 from gateway.config.models import GatewayConfig
+from gateway.opening import memory_url
 from gateway.stores.shared import SharedStore
 from gateway.tasks import Tasks
 from gateway.workers import orders
@@ -49,9 +50,12 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     """
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    memory = SharedStore(workers, config.store.deadline)
+    store = config.store
+    if memory_url(config) == store.url:
+        store = store.model_copy(update={"deadline": store.deadline_of_workers})
+    memory = SharedStore(workers, store.deadline)
     seat = Seat(post.name, post.sockets, workers, memory, post.log_lock)
-    running = Gateway(config.model_copy(update={"admin": None}), seat)
+    running = Gateway(config.model_copy(update={"admin": None, "store": store}), seat)
     if post.reason:
         log.warning("%s", post.reason)
     tasks = Tasks()

@@ -15,7 +15,7 @@ from gateway.stores.memory import MemoryStore
 from tests.virtual_time import run
 
 START_US = 1_800_000_000_000_000
-KEYS = ("alice", "a b", "%7Bx%7D", "\N{SNOWMAN}", "{x}", "", "k" * 200)
+KEYS = ("\x00overflow", "%overflow", "alice", "a b", "%7Bx%7D", "\N{SNOWMAN}", "{x}", "", "k" * 200)
 ALGORITHMS = (
     "token_bucket",
     "sliding_window_log",
@@ -67,8 +67,8 @@ def test_both_ways_agree(algorithm: Any, per: str, steps: list[tuple[int, str, i
 
     async def told() -> None:
         async with (
-            Limiter(policy, store=MemoryStore(100, clock, clock)) as short,
-            Limiter(policy, store=MemoryStore(100, clock, clock)) as long,
+            Limiter(policy, store=MemoryStore(4, clock, clock)) as short,
+            Limiter(policy, store=MemoryStore(4, clock, clock)) as long,
         ):
             for passed_us, key, cost, is_undone in steps:
                 clock.advance(us=passed_us)
