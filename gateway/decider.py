@@ -93,6 +93,7 @@ class Decider:
         self._clock = clock
         self._sharded = store if isinstance(store, ShardedStore) else None
         self._shards = Shards(self._within_deadline, metrics, clock, self._lost, self._back)
+        self._whole = self._shards[None]
         self._told: set[Hashable] = set()
         self._alone = Alone(clock, calendar_clock)
         self._pending: list[Pending] = []
@@ -172,8 +173,9 @@ class Decider:
 
     def _is_in_use(self, pending: Pending) -> bool:
         """Whether what would be asked is asked; and by whom."""
-        if self._sharded is not None:
-            pending.shard = self._sharded.shard(pending.ask)
+        if self._sharded is None:
+            return self._whole.is_in_use
+        pending.shard = self._sharded.shard(pending.ask)
         return self._shards[pending.shard].is_in_use
 
     def _enqueue(self, pending: Pending) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Hashable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.limits.decision import Verdict
@@ -43,7 +42,7 @@ class Pending:
             loop in which it comes.
     """
 
-    __slots__ = ("_done", "_outcome", "ask", "is_abandoned", "rules", "shard", "undo")
+    __slots__ = ("_awaited", "_done", "_outcome", "ask", "is_abandoned", "rules", "shard", "undo")
 
     def __init__(self, ask: Ask, rules: Sequence[Rule]) -> None:
         self.ask = ask
@@ -53,6 +52,7 @@ class Pending:
         self.undo: Callable[[Outcome], None] | None = None
         self._outcome: Outcome | None = None
         self._done: Callable[[Outcome], None] | None = None
+        self._awaited: asyncio.Future[None] | None = None
 
     def then(self, done: Callable[[Outcome], None]) -> None:
         """Call `done` once with the outcome."""
@@ -74,7 +74,11 @@ class Pending:
     def resolve(self, outcome: Outcome) -> None:
         """The outcome is known."""
         self._outcome = outcome
-        if self._done is not None:
+        awaited = self._awaited
+        if awaited is not None:
+            if not awaited.done():
+                awaited.set_result(None)
+        elif self._done is not None:
             self._done(outcome)
 
     def lost(self, decide_alone: DecideAlone) -> Outcome | None:
@@ -84,10 +88,9 @@ class Pending:
 
     def __await__(self) -> Generator[Any, None, Outcome]:
         if self._outcome is None:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._done = partial(_wake, future)
+            self._awaited = asyncio.get_running_loop().create_future()
             try:
-                yield from future
+                yield from self._awaited
             except asyncio.CancelledError:
                 self._give_up()
                 raise
@@ -115,8 +118,3 @@ def refusing_rule(outcome: Outcome) -> Rule:
         if not decision.allowed:
             return rule
     raise AssertionError("a refusal comes from one of the decisions")
-
-
-def _wake(future: asyncio.Future[None], _outcome: Outcome) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from gateway.decider import Decider, Outcome, Pending, refusing_rule, slowest_rule, without_queue
@@ -11,7 +11,7 @@ from gateway.library.lines import Lines, Patience
 from gateway.library.questions import Question
 from gateway.library.slots import Slot
 from gateway.limits.decision import NEVER
-from gateway.policy import Policy, Rule
+from gateway.policy import Rule
 from gateway.stores.base import Ask
 
 US: Final = 1_000_000
@@ -150,19 +150,14 @@ def count(outcome: Outcome) -> None:
         outcome.closed_by.metrics.store_error_refused += 1
     elif not outcome.verdict.allowed:
         refusing_rule(outcome).policy.metrics.refused += 1
-    elif outcome.alone:
-        for policy in _policies(outcome):
-            policy.metrics.store_error_passed += 1
+    elif len(outcome.rules) == 1 and not outcome.alone:
+        outcome.rules[0].policy.metrics.passed += 1
     else:
-        for policy in _policies(outcome):
-            policy.metrics.passed += 1
-
-
-def _policies(outcome: Outcome) -> Iterable[Policy]:
-    rules = outcome.rules
-    if len(rules) == 1:
-        return (rules[0].policy,)
-    return dict.fromkeys(rule.policy for rule in rules)
+        for policy in dict.fromkeys(rule.policy for rule in outcome.rules):
+            if outcome.alone:
+                policy.metrics.store_error_passed += 1
+            else:
+                policy.metrics.passed += 1
 
 
 def _may_ask_again(outcome: Outcome) -> bool:

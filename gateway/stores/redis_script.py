@@ -18,7 +18,7 @@ from gateway.stores.base import Ask
 from gateway.stores.redis_words import calendar_words, decide_words, give_back_words, renew_words
 
 MAX_CACHED: Final = 4096
-_decide_bucket: Final = ALGORITHMS["token_bucket"].decide
+_bucket: Final = ALGORITHMS["token_bucket"]
 
 
 def key_prefix(domain: str, limit: Limit) -> bytes:
@@ -238,7 +238,8 @@ def _decode(asks: Sequence[Ask], reply: list[int]) -> list[Verdict]:
             if limit.algorithm == "token_bucket":
                 # The script answers what state it saw; its original tells the rest.
                 state = reply[at + 1] * NS_PER_US + reply[at + 2]
-                decision = _decide_bucket(state, now_us, cost, limit, wait_us)[1]
+                spent = _bucket.spend(state, now_us, cost, limit, wait_us)
+                decision = _bucket.describe(spent[0], now_us, cost, limit, spent[1], spent[2])
                 if decision.allowed != (reply[at] == 1):
                     raise ValueError("the script and its original disagree")
                 at += 3

@@ -93,7 +93,7 @@ class Shards:
         if shard is None:
             if len(self._shards) >= MAX_SHARDS:
                 # Shards that are gone; one that fails still will say so again.
-                self._shards = {None: Shard()}
+                self._shards = {None: self._shards[None]}
             shard = self._shards[name] = Shard()
         return shard
 
