@@ -7,7 +7,7 @@ from collections.abc import Callable
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
@@ -217,7 +217,7 @@ def test_canonical_form_is_its_own(raw: str) -> None:
     try:
         canonical = canonical_path(raw)
     except BadRequestError:
-        assume(False)
+        return
     assert canonical_path(canonical) == canonical
     assert readings(raw)[0] == canonical
 
