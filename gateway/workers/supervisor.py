@@ -10,13 +10,14 @@ import gc
 import os
 import select
 import signal
+from contextlib import ExitStack
 from functools import partial
 from socket import socket, socketpair
 from typing import Final, NoReturn
 
 from gateway.clock import monotonic_us
 from gateway.config.models import GatewayConfig
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, StartError
 from gateway.opening import memory_url
 from gateway.workers import limiter, orders, worker
 from gateway.workers.child import HANDLED, Child, end_at_once, start_child
@@ -46,8 +47,16 @@ def supervise(config: GatewayConfig, workers: int) -> int:
         GatewayError: a child cannot be started at all.
     """
     listeners = bind(config, workers)
-    with shared_files() as files:
-        return _Supervisor(config, workers, listeners, files).run()
+    with ExitStack() as stack:
+        try:
+            files = stack.enter_context(shared_files())
+            supervisor = _Supervisor(config, workers, listeners, files)
+        except OSError as error:
+            # Each worker has its sockets, so it is their number that is too much.
+            hint = "a higher limit (ulimit -n, LimitNOFILE), or fewer workers"
+            message = f"no more files can be opened for {workers} workers: {error.strerror}"
+            raise StartError("server.workers", message, hint) from error
+        return supervisor.run()
 
 
 class _Supervisor:

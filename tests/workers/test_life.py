@@ -358,3 +358,26 @@ def test_what_dies_again_and_again_is_started_again_more_and_more_rarely(
         assert 3 <= len(killed) <= 8
         wait_until_ready(gateway, 4)
         assert set(others) <= set(children(supervisor))
+
+
+@pytest.mark.parametrize("files", range(16, 26, 2))
+def test_too_few_files_are_named_as_what_they_are(tmp_path: Path, files: int) -> None:
+    """However far a start gets with them, what ends it is a message."""
+    config = tmp_path / "sluice.yaml"
+    listen = ", ".join(f"127.0.0.1:{free_port()}" for _ in range(4))
+    config.write_text(
+        f"listen: [{listen}]\nadmin: off\nserver: {{ workers: 3 }}\n"
+        "routes: { /**: { upstream: http://127.0.0.1:9, limit: 1/s } }\n"
+    )
+    words = f"ulimit -n {files}; exec {sys.executable} -m gateway run {config}"
+    done = subprocess.run(
+        ["timeout", "-s", "TERM", "3", "sh", "-c", words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1, done.stderr
+    assert re.search("open files|files can be opened|No file descriptors", done.stderr)
