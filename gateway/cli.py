@@ -32,6 +32,7 @@ from gateway.workers.loop import run_in_loop
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+STDERR: Final = 2
 COMMANDS: Final = ("run", "check", "schema", "demo", "healthcheck", "version")
 DEFAULT_ADMIN: Final = "127.0.0.1:9901"
 
@@ -145,6 +146,7 @@ def _print_problems(problems: Iterable[Problem], label: str = "") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    _take_standard_files()
     loaded = load(_config(options), os.environ)
     _print_problems(loaded.warnings, "warning")
     _allow_open_files()
@@ -156,6 +158,13 @@ def _run(options: argparse.Namespace) -> int:
         if workers > 1:
             return supervise(loaded.config, workers)
     return run_in_loop(lambda: _serve(loaded.config, _nothing))
+
+
+def _take_standard_files() -> None:
+    """Let no socket have the place of stdin, stdout or stderr where these are closed."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(number)
 
 
 def _allow_open_files() -> None:

@@ -139,6 +139,7 @@ def _be_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:
     except BaseException:  # noqa: BLE001 - there is nobody above who could be told
         traceback.print_exc()
     finally:
-        sys.stderr.flush()
+        with suppress(Exception):  # It may be closed.
+            sys.stderr.flush()
         # Not sys.exit: what the supervisor would do at its end is not for its children.
         os._exit(code)

@@ -394,3 +394,34 @@ def test_a_library_that_is_missing_is_missed_before_the_start(tmp_path: Path, st
     for each in told.values():
         assert "mysql:// needs a library that is not installed: asyncmy" in each.stderr
         assert "pip install 'sluice-gateway[mysql]'" in each.stderr
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_standard_files_are_nobody_elses(tmp_path: Path, closed: str, workers: int) -> None:
+    """It serves and ends in peace; no socket is taken for stdout."""
+    port = free_port()
+    config = tmp_path / "sluice.yaml"
+    with RecordingUpstream() as upstream:
+        config.write_text(
+            f"listen: 127.0.0.1:{port}\nadmin: off\nserver: {{ workers: {workers} }}\n"
+            f"log: {{ output: {tmp_path}/log }}\n"
+            f"routes: {{ /**: {{ upstream: {upstream.url} }} }}\n"
+        )
+        words = f"exec {sys.executable} -m gateway run {config} {closed}"
+        started = subprocess.Popen(["sh", "-c", words], env={**os.environ, "PYTHONPATH": str(ROOT)})
+        try:
+            deadline = time.monotonic() + 20
+            while not answers(port):
+                assert started.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert get(port, "/").status == 200
+            started.send_signal(signal.SIGTERM)
+            assert started.wait(20) == 0
+        finally:
+            started.kill()
+            started.wait()
+    log = (tmp_path / "log").read_text()
+    assert "stopped" in log
+    assert "SIG" not in log
