@@ -11,7 +11,7 @@ MAX_LINE: Final = 500
 
 _TAB_INDENT: Final = re.compile(r"^ *\t")
 _UNQUOTED_STAR: Final = re.compile(r"(?:^|[\s,\[{:-])(\*[^\s\"',]*)")
-_FLOW_VARIABLE: Final = re.compile(r"[{\[].*(?<![\"'\w])(\$\{[^}]*\})")
+_FLOW_VARIABLE: Final = re.compile(r"[{\[].*(?<![\"'\w$])(\$\{[^}]*\})")
 _BRACKET_HOST: Final = re.compile(r":\s+(\[[0-9a-fA-F:.]+\]:\d+)")
 _RESERVED_START: Final = re.compile(r"(?:^|:\s+|-\s+)([@`%][^\s]*)")
 

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.config.check import Checked, Source, check
@@ -69,6 +69,7 @@ def shown_by(check_it: Callable[[], Checked]) -> str:
     return checked.secrets.hide("\n".join(lines)) + repr(config.store)
 
 
+@example("store: URL URL\n" + ROUTES, "redis://:{0}@redis:6379/0", f"{MARK}${{{MARK}}}{MARK}")
 @settings(max_examples=400)
 @given(st.sampled_from(PLACES), st.sampled_from(URLS), passwords)
 def test_no_password_of_a_url_is_shown(text: str, url: str, password: str) -> None:
