@@ -124,7 +124,7 @@ class LimitFields:
         rules: all the rules of the route.
     """
 
-    __slots__ = ("_has_draft", "_has_legacy", "_policy_line", "_rules", "_template", "_window")
+    __slots__ = ("_has_draft", "_has_legacy", "_policy_line", "_template", "_window")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         items = [
@@ -133,7 +133,6 @@ class LimitFields:
             if rule.policy.draft_headers
         ]
         self._policy_line = f"RateLimit-Policy: {', '.join(items)}\r\n" if items else ""
-        self._rules = rules
         self._has_draft = rules[0].policy.draft_headers
         self._has_legacy = rules[0].policy.legacy_headers
         self._window = _window(rules[0])

@@ -28,6 +28,7 @@ from gateway.proxy.server import Proxy
 from gateway.routing.client_address import ClientAddress
 from gateway.stores.base import Store
 from gateway.stores.moving import MovingStore
+from gateway.tasks import becomes
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +36,8 @@ US = 1_000_000
 LOG_DELAY_S = 0.05
 """How long lines of requests are gathered before they are written: one system call for many."""
 BACKLOG = 4096
-STORE_LOOKS = 50
-STORE_LOOK_S = 0.005
-"""A start waits a quarter of a second for its store; one that is away is no reason not to start."""
+STORE_S = 0.25
+"""How long a start waits for its store; one that is away is no reason not to start."""
 MAX_ANSWER_HEAD = 128 * 1024
 """Bytes of header fields that an answer may have."""
 
@@ -147,7 +147,8 @@ class Gateway:
             await self._close(0)
             raise
         await self._decider.start()
-        await self._await_store()
+        # The first requests would be decided alone.
+        await becomes(lambda: self._decider.is_ready, STORE_S)
         for listener in self._listeners:
             await listener.start_serving()
         self._phase = Phase.SERVING
@@ -156,13 +157,6 @@ class Gateway:
             log.info("health and metrics on http://%s", admin)
         for address in self.addresses:
             log.info("listening on http://%s", address)
-
-    async def _await_store(self) -> None:
-        """Give the store a moment, or the first requests would be decided alone."""
-        for _ in range(STORE_LOOKS):
-            if self._decider.is_ready:
-                return
-            await asyncio.sleep(STORE_LOOK_S)
 
     async def _bind(self) -> None:
         loop = asyncio.get_running_loop()

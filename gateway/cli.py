@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0 for success, 1 for failure, 2 for a command line that cannot be read.
     """
+    _take_standard_files()
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -146,7 +147,6 @@ def _print_problems(problems: Iterable[Problem], label: str = "") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    _take_standard_files()
     loaded = load(_config(options), os.environ)
     _print_problems(loaded.warnings, "warning")
     _allow_open_files()

@@ -5,9 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 log = logging.getLogger(__name__)
+
+
+LOOK_S: Final = 0.005
+
+
+async def becomes(is_so: Callable[[], bool], within_s: float) -> bool:
+    """Look again and again whether something is so; returns False if it is not in time.
+
+    For what has no event, such as whether a store is ready: the contract of stores is short, so
+    that one's own is easy to write.
+    """
+    loop = asyncio.get_running_loop()
+    due = loop.time() + within_s
+    while not is_so():
+        if loop.time() >= due:
+            return False
+        await asyncio.sleep(LOOK_S)
+    return True
 
 
 class Tasks:

@@ -11,6 +11,7 @@ one that is refused by what was heard of it: nothing else would ever correct tha
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from gateway.clock import Clock, monotonic_us, wall_us
@@ -77,8 +78,9 @@ class Hearsay:
         self._clock = clock
         self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock)
         self._heard: Generations[Key, Heard] = Generations(MAX_KEYS, HEARD_FOR_US)
-        self._unreported: dict[int, dict[Key, _Noted]] = {}
-        self._leaving: dict[int, dict[Key, _Noted]] = {}
+        # In the order of coming; the first is taken out at no cost, which a `dict` would have.
+        self._unreported: dict[int, OrderedDict[Key, _Noted]] = {}
+        self._leaving: dict[int, OrderedDict[Key, _Noted]] = {}
         self._looks: dict[Key, Look] = {}
         self._looked_at: set[Key] = set()
 
@@ -125,7 +127,7 @@ class Hearsay:
         name = (limit.scope, key)
         heard = self._heard.get(name, self._clock())
         for waiting in (self._unreported, self._leaving):
-            noted = waiting.get(terms.interval_us, {}).get(name)
+            noted = waiting.get(terms.interval_us, OrderedDict()).get(name)
             if noted is not None:
                 undone = min(noted.count, cost)
                 noted.count -= undone
@@ -136,11 +138,11 @@ class Hearsay:
     # What the store is told.
 
     def _note(self, limit: Limit, key: str, terms: Eventual, cost: int) -> None:
-        all_noted = self._unreported.setdefault(terms.interval_us, {})
+        all_noted = self._unreported.setdefault(terms.interval_us, OrderedDict())
         noted = all_noted.get((limit.scope, key))
         if noted is None:
             if len(all_noted) >= MAX_KEYS:
-                del all_noted[next(iter(all_noted))]
+                all_noted.popitem(last=False)
             noted = all_noted[limit.scope, key] = _Noted(limit, key)
         noted.count += cost
 
@@ -150,8 +152,8 @@ class Hearsay:
 
     def gather(self, interval_us: int) -> None:
         """An interval is over: what was let through in it is to be reported now."""
-        leaving = self._leaving.setdefault(interval_us, {})
-        for name, noted in self._unreported.pop(interval_us, {}).items():
+        leaving = self._leaving.setdefault(interval_us, OrderedDict())
+        for name, noted in self._unreported.pop(interval_us, OrderedDict()).items():
             before = leaving.setdefault(name, noted)
             if before is not noted:
                 before.count += noted.count
@@ -163,11 +165,11 @@ class Hearsay:
             interval_us: of the terms.
             at_most: how many questions, unless the first report alone has more.
         """
-        leaving = self._leaving.get(interval_us, {})
+        leaving = self._leaving.get(interval_us, OrderedDict())
         found: list[Report] = []
         asks = 0
         while leaving and asks < at_most:
-            noted = leaving.pop(next(iter(leaving)))
+            _, noted = leaving.popitem(last=False)
             if noted.count:
                 pieces = report(noted.limit, noted.key, noted.count)
                 found.append(Report(noted.limit, noted.key, pieces))

@@ -15,7 +15,7 @@ said it.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final, NamedTuple
 
 from gateway.clock import Clock
@@ -115,8 +115,8 @@ class LeaseBook:
         self._clock = clock
         self._leases: Generations[tuple[str, str], Lease] = Generations(MAX_LEASES, longest_us)
         self._live: dict[int, Grant] = {}
-        self._spent: dict[int, Grant] = {}
-        self._shares: dict[int, list[tuple[int, int]]] = {}
+        self._spent: OrderedDict[int, Grant] = OrderedDict()
+        self._shares: OrderedDict[int, list[tuple[int, int]]] = OrderedDict()
         self._expiry: list[tuple[int, int]] = []
         self._serial = 0
 
@@ -188,7 +188,7 @@ class LeaseBook:
         self._serial += 1
         self._shares[self._serial] = shares
         if len(self._shares) > MAX_SPENT:
-            del self._shares[next(iter(self._shares))]
+            self._shares.popitem(last=False)
         return self._serial
 
     def _forget(self, grant: Grant) -> None:
@@ -196,7 +196,7 @@ class LeaseBook:
         del self._live[grant.serial]
         self._spent[grant.serial] = grant
         if len(self._spent) > MAX_SPENT:
-            del self._spent[next(iter(self._spent))]
+            self._spent.popitem(last=False)
         if len(self._expiry) > 2 * len(self._live) + MAX_SPENT:
             self._expiry = [(each.expires_us, each.serial) for each in self._live.values()]
             heapq.heapify(self._expiry)

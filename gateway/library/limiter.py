@@ -14,7 +14,7 @@ import gateway
 from gateway.config.check import Checked, check_data, check_text
 from gateway.config.library import LimiterConfig
 from gateway.config.load import load
-from gateway.decider import Decider, Outcome
+from gateway.decider import Outcome
 from gateway.errors import ConfigError, Problem
 from gateway.library.asking import Asker, count
 from gateway.library.decision import Decision, LimitExceeded
@@ -28,6 +28,7 @@ from gateway.opening import decider_of, store_of
 from gateway.policy import Plan
 from gateway.stores.base import Store
 from gateway.stores.memory import MemoryStore
+from gateway.tasks import becomes
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +166,8 @@ class Limiter:
         if type(store) is MemoryStore:
             self._immediate = immediate_limits(self._questions, store)
         try:
-            await _connect(decider)
+            await decider.start()
+            await becomes(lambda: decider.is_ready, CONNECT_S)
         except BaseException:
             await self.aclose()
             raise
@@ -358,15 +360,6 @@ class Limiter:
     def plan(self, route: str, policies: Names) -> Plan:
         """The policies of the requests of one route. Raises `ValueError` for unknown ones."""
         return self._questions.plan(route, policies)
-
-
-async def _connect(decider: Decider) -> None:
-    await decider.start()
-    loop = asyncio.get_running_loop()
-    due = loop.time() + CONNECT_S
-    # The contract of stores has no event for it, so that one's own is easy to write.
-    while not decider.is_ready and loop.time() < due:  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
 
 
 def _by_name(policies: Sequence[Policy]) -> dict[str, Any]:

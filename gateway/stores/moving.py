@@ -23,16 +23,15 @@ from gateway.limits.terms import PARTS_PER_WHOLE
 from gateway.metrics import StoreMetrics
 from gateway.stores.base import Ask, ShardedStore, Store
 from gateway.stores.follower import Follower
-from gateway.tasks import Tasks
+from gateway.tasks import Tasks, becomes
 
 log = logging.getLogger(__name__)
 
 US: Final = 1_000_000
 SHIFT: Final = 128
 """A receipt of both stores is one number: the new one's, plus one, above the old one's."""
-LOOKS: Final = 50
-LOOK_S: Final = 0.005
-"""A start waits a quarter of a second for the new store."""
+NEW_STORE_S: Final = 0.25
+"""How long a start waits for the new store."""
 
 IsMoving = Callable[[Limit, str], bool]
 
@@ -114,10 +113,7 @@ class MovingStore:
         """Start both, and give the new one a moment: it would miss what is asked before."""
         await self._old.start()
         await self._new.start()
-        for _ in range(LOOKS):
-            if self._new.is_ready:
-                return
-            await asyncio.sleep(LOOK_S)
+        await becomes(lambda: self._new.is_ready, NEW_STORE_S)
 
     async def aclose(self) -> None:
         """Close both."""
