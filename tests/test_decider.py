@@ -23,11 +23,12 @@ from gateway.decider import (
 from gateway.errors import StoreReplyError, StoreUnavailable
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
-from gateway.metrics import PolicyMetrics, StoreMetrics
-from gateway.policy import Policy, Rule
+from gateway.metrics import StoreMetrics
+from gateway.policy import Rule
 from gateway.stores.base import Ask, Store
 from gateway.stores.memory import MemoryStore
 from gateway.stores.scripted import Answer, Call, Delay, Fail, Hold, ScriptedStore
+from tests.consistency.bench import rule as rule_of
 from tests.virtual_time import clock, run
 
 SECOND_US = 1_000_000
@@ -39,18 +40,8 @@ DOWN = Fail(StoreUnavailable("refused"))
 
 
 def rule(limit: Limit = FIVE, on_store_error: str = "local", queue_max: int = 0) -> Rule:
-    """A rule of a policy of its own."""
-    policy = Policy(
-        name=limit.scope,
-        queue_max=queue_max,
-        status=429,
-        body="problem",
-        on_store_error=on_store_error,
-        draft_headers=True,
-        legacy_headers=True,
-        metrics=PolicyMetrics(),
-    )
-    return Rule(policy, limit, lambda _: "k", limit.scope, "ip")
+    """A rule of a policy of its own, which is strict."""
+    return rule_of(limit, None, queue_max, on_store_error)
 
 
 class Bench:

@@ -28,6 +28,7 @@ from tests.mariadb import MariaDB
 from tests.processes import ROOT, free_port
 from tests.servers import Certificate, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, ask, remaining
+from tests.stores.making import making, ready
 
 PASSWORD = "s3cret/word"
 LIMIT = replace(BUCKET, count=1000, burst=1000)
@@ -53,29 +54,14 @@ def _empty(server: MariaDB) -> None:
 @pytest.fixture
 async def make_store() -> AsyncIterator[MakeStore]:
     """Makes stores that are closed when the test is over."""
-    made: list[MySQLStore] = []
-
-    def make(url: str, **options: float) -> MySQLStore:
-        store = MySQLStore(url, domain="faults", **{"deadline_us": 5_000_000, **options})  # type: ignore[arg-type]
-        made.append(store)
-        return store
-
-    yield make
-    for store in made:
-        await store.aclose()
+    async with making(MySQLStore, domain="faults", deadline_us=5_000_000) as make:
+        yield make
 
 
 @pytest.fixture
 async def store(server: MariaDB, make_store: MakeStore) -> MySQLStore:
     """A store that is connected to the module's server."""
     return await ready(make_store(server.url))
-
-
-async def ready(store: MySQLStore) -> MySQLStore:
-    """The store, started and connected."""
-    await store.start()
-    await until(lambda: store.is_ready)
-    return store
 
 
 async def outcome(store: MySQLStore, limit: Limit = LIMIT) -> str:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,6 +25,7 @@ from gateway.stores.redis_cluster import RedisClusterStore
 from gateway.stores.redis_slots import slot_of
 from tests.servers import ClusterServers, RedisServer, becomes, replicated, run, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, StoreContract, ask, decide, remaining
+from tests.stores.making import making
 from tests.test_decider import rule
 
 LIMIT = replace(BUCKET, count=1000, burst=1000)
@@ -56,16 +56,8 @@ def own_cluster(tmp_path: Path) -> Iterator[ClusterServers]:
 @pytest.fixture
 async def make_store() -> AsyncIterator[MakeStore]:
     """Makes stores that are closed when the test is over."""
-    made: list[RedisClusterStore] = []
-
-    def make(url: str, **options: Any) -> RedisClusterStore:
-        store = RedisClusterStore(url, domain="cluster", **{"deadline_us": 500_000, **options})
-        made.append(store)
-        return store
-
-    yield make
-    for store in made:
-        await store.aclose()
+    async with making(RedisClusterStore, domain="cluster", deadline_us=500_000) as make:
+        yield make
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from gateway.stores.redis_pipe import MAX_CALLS, reply_error
 from tests.processes import free_port
 from tests.servers import RedisServer, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, ask, decide, remaining
+from tests.stores.making import making, ready
 
 PASSWORD = "s3cret-word"
 LIMIT = replace(BUCKET, count=1000, burst=1000)
@@ -37,16 +38,8 @@ MakeStore = Callable[..., RedisStore]
 @pytest.fixture
 async def make_store() -> AsyncIterator[MakeStore]:
     """Makes stores that are closed when the test is over."""
-    made: list[RedisStore] = []
-
-    def make(url: str, **options: float) -> RedisStore:
-        store = RedisStore(url, domain="faults", **{"deadline_us": 500_000, **options})  # type: ignore[arg-type]
-        made.append(store)
-        return store
-
-    yield make
-    for store in made:
-        await store.aclose()
+    async with making(RedisStore, domain="faults", deadline_us=500_000) as make:
+        yield make
 
 
 @pytest.fixture
@@ -62,13 +55,6 @@ def secret_server(tmp_path: Path) -> Iterator[RedisServer]:
     server.start()
     yield server
     server.stop()
-
-
-async def ready(store: RedisStore) -> RedisStore:
-    """The store, started and connected."""
-    await store.start()
-    await until(lambda: store.is_ready)
-    return store
 
 
 async def failure(store: RedisStore) -> StoreError:
