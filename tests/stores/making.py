@@ -27,7 +27,7 @@ async def making(kind: Callable[..., S], **defaults: Any) -> AsyncIterator[Calla
 
 
 async def ready(store: S) -> S:
-    """The store, started and connected."""
+    """The store, started and connected to all of its servers."""
     await store.start()
-    await until(lambda: store.is_ready)
+    await until(lambda: store.is_ready and "down" not in repr(store))
     return store

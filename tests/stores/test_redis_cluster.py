@@ -25,7 +25,7 @@ from gateway.stores.redis_cluster import RedisClusterStore
 from gateway.stores.redis_slots import slot_of
 from tests.servers import ClusterServers, RedisServer, becomes, replicated, run, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, StoreContract, ask, decide, remaining
-from tests.stores.making import making
+from tests.stores.making import making, ready
 from tests.test_decider import rule
 
 LIMIT = replace(BUCKET, count=1000, burst=1000)
@@ -65,13 +65,6 @@ async def store(cluster: ClusterServers, make_store: MakeStore) -> RedisClusterS
     """A store in an empty Cluster, connected to all of it."""
     cluster.flush()
     return await ready(make_store(cluster.url))
-
-
-async def ready(store: RedisClusterStore) -> RedisClusterStore:
-    """The store, started and connected to every primary."""
-    await store.start()
-    await until(lambda: store.is_ready and "down" not in repr(store))
-    return store
 
 
 def key_in(server_of: Callable[[int], RedisServer], server: RedisServer, prefix: str = "k") -> str:

@@ -15,6 +15,7 @@ from gateway.stores.base import Store
 from gateway.stores.redis import RedisStore
 from tests.servers import Certificate, ClusterServers, RedisServer, SentinelServers, until
 from tests.stores.contract import BUCKET, StoreContract, ask
+from tests.stores.making import ready
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +76,13 @@ async def test_other_ways_in(tmp_path: Path, way: str) -> None:
     url = running.url if tls is not None else f"unix://{socket}?db=2"
     try:
         async with opened(url) as store:
-            await until(lambda: store.is_ready)
+            await ready(store)
             await StoreContract().test_as_many_as_the_limit_pass(store)
         if tls is not None:
             # The same name, but nobody signed the server's certificate with that key.
             stranger = Certificate.make(tmp_path / "server").file
             async with opened(url.replace(str(tls.file), str(stranger)), 300_000) as store:
+                await store.start()
                 with pytest.raises(StoreError):
                     await store.decide([ask(BUCKET)])
     finally:
@@ -89,10 +91,9 @@ async def test_other_ways_in(tmp_path: Path, way: str) -> None:
 
 @contextlib.asynccontextmanager
 async def opened(url: str, deadline_us: int = 2_000_000) -> AsyncIterator[Store]:
-    """A store that was started."""
+    """A store that is yet to be started."""
     # Reading certificates blocks, so it is done as an application would: not in the loop.
     store = await asyncio.to_thread(open_store, url, domain="contract", deadline_us=deadline_us)
-    await store.start()
     try:
         yield store
     finally:
