@@ -8,7 +8,11 @@ SHELL := /bin/bash
 ARGS ?=
 SEEDS ?= 10
 SECONDS ?= 10
+# Tests mostly wait for servers, so more of them than there are CPUs run at a time; JOBS=0 for one
+# after the other in one process, as a debugger wants it.
+JOBS ?= 4
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile
 TYPED := gateway tests bench
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-annotate --custom-compile-command "make lock" $(LOCK_FLAGS)
@@ -33,19 +37,20 @@ run: runtime ## start a demo upstream and the gateway in front of it
 
 .PHONY: test-packages
 test-packages:
-	@scripts/debian-packages.sh redis-server:redis-server mariadbd:mariadb-server nginx:nginx wrk:wrk curl:curl faketime:faketime
+	@scripts/debian-packages.sh redis-server:redis-server mariadbd:mariadb-server nginx:nginx wrk:wrk \
+		curl:curl faketime:faketime slowhttptest:slowhttptest
 
 .PHONY: test
 test: dev test-packages ## install what the tests need and run them
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 .PHONY: coverage
 coverage: dev test-packages ## run the tests and report the branches they miss
-	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+	$(PYTEST) --cov --cov-report=term $(ARGS)
 
 .PHONY: fuzz
 fuzz: dev test-packages ## run every property for many more examples than `make test` does
-	$(BIN)/python -m pytest --hypothesis-profile=fuzz --timeout=3600 -m hypothesis $(ARGS)
+	$(PYTEST) --hypothesis-profile=fuzz --timeout=3600 -m hypothesis $(ARGS)
 
 .PHONY: model
 model: dev test-packages ## gateways and stores under random faults, SEEDS runs of SECONDS of each store
