@@ -50,20 +50,24 @@ class Forwarder:
         self._tasks = tasks
         self._done = done
 
-    def forward_at_once(self, request: Request, upstream: Upstream) -> bool:
+    def forward_at_once(
+        self, request: Request, upstream: Upstream
+    ) -> Coroutine[Any, Any, None] | None:
         """Send a request on if that can be done without waiting; `done` is told the rest.
 
         Returns:
-            False if nothing was done, because there is no idle connection to its upstream or
-            its body is not here yet.
+            The work that needs a task, if nothing was sent, because there is no idle connection
+            to its upstream or its body is not here yet.
         """
         body, framing, upload = self._take_body(request)
         if upload is not None:
-            return False
-        pool = upstream.pick()
+            return self.forward(request, upstream)
+        pool = upstream.only
+        if pool is None:
+            pool = upstream.pick(request)
         connection = pool.take_idle()
         if connection is None:
-            return False
+            return self._forward_to(request, pool, None)
         request.pool = pool
         request.lent = connection
         request.upstream = pool.name
@@ -77,11 +81,13 @@ class Forwarder:
             on_head=self._answered,
             request=request,
         )
-        return True
+        return None
 
     def give_up(self, request: Request) -> None:
         """Nobody waits for the answer any more."""
         request.lent.forget()
+        if request.pool.judge is not None:
+            request.pool.judge.observe(request, None)
 
     def _answered(self, request: Request) -> None:
         """The head of an answer is there, or will never be."""
@@ -90,7 +96,7 @@ class Forwarder:
         rest = None
         try:
             if connection.answer.has_head:
-                _note_first_byte(request)
+                _note_head(request, connection)
                 if connection.answer.is_complete and not request.connection.writing_paused:
                     error = None
                     _send_whole(request, connection)
@@ -99,6 +105,8 @@ class Forwarder:
                     rest = self._stream_rest(request, connection)
             elif _may_repeat(request, connection):
                 rest = self._forward_to(request, request.pool, None)
+            elif request.pool.judge is not None:
+                request.pool.judge.observe(request, connection.error)
         except Exception as failure:  # noqa: BLE001 - judged where all failures are
             error = failure
         self._done(request, error, rest)
@@ -119,10 +127,25 @@ class Forwarder:
             UpstreamError: no whole, valid answer came; if `request.status` is set, a part of
                 one was already passed on.
         """
-        pool = upstream.pick()
+        pool = upstream.pick(request)
         await self._forward_to(request, pool, pool.take_idle())
 
     async def _forward_to(
+        self, request: Request, pool: TargetPool, connection: UpstreamConnection | None
+    ) -> None:
+        """One try at a target; its judge is told how that went."""
+        try:
+            await self._try(request, pool, connection)
+        except UpstreamError as error:
+            if pool.judge is not None and not request.status:
+                pool.judge.observe(request, error)
+            raise
+        except BaseException:
+            if pool.judge is not None and not request.status:
+                pool.judge.observe(request, None)
+            raise
+
+    async def _try(
         self, request: Request, pool: TargetPool, connection: UpstreamConnection | None
     ) -> None:
         body, framing, upload = self._take_body(request)
@@ -146,7 +169,7 @@ class Forwarder:
                     await self._exchange_bodies(request, connection, upload)
                 else:
                     await connection.head()
-                    _note_first_byte(request)
+                    _note_head(request, connection)
                     await _stream(request, connection)
             except UpstreamClosedError:
                 connection.abort()
@@ -200,7 +223,7 @@ class Forwarder:
         pump = self._tasks.start(upload.pump(connection))
         try:
             await connection.head()
-            _note_first_byte(request)
+            _note_head(request, connection)
             if not upload.is_done:
                 # The client's rest may come too late; then the connection must end.
                 request.keeps_alive = False
@@ -228,9 +251,12 @@ def _may_repeat(request: Request, connection: UpstreamConnection) -> bool:
     )
 
 
-def _note_first_byte(request: Request) -> None:
+def _note_head(request: Request, connection: UpstreamConnection) -> None:
     request.upstream_us = (time.monotonic_ns() - request.sent_ns) // 1000
-    request.pool.metrics.first_byte.observe(request.upstream_us)
+    pool = request.pool
+    pool.metrics.first_byte.observe(request.upstream_us)
+    if pool.judge is not None:
+        pool.judge.observe(request, connection.answer.status)
 
 
 def _head(request: Request, authority: str, framing: bytes) -> bytes:

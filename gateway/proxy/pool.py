@@ -9,19 +9,35 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Callable, Container
 from math import inf
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.config.models import Target, UpstreamConfig
 from gateway.errors import (
     UpstreamBusyError,
     UpstreamConnectError,
+    UpstreamError,
     UpstreamTimeout,
 )
 from gateway.metrics import UpstreamMetrics
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.upstream import Patience, UpstreamConnection, open_connection
 
+if TYPE_CHECKING:
+    from gateway.proxy.request import Request
+
 US = 1_000_000
+
+Outcome = int | UpstreamError | None
+"""How a try went: the status of its answer, why there is none, or None if it was given up."""
+
+
+class Judge(Protocol):
+    """Who wants to know how tries at a target went."""
+
+    def observe(self, request: Request, outcome: Outcome) -> None:
+        """A try is decided; told once for each, as soon as the head of its answer is there."""
 
 
 class TargetPool:
@@ -37,6 +53,7 @@ class TargetPool:
         name: host and port, for logs.
         authority: the same as a `Host` field says it.
         metrics: as given.
+        judge: is told how each try went; None if nobody wants to know.
     """
 
     def __init__(
@@ -51,6 +68,7 @@ class TargetPool:
         self._connect_timeout = config.timeouts.connect / US
         self._ssl = ssl.create_default_context() if target.scheme == "https" else None
         self.metrics = metrics
+        self.judge: Judge | None = None
         self._idle: deque[UpstreamConnection] = deque()
         self._open: set[UpstreamConnection] = set()
         self._connecting = 0
@@ -69,6 +87,11 @@ class TargetPool:
             f"<TargetPool {self.name}: {len(self._open)} open, {len(self._idle)} idle, "
             f"{len(self._pending)} pending>"
         )
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have a connection or wait for one."""
+        return len(self._open) - len(self._idle) + self._connecting + len(self._pending)
 
     def take_idle(self) -> UpstreamConnection | None:
         """A connection that is open and waiting for work, the one used last."""
@@ -92,14 +115,7 @@ class TargetPool:
                 return freed
         try:
             async with asyncio.timeout(self._connect_timeout):
-                connection = await open_connection(
-                    self._target.host,
-                    self._target.port,
-                    on_close=self._closed,
-                    patience=self._patience,
-                    ssl_context=self._ssl,
-                    max_head=self._max_head,
-                )
+                connection = await self._open_connection(self._closed)
         except TimeoutError:
             self._connecting -= 1
             self._admit_next()
@@ -116,6 +132,26 @@ class TargetPool:
         self._watch.start()
         self.metrics.connections += 1
         return connection
+
+    async def open_apart(self) -> UpstreamConnection:
+        """A connection that is no part of the pool: to be watched and aborted by who asks.
+
+        Raises:
+            UpstreamConnectError: it could not be had.
+        """
+        return await self._open_connection(lambda _: None)
+
+    async def _open_connection(
+        self, on_close: Callable[[UpstreamConnection], None]
+    ) -> UpstreamConnection:
+        return await open_connection(
+            self._target.host,
+            self._target.port,
+            on_close=on_close,
+            patience=self._patience,
+            ssl_context=self._ssl,
+            max_head=self._max_head,
+        )
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """Take a connection back after its exchange; closes it if it cannot be used again."""
@@ -187,6 +223,7 @@ class Upstream:
     Attributes:
         name: as configured.
         metrics: its counters.
+        only: the target that every request goes to; None where `pick` has a choice.
     """
 
     def __init__(
@@ -194,24 +231,42 @@ class Upstream:
     ) -> None:
         self.name = name
         self.metrics = metrics
-        pools = [TargetPool(target, config, metrics, max_head) for target in config.targets]
-        self._pools = pools
+        self._pools = tuple(
+            TargetPool(target, config, metrics, max_head) for target in config.targets
+        )
+        self.only = self._pools[0] if len(self.pools) == 1 else None
         self._order = [
             pool
-            for pool, target in zip(pools, config.targets, strict=True)
+            for pool, target in zip(self._pools, config.targets, strict=True)
             for _ in range(target.weight)
         ]
         self._next = 0
 
     def __repr__(self) -> str:
-        return f"<Upstream {self.name}: {self._pools}>"
+        return f"<Upstream {self.name}: {list(self._pools)}>"
 
-    def pick(self) -> TargetPool:
-        """The target whose turn it is."""
+    @property
+    def pools(self) -> tuple[TargetPool, ...]:
+        """Its targets, in the order of the configuration."""
+        return self._pools
+
+    def pick(self, request: Request | None = None, tried: Container[TargetPool] = ()) -> TargetPool:
+        """The target for one try of a request; how it went is for the target's `judge`.
+
+        Args:
+            request: the request; None for none in particular.
+            tried: targets to be avoided, as long as there are others.
+
+        Raises:
+            UpstreamError: nothing may be sent to this upstream now.
+        """
+        if self.only is not None:
+            return self.only
         order = self._order
-        if len(order) == 1:
-            return order[0]
-        self._next = (self._next + 1) % len(order)
+        for _ in order:
+            self._next = (self._next + 1) % len(order)
+            if order[self._next] not in tried:
+                break
         return order[self._next]
 
     def close(self) -> None:

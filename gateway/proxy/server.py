@@ -177,8 +177,9 @@ class Proxy:
             if outcome.verdict.wait_us:
                 self._start(request, self._wait_and_forward(request, route, outcome))
                 return
-        if not self._forwarder.forward_at_once(request, route.upstream):
-            self._start(request, self._forwarder.forward(request, route.upstream))
+        rest = self._forwarder.forward_at_once(request, route.upstream)
+        if rest is not None:
+            self._start(request, rest)
 
     def _remember(self, request: Request, outcome: Outcome, reply: bytes) -> None:
         """Keep a refusal at hand, for as long as it holds."""
