@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 from collections.abc import Sequence
 from functools import partial
 from socket import socket
@@ -21,6 +22,7 @@ from gateway.logs import AccessLog, LineWriter, open_output, setup_logging
 from gateway.metrics import GatewayMetrics
 from gateway.obstacles import cannot_listen, cannot_log
 from gateway.opening import decider_of, store_of
+from gateway.proxy.admission import affordable
 from gateway.proxy.gate import Gate
 from gateway.proxy.pool import Upstream
 from gateway.proxy.routes import compile_routes
@@ -107,7 +109,7 @@ class Gateway:
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
             self._decider,
         )
-        self._proxy = Proxy(gate, config.server, self.metrics, access_log)
+        self._proxy = Proxy(gate, config.server, self.metrics, access_log, _max_connections(config))
         self._listeners: list[asyncio.Server] = []
         self._admin: AdminServer | None = None
 
@@ -233,6 +235,23 @@ class Gateway:
             self._output.reopen()
         except OSError:
             log.exception("the log cannot be opened again; it goes on where it was")
+
+
+def _max_connections(config: GatewayConfig) -> int:
+    """How many clients there may be: as many as are wished, and as there are files for."""
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = config.server.max_connections
+    if wanted == "auto":
+        upstreams = config.upstreams.values()
+        return affordable(open_files, sum(u.max_connections * len(u.targets) for u in upstreams))
+    most = affordable(open_files, 0)
+    if wanted > most:
+        log.warning(
+            "server.max_connections is %d, but the %d files that may be open are enough for %d; "
+            "ulimit -n, or LimitNOFILE of systemd, allows more",
+            *(wanted, open_files, most),
+        )
+    return min(wanted, most)
 
 
 def _require_strict_parser() -> None:

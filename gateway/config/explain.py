@@ -15,6 +15,7 @@ from gateway.config.models import (
     LimitLine,
     PolicyConfig,
     RouteConfig,
+    ServerConfig,
     StoreConfig,
     UpstreamConfig,
 )
@@ -146,6 +147,7 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
         f"A client that sends nothing for {format_duration(server.body_timeout)} inside a body, or "
         f"for {format_duration(server.keepalive_timeout)} between requests, is disconnected."
     )
+    yield from _explain_connections(server)
     delay = server.shutdown_delay
     taken = f"more are taken for {format_duration(delay)}, then " if delay else ""
     timeout = format_duration(server.shutdown_timeout)
@@ -159,6 +161,22 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
         f"{access} as {'JSON' if config.log.format == 'json' else 'text'} to {config.log.output}, "
         f"events from level {config.log.level}."
     )
+
+
+def _explain_connections(server: ServerConfig) -> Iterator[str]:
+    """What is not as it is by itself."""
+    if "min_rate" in server.model_fields_set:
+        if server.min_rate is None:
+            yield "However slowly it sends or reads, it may stay."
+        else:
+            rate = format_size(server.min_rate)
+            yield f"So is one that sends or reads less than {rate} a second on the average."
+    if server.max_connections != "auto":
+        number = _number(server.max_connections)
+        yield f"{number} client connections may be open at a time; idle ones make room."
+    if server.max_connections_per_ip is not None:
+        number = _number(server.max_connections_per_ip)
+        yield f"{number} of them may be of one address, those of trusted proxies aside."
 
 
 def _explain_workers(workers: Literal["auto"] | int) -> Iterator[str]:

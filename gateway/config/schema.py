@@ -34,6 +34,7 @@ from gateway.config.units import (
     DELAY_PATTERN,
     DURATION_PATTERN,
     SIZE_PATTERN,
+    SPEED_PATTERN,
     write_duration,
     write_size,
 )
@@ -123,6 +124,8 @@ def written_default(model: type[BaseModel], name: str) -> object:
         return write_duration(default)
     if repr(SIZE_PATTERN) in schema:
         return write_size(default)
+    if repr(SPEED_PATTERN) in schema:
+        return f"{write_size(default)}/s"
     if isinstance(default, str | int):
         return default
     addresses = default if isinstance(default, tuple) else (default,)

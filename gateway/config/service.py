@@ -12,6 +12,7 @@ from pydantic import (
 
 from gateway.config.address import Address
 from gateway.config.base import Model
+from gateway.config.bounds import Connections, Share, Speed, Workers
 from gateway.config.consistency import Part
 from gateway.config.redaction import redact
 from gateway.config.store_url import (
@@ -27,11 +28,9 @@ from gateway.config.values import (
     ListOf,
     Off,
     Positive,
-    Share,
     Size,
     Switch,
     WholeNumber,
-    Workers,
     problem,
     whole_number_schema,
 )
@@ -133,7 +132,14 @@ class ServerConfig(Model):
         "With the memory store they are one limiter.",
     )
     header_timeout: Duration = Field(10_000_000, description="To send the head of a request.")
-    body_timeout: Duration = Field(60_000_000, description="Between two pieces of a body.")
+    body_timeout: Duration = Field(
+        60_000_000, description="Between two pieces of a body, sent or taken."
+    )
+    min_rate: Annotated[Speed | None, Off] = Field(
+        50,
+        description="What a client must send of a body, or take of an answer, on the average; "
+        "off for none.",
+    )
     keepalive_timeout: Duration = Field(
         75_000_000, description="Between an answer and the next request."
     )
@@ -154,6 +160,16 @@ class ServerConfig(Model):
     max_body: Annotated[Size | None, Off] = Field(None, description="Of a request; off for any.")
     max_waiting: Positive = Field(
         10_000, description="Requests that may wait for a turn, over all policies and keys."
+    )
+    max_connections: Connections = Field(
+        "auto",
+        description="Client connections that are open at a time; auto for as many as there may "
+        "be open files for.",
+    )
+    max_connections_per_ip: Annotated[Positive | None, Off] = Field(
+        None,
+        description="Client connections of one address, IPv6 by ipv6_prefix; off for any number. "
+        "Those of trusted proxies are not counted.",
     )
 
 

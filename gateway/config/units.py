@@ -35,6 +35,9 @@ DELAY_PATTERN: Final = (
 )
 DURATION_PATTERN: Final = DELAY_PATTERN.replace("[0-9]", "(?=[0-9.]*[1-9])[0-9]", 1)
 SIZE_PATTERN: Final = r"^\s*[0-9]{1,16}(\.[0-9]{1,6})?\s*(B|[kK]B|MB|GB|TB|KiB|MiB|GiB|TiB)?\s*$"
+SPEED_PATTERN: Final = SIZE_PATTERN.replace("[0-9]", "(?=[0-9.]*[1-9])[0-9]", 1).replace(
+    "$", r"/\s*(s|sec|seconds?)\s*$"
+)
 
 MAX_DURATION_US: Final = 3_660 * DURATIONS["d"]
 MAX_SIZE: Final = 1 << 50
@@ -92,6 +95,21 @@ def parse_size(text: str) -> int:
     if size > MAX_SIZE:
         raise UnitError(f"{text.strip()} is too large", "at most 1024TiB")
     return int(size)
+
+
+def parse_speed(text: str) -> int:
+    """Bytes in a second of `50B/s`, `1KiB/s`.
+
+    Raises:
+        UnitError: it says no time, another than a second, or no size.
+    """
+    size, slash, time = text.partition("/")
+    if not slash:
+        raise UnitError(f"{text.strip()} in what time?", f"such as {text.strip()}/s")
+    if _WORDS.get(time.strip()) != "s":
+        message = f"{time.strip()!r} is not a second"
+        raise UnitError(message, "bytes in a second, such as 50B/s or 1KiB/s")
+    return parse_size(size)
 
 
 def write_duration(value_us: int) -> str:

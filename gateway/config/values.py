@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -49,8 +49,6 @@ from gateway.routing.methods import METHODS, NEVER_FORWARDED
 FROM_FILE: Final = {"from_file": True}
 """Validation context of values that a person wrote: a bare number is then no duration."""
 
-MAX_SHARE: Final = 10_000
-MAX_WORKERS: Final = 256
 
 T = TypeVar("T")
 
@@ -219,34 +217,20 @@ def _read_listen(value: object) -> Address:
 _read_address = _reader(parse_address, Address, "an address such as 127.0.0.1:8080")
 
 
-def _read_whole_number(value: object) -> object:
+def read_whole_number(value: object) -> object:
+    """Text that is a whole number, as one; all else as it is."""
     if isinstance(value, str) and re.fullmatch("[0-9]{1,12}", value):
         return int(value)
     return value
 
 
-def _auto_or_number(most: int) -> Callable[[object], Literal["auto"] | int]:
-    def read(value: object) -> Literal["auto"] | int:
-        if value == "auto":
-            return "auto"
-        value = _read_whole_number(value)
-        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
-            return value
-        raise problem(f"found {describe(value)}", f"auto, or a whole number from 1 to {most}")
-
-    return read
-
-
-def _auto_or_number_schema(most: int) -> dict[str, Any]:
-    return {"anyOf": [{"const": "auto"}, *_whole_numbers(1, most)]}
-
-
 def whole_number_schema(least: int, most: int) -> WithJsonSchema:
     """For a `WholeNumber` between two others."""
-    return WithJsonSchema({"anyOf": _whole_numbers(least, most)})
+    return WithJsonSchema({"anyOf": whole_numbers(least, most)})
 
 
-def _whole_numbers(least: int, most: int) -> list[dict[str, Any]]:
+def whole_numbers(least: int, most: int) -> list[dict[str, Any]]:
+    """The ways in which one may be written."""
     number = {"type": "integer", "minimum": least, "maximum": most}
     return [number, {"type": "string", "pattern": "^[0-9]{1,12}$"}]
 
@@ -314,19 +298,7 @@ Switch = Annotated[
 ]
 """true or false; `on` and `off` will do."""
 
-Share = Annotated[
-    Literal["auto"] | int,
-    PlainValidator(_auto_or_number(MAX_SHARE)),
-    WithJsonSchema(_auto_or_number_schema(MAX_SHARE)),
-]
-
-Workers = Annotated[
-    Literal["auto"] | int,
-    PlainValidator(_auto_or_number(MAX_WORKERS)),
-    WithJsonSchema(_auto_or_number_schema(MAX_WORKERS)),
-]
-
-WholeNumber = Annotated[int, BeforeValidator(_read_whole_number), Strict()]
+WholeNumber = Annotated[int, BeforeValidator(read_whole_number), Strict()]
 """A whole number, also as text: inside braces YAML wants quotes around `${VAR}`."""
 
 Positive = Annotated[

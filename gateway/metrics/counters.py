@@ -193,6 +193,8 @@ class GatewayMetrics:
     Attributes:
         workers: how many processes serve requests.
         connections: how many client connections are open at the moment.
+        connections_refused: how many were refused, by the limit that was reached.
+        connections_evicted: how many were closed to make room for others.
         client_errors: requests that could not be read, by a short kind from our own code.
         clients_left: clients that left before their answer was complete.
     """
@@ -202,6 +204,8 @@ class GatewayMetrics:
         self.started_us = clock()
         self.workers = 1
         self.connections = 0
+        self.connections_refused: defaultdict[str, int] = defaultdict(int)
+        self.connections_evicted = 0
         self.client_errors: defaultdict[str, int] = defaultdict(int)
         self.clients_left = 0
         self.log = LogMetrics()

@@ -124,6 +124,19 @@ def _of_gateway(metrics: GatewayMetrics) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "sluice_client_connections", "Client connections that are open.", metrics.connections
     )
+    refused = CounterMetricFamily(
+        "sluice_client_connections_refused",
+        "Client connections that were refused, by the limit that was reached.",
+        labels=("limit",),
+    )
+    for limit, count in sorted(metrics.connections_refused.items()):
+        refused.add_metric((limit,), count)
+    yield refused
+    yield CounterMetricFamily(
+        "sluice_client_connections_evicted",
+        "Client connections that were closed to make room for others.",
+        metrics.connections_evicted,
+    )
     client_errors = CounterMetricFamily(
         "sluice_client_errors", "Requests that could not be read, by reason.", labels=("kind",)
     )

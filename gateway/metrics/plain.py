@@ -34,6 +34,7 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
     yield [
         *("gateway", "", metrics.clients_left, dict(metrics.client_errors)),
         *(metrics.log.lines_dropped, metrics.connections),
+        *(dict(metrics.connections_refused), metrics.connections_evicted),
     ]
     for name, route in list(metrics.routes.items()):
         statuses = {str(status): count for status, count in route.statuses.items()}
@@ -72,11 +73,13 @@ def add(total: GatewayMetrics, piece: Piece, *, gauges: bool = True) -> None:
     elif kind == "store":
         _add_store(total.store(name), values, gauges=gauges)
     else:
-        clients_left, client_errors, lines_dropped, connections = values
+        clients_left, client_errors, lines_dropped, connections, refused, evicted = values
         total.clients_left += clients_left
         _count(total.client_errors, client_errors)
         total.log.lines_dropped += lines_dropped
         total.connections += connections if gauges else 0
+        _count(total.connections_refused, refused)
+        total.connections_evicted += evicted
 
 
 def _add_route(route: RouteMetrics, statuses: dict[str, int], duration: Piece) -> None:

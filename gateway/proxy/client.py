@@ -18,13 +18,14 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage, BadHttpMethod, LineTooLong
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
 
 from gateway.errors import BadRequestError
+from gateway.proxy.patience import Patience, unread
 
 if TYPE_CHECKING:
     from gateway.proxy.repeated import RepeatedRefusal
@@ -43,21 +44,9 @@ LONGEST_SEGMENT = 4096
 READ_BUFFER = 128 * 1024
 """Bytes of a request's body that lie here before the client is held back (twice as many)."""
 
-
-class Patience(NamedTuple):
-    """How long a client may take, in seconds.
-
-    Attributes:
-        head: to send the head of a request.
-        body: between two pieces of a body, either way.
-        idle: between an answer and the next request.
-        linger: to read an answer while it is still sending something that nobody wants.
-    """
-
-    head: float
-    body: float
-    idle: float
-    linger: float
+FAIR_S = 1.0
+"""For so long a client may keep its place with a head that is not complete, when there is no
+room left for others."""
 
 
 class ClientConnection(RequestHandler):
@@ -80,6 +69,7 @@ class ClientConnection(RequestHandler):
         "_is_between_requests",
         "_is_finished",
         "_is_last",
+        "_is_refused",
         "_is_serving",
         "_on_late",
         "_patience",
@@ -107,6 +97,7 @@ class ClientConnection(RequestHandler):
         self._is_serving = False
         self._is_finished = False
         self._is_last = False
+        self._is_refused = False
         self._unread = 0
         self._is_between_requests = False
         self._on_late: Callable[[], None] = self._head_is_late
@@ -151,9 +142,31 @@ class ClientConnection(RequestHandler):
         self.due = inf
         self._on_late()
 
-    def expect_body(self, on_late: Callable[[], None]) -> None:
-        """A piece of the request's body is due."""
-        self.due = self._loop.time() + self._patience.body
+    def spare(self, now: float) -> int:
+        """How well others can do without it: 0 for not at all, then the less the better.
+
+        Who has been idle is let go before whoever is slow with the head of a request.
+        """
+        if self._current is not None or self.is_ending or self.due == inf:
+            return 0
+        if self._is_between_requests:
+            return 1
+        is_slow = self.due - now <= self._patience.head - FAIR_S
+        return 2 if is_slow and self._on_late == self._head_is_late else 0
+
+    def make_room(self) -> None:
+        """Close, since the place is needed."""
+        self._give_up()
+
+    def expect_body(self, on_late: Callable[[], None], size: int, waited_s: float) -> None:
+        """A piece of the request's body is due.
+
+        Args:
+            on_late: called if it does not come.
+            size: bytes of the body that are here already.
+            waited_s: how long they were waited for.
+        """
+        self.due = self._loop.time() + self._patience.for_body(size, waited_s)
         self._on_late = on_late
 
     def _head_is_late(self) -> None:
@@ -168,14 +181,13 @@ class ClientConnection(RequestHandler):
         self.force_close()
 
     def _await_reader(self) -> None:
-        """The client is to take what was sent; any progress gives it more time."""
-        assert self.transport is not None
-        self._unread = self.transport.get_write_buffer_size()
+        """The client is to take what was sent; progress gives it more time."""
+        self._unread = unread(self.transport)
         self._on_late = self._reader_is_late
         self.due = self._loop.time() + self._patience.body
 
     def _reader_is_late(self) -> None:
-        if self.transport is not None and self.transport.get_write_buffer_size() < self._unread:
+        if self._patience.is_progress(self._unread - unread(self.transport)):
             self._await_reader()
         else:
             self.break_off()
@@ -193,12 +205,22 @@ class ClientConnection(RequestHandler):
             # like one that has stopped.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_MAX)
         self.due = self._loop.time() + self._patience.head
-        self._proxy.connected(self)
+        refusal = self._proxy.connected(self)
+        if refusal:
+            # It is nobody's, and must cost nothing from here on.
+            self.due = inf
+            self._is_refused = self._force_close = True
+            writing = cast("asyncio.Transport", transport)
+            writing.write(refusal)
+            writing.close()
+            return
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stop serving: the request under way is given up."""
         self.due = inf
+        if self._is_refused:
+            return
         current, self._current = self._current, None
         self._proxy.disconnected(self)
         super().connection_lost(exc)

@@ -24,11 +24,13 @@ from gateway.decider import Outcome, Pending, refusing_rule
 from gateway.errors import BadRequestError, ClientError, UpstreamError
 from gateway.logs import AccessLog
 from gateway.metrics import GatewayMetrics
-from gateway.proxy.client import ClientConnection, Patience, ProxyServer
+from gateway.proxy.admission import Admission
+from gateway.proxy.client import ClientConnection, ProxyServer
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.forward import Forwarder
 from gateway.proxy.gate import Gate
 from gateway.proxy.head import http_date
+from gateway.proxy.patience import Patience
 from gateway.proxy.repeated import RepeatedRefusal, holds_for_ns
 from gateway.proxy.request import Request
 from gateway.tasks import Tasks
@@ -46,6 +48,8 @@ US: Final = 1_000_000
 CLIENT_LEFT: Final = 499
 LINGER_S: Final = 2.0
 """How long a client that is still sending may take to read its answer (nginx: 5 s)."""
+COMPLAIN_AGAIN_S: Final = 60.0
+"""So often at the most the log says that clients are refused."""
 
 
 class Proxy:
@@ -56,6 +60,7 @@ class Proxy:
         config: what clients may do.
         metrics: of the gateway.
         access_log: takes one line for each request; None for none.
+        max_connections: how many clients there may be.
 
     Attributes:
         gate: as given.
@@ -68,6 +73,7 @@ class Proxy:
         config: ServerConfig,
         metrics: GatewayMetrics,
         access_log: AccessLog | None,
+        max_connections: int,
     ) -> None:
         self.gate = gate
         self._metrics = metrics
@@ -81,8 +87,11 @@ class Proxy:
             body=config.body_timeout / US,
             idle=config.keepalive_timeout / US,
             linger=LINGER_S,
+            rate=float(config.min_rate or 0),
         )
-        self._watch = Watch(self._clients, min(patience))
+        self._admission = Admission(self._clients, max_connections, config.max_connections_per_ip)
+        self._complained_at: dict[str, float] = {}
+        self._watch = Watch(self._clients, min(patience[:-1]))
         self._forwarder = Forwarder(config.max_body, self._tasks, self._forwarded)
         self.server = ProxyServer(
             self,
@@ -101,16 +110,33 @@ class Proxy:
 
     # What connections tell.
 
-    def connected(self, connection: ClientConnection) -> None:
-        """A client has connected."""
+    def connected(self, connection: ClientConnection) -> bytes:
+        """A client has connected; returns what it is told if it may not stay."""
+        now = asyncio.get_running_loop().time()
+        limit, leaver = self._admission.judge(connection, now)
+        if limit:
+            return self._refuse_connection(limit, now)
+        if leaver is not None:
+            self._metrics.connections_evicted += 1
+            leaver.make_room()
         self._metrics.connections += 1
         self._clients.add(connection)
         self._all_gone.clear()
         self._watch.start()
+        return b""
+
+    def _refuse_connection(self, limit: str, now: float) -> bytes:
+        self._metrics.connections_refused[limit] += 1
+        if now >= self._complained_at.get(limit, now):
+            self._complained_at[limit] = now + COMPLAIN_AGAIN_S
+            log.warning("clients are refused: server.%s is reached", limit)
+        reply = answer.problem(503, "Too many connections")
+        return _head(reply, b"Connection: close\r\n") + reply.body
 
     def disconnected(self, connection: ClientConnection) -> None:
         """A client is gone."""
         self._metrics.connections -= 1
+        self._admission.release(connection)
         self._clients.discard(connection)
         if not self._clients:
             self._all_gone.set()

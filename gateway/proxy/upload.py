@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -62,14 +63,18 @@ class Upload:
 
     async def _pump(self, connection: UpstreamConnection) -> None:
         size = 0
+        waited_s = 0.0
+        time = asyncio.get_running_loop().time
         while True:
             if self._client.transport is None:
                 # The client left before this began; waiting would be an error of aiohttp's.
                 connection.abort()
                 return
-            self._client.expect_body(self._is_late)
+            self._client.expect_body(self._is_late, size, waited_s)
+            began_at = time()
             data = await self._payload.readany()
             self._client.due = inf
+            waited_s += time() - began_at
             if not data:
                 break
             size += len(data)
