@@ -381,12 +381,12 @@ async def test_a_slow_body_is_no_offence_while_it_comes(tmp_path: Path) -> None:
     """The time counts from piece to piece."""
     async with (
         answering(OK) as upstream,
-        running(tmp_path, upstream, server={"body_timeout": "100ms", "min_rate": "off"}) as run,
+        running(tmp_path, upstream, server={"body_timeout": "400ms", "min_rate": "off"}) as run,
     ):
         client = await run.client()
         client.send(post(b"").replace(b"Length: 0", b"Length: 10"))
         for _ in range(10):
-            await asyncio.sleep(0.03)
+            await asyncio.sleep(0.06)
             client.send(b"x")
         assert (await client.read()).status == 200
         assert upstream.requests[0].endswith(b"x" * 10)
