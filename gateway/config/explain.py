@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from gateway.config.explain_consistency import explain_consistency, explain_migration
+from gateway.config.explain_tls import explain_listener, explain_upstream_tls
 from gateway.config.models import (
     GatewayConfig,
     LimitLine,
@@ -79,6 +80,7 @@ def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
     else:
         lines.append("  They are not limited.")
     lines.append(f"  {_timeouts(upstream)}")
+    lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
     return lines
 
 
@@ -117,8 +119,10 @@ def explain_limit(line: LimitLine) -> str:
 
 
 def _explain_server(config: GatewayConfig) -> Iterator[str]:
-    addresses = _join([_listener(str(address)) for address in config.listen])
+    addresses = _join([_listener(str(listener)) for listener in config.listen])
     yield f"The gateway listens on {addresses}."
+    for listener in config.listen:
+        yield from explain_listener(listener, _listener(str(listener)))
     yield from _explain_workers(config.server.workers)
     if config.admin is None:
         yield "There is no admin listener: no health checks and no metrics."
@@ -383,11 +387,14 @@ def _whom(per: Sequence[str]) -> str:
     words = [_word(word) for word in per]
     if len(words) > 1:
         return f"for each combination of {_join(words)}"
-    return f"for each {'value of ' if ':' in per[0] else ''}{words[0]}"
+    is_named = ":" in per[0] and not per[0].startswith("client_cert")
+    return f"for each {'value of ' if is_named else ''}{words[0]}"
 
 
 def _word(word: str) -> str:
     kind, _, name = word.partition(":")
+    if kind == "client_cert":
+        return f"client certificate ({name})"
     if name:
         return f"{'query parameter' if kind == 'query' else kind} {name}"
     return "client address" if word == "ip" else word
@@ -401,6 +408,8 @@ def _capital(text: str) -> str:
 
 
 def _listener(address: str) -> str:
+    if address.startswith("unix:"):
+        return f"the socket {address.removeprefix('unix:')}"
     host, _, port = address.rpartition(":")
     where = "every interface" if host in {"", "0.0.0.0", "[::]"} else host  # noqa: S104 - shown
     if port == "0":

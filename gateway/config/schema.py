@@ -18,8 +18,12 @@ from gateway.config.lines import COUNTS_REFUSED, WITH_BURST
 from gateway.config.models import (
     Address,
     AdminConfig,
+    CertificateConfig,
+    ClientHeaders,
     Defaults,
     GatewayConfig,
+    ListenerConfig,
+    ListenerTls,
     LogConfig,
     OnLimit,
     PolicyConfig,
@@ -28,6 +32,7 @@ from gateway.config.models import (
     StoreConfig,
     Timeouts,
     UpstreamConfig,
+    UpstreamTlsConfig,
 )
 from gateway.config.shorthand import LIMIT_FIELDS, POLICY_FIELDS
 from gateway.config.units import (
@@ -99,8 +104,12 @@ def json_schema() -> Schema:
 
 _MODELS: Final[tuple[type[BaseModel], ...]] = (
     AdminConfig,
+    CertificateConfig,
+    ClientHeaders,
     Defaults,
     GatewayConfig,
+    ListenerConfig,
+    ListenerTls,
     LogConfig,
     OnLimit,
     PolicyConfig,
@@ -109,6 +118,7 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     StoreConfig,
     Timeouts,
     UpstreamConfig,
+    UpstreamTlsConfig,
 )
 
 
@@ -129,7 +139,7 @@ def written_default(model: type[BaseModel], name: str) -> object:
     if isinstance(default, str | int):
         return default
     addresses = default if isinstance(default, tuple) else (default,)
-    shown = [str(one) for one in addresses if isinstance(one, Address)]
+    shown = [str(one) for one in addresses if isinstance(one, Address | ListenerConfig)]
     return ", ".join(shown) or None
 
 
@@ -241,6 +251,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
     limits = definitions["PolicyConfig"]["properties"]["limits"]
     short = {
         "AdminConfig": definitions["AdminConfig"]["properties"]["listen"],
+        "ListenerConfig": definitions["ListenerConfig"]["properties"]["address"],
         "PolicyConfig": limits,
         "StoreConfig": definitions["StoreConfig"]["properties"]["url"],
         "Target": _URL,

@@ -197,6 +197,7 @@ class GatewayMetrics:
         connections_evicted: how many were closed to make room for others.
         client_errors: requests that could not be read, by a short kind from our own code.
         clients_left: clients that left before their answer was complete.
+        certificates: when each certificate in use ends, in seconds since 1970, by its file.
     """
 
     def __init__(self, version: str = "", clock: Clock = wall_us) -> None:
@@ -208,6 +209,7 @@ class GatewayMetrics:
         self.connections_evicted = 0
         self.client_errors: defaultdict[str, int] = defaultdict(int)
         self.clients_left = 0
+        self.certificates: dict[str, int] = {}
         self.log = LogMetrics()
         self.routes: dict[str, RouteMetrics] = {}
         self.policies: dict[str, PolicyMetrics] = {}

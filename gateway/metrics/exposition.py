@@ -101,6 +101,7 @@ def _slices(children: dict[str, _T]) -> Iterator[list[tuple[str, _T]]]:
 def _collect(metrics: GatewayMetrics) -> Iterator[Metric]:
     """Every family, in pieces of the same name where it has many children."""
     yield from _of_gateway(metrics)
+    yield from _of_certificates(metrics)
     yield from _of_routes(metrics)
     yield from _of_policies(metrics)
     yield from _of_upstreams(metrics)
@@ -153,6 +154,18 @@ def _of_gateway(metrics: GatewayMetrics) -> Iterator[Metric]:
         "Log lines lost to a full disk, or to a reader that is gone or too slow.",
         metrics.log.lines_dropped,
     )
+
+
+def _of_certificates(metrics: GatewayMetrics) -> Iterator[Metric]:
+    for certificates in _slices(metrics.certificates):
+        ends = GaugeMetricFamily(
+            "sluice_tls_certificate_not_after_seconds",
+            "When a certificate ends that clients are shown, in seconds since 1970.",
+            labels=("certificate",),
+        )
+        for name, end_s in certificates:
+            ends.add_metric((name,), end_s)
+        yield ends
 
 
 def _of_routes(metrics: GatewayMetrics) -> Iterator[Metric]:

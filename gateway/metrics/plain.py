@@ -36,6 +36,8 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
         *(metrics.log.lines_dropped, metrics.connections),
         *(dict(metrics.connections_refused), metrics.connections_evicted),
     ]
+    for name, end_s in list(metrics.certificates.items()):
+        yield ["certificate", name, end_s]
     for name, route in list(metrics.routes.items()):
         statuses = {str(status): count for status, count in route.statuses.items()}
         yield ["route", name, statuses, _plain(route.duration)]
@@ -72,6 +74,10 @@ def add(total: GatewayMetrics, piece: Piece, *, gauges: bool = True) -> None:
         _add_upstream(total.upstream(name), values, gauges=gauges)
     elif kind == "store":
         _add_store(total.store(name), values, gauges=gauges)
+    elif kind == "certificate":
+        if gauges:
+            # The one that ends first is the one to know of.
+            total.certificates[name] = min(total.certificates.get(name, values[0]), values[0])
     else:
         clients_left, client_errors, lines_dropped, connections, refused, evicted = values
         total.clients_left += clients_left

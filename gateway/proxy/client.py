@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.proxy.repeated import RepeatedRefusal
     from gateway.proxy.request import Request
     from gateway.proxy.server import Proxy
+    from gateway.tls.peer import ClientCertificate
 
 LAST_CALL_S = 0.25
 """How long an idle connection is kept when the gateway stops: a request may be on its way."""
@@ -57,6 +58,10 @@ class ClientConnection(RequestHandler):
         peer_key: what `per ip` counts it under, if the peer is the client itself.
         is_trusted: whether the peer may say for whom it speaks.
         scheme: `http` or `https`.
+        certificate: what the client has proved to be; None where it was not asked, or has none.
+        identify: finds that out, of a connection whose client may have a certificate.
+        own_fields: header lines that tell the upstream of it.
+        reserved: names of such fields, which clients may not send.
         due: the loop's time at which the client has taken too long; `inf` for never.
         sent_headers: the header fields of the request before, and
         sent_fields: what was made of them for the upstream: clients mostly repeat themselves.
@@ -75,11 +80,15 @@ class ClientConnection(RequestHandler):
         "_patience",
         "_proxy",
         "_unread",
+        "certificate",
         "due",
+        "identify",
         "is_trusted",
+        "own_fields",
         "peer",
         "peer_key",
         "refused",
+        "reserved",
         "scheme",
         "segment",
         "sent_fields",
@@ -106,6 +115,10 @@ class ClientConnection(RequestHandler):
         self.peer_key = ""
         self.is_trusted = False
         self.scheme = "http"
+        self.certificate: ClientCertificate | None = None
+        self.identify: Callable[[ClientConnection, asyncio.BaseTransport], None] | None = None
+        self.own_fields = b""
+        self.reserved = server.reserved
         self.sent_headers: object = None
         self.sent_host = ""
         self.sent_fields = b""
@@ -194,11 +207,14 @@ class ClientConnection(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start serving."""
-        peername = transport.get_extra_info("peername")
-        self.peer = peername[0] if isinstance(peername, tuple) else "127.0.0.1"
+        if not self.peer:
+            peername = transport.get_extra_info("peername")
+            self.peer = peername[0] if isinstance(peername, tuple) else "127.0.0.1"
         self.peer_key, self.is_trusted = self._proxy.gate.recognise(self.peer)
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
+            if self.identify is not None:
+                self.identify(self, transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
             # Without it the kernel takes megabytes at a time from us, and a slow reader looks
@@ -378,12 +394,23 @@ def _judge(error: _ErrInfo, max_header_size: int) -> BadRequestError:
 
 
 class ProxyServer(web.Server):
-    """Makes a `ClientConnection` for each client."""
+    """Makes a `ClientConnection` for each client.
+
+    Attributes:
+        reserved: as in `ClientConnection`.
+    """
 
     def __init__(
-        self, proxy: Proxy, patience: Patience, *, max_header_size: int, max_headers: int
+        self,
+        proxy: Proxy,
+        patience: Patience,
+        *,
+        max_header_size: int,
+        max_headers: int,
+        reserved: frozenset[bytes] = frozenset(),
     ) -> None:
         super().__init__(proxy.unused_handler)
+        self.reserved = reserved
         self._proxy = proxy
         self._patience = patience
         self._options = {
@@ -402,3 +429,9 @@ class ProxyServer(web.Server):
     def __call__(self) -> ClientConnection:
         """A new connection."""
         return ClientConnection(self, self._proxy, self._patience, **self._options)
+
+    def of_peer(self, peer: str) -> ClientConnection:
+        """A new connection from an address that somebody else has told."""
+        connection = self()
+        connection.peer = peer
+        return connection

@@ -266,9 +266,15 @@ def _head(request: Request, authority: str, framing: bytes) -> bytes:
     if client.sent_headers == headers and client.sent_host == host:
         fields = client.sent_fields
     else:
-        fields = request_fields(
-            headers, Origin(client.peer, client.scheme, host, client.is_trusted), VIA
+        origin = Origin(
+            client.peer,
+            client.scheme,
+            host,
+            client.is_trusted,
+            own_fields=client.own_fields,
+            reserved=client.reserved,
         )
+        fields = request_fields(headers, origin, VIA)
         client.sent_headers = headers
         client.sent_host = host
         client.sent_fields = fields

@@ -84,7 +84,7 @@ def kind_of(name: bytes) -> int:
     kind = _spelled.get(name)
     if kind is None:
         # Applications behind CGI and WSGI read `X_Forwarded_For` as `X-Forwarded-For`.
-        kind = _KINDS.get(name.lower().replace(b"_", b"-"), PASS)
+        kind = _KINDS.get(reserved_name(name), PASS)
         if len(name) <= _SPELLING_MAX_BYTES:
             if len(_spelled) >= _SPELLINGS_MAX:
                 _spelled.clear()
@@ -107,12 +107,22 @@ class Origin(NamedTuple):
         scheme: `http` or `https`.
         host: the host that the client asked for, as it wrote it; never empty.
         is_trusted: whether the peer may say where the request came from before it.
+        own_fields: header lines that tell who the client is, by its certificate.
+        reserved: names of such fields, as `reserved_name` has them; those that the client sent
+            are left out, whoever it is.
     """
 
     peer: str
     scheme: str
     host: str
     is_trusted: bool
+    own_fields: bytes = b""
+    reserved: frozenset[bytes] = frozenset()
+
+
+def reserved_name(name: bytes) -> bytes:
+    """The form in which names are compared: for applications, `X_A` is the same as `X-A`."""
+    return name.lower().replace(b"_", b"-")
 
 
 def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> bytes:
@@ -123,6 +133,8 @@ def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> byt
         origin: where the request came from.
         via: this gateway's own `Via` line, with its line end.
     """
+    if origin.reserved:
+        headers = [one for one in headers if reserved_name(one[0]) not in origin.reserved]
     options = _named_by_connection(headers)
     host = origin.host.encode("latin-1")
     lines: list[bytes] = []
@@ -154,6 +166,7 @@ def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> byt
         lines += (b"X-Forwarded-Host: ", host, b"\r\n")
     node = b'"[' + peer + b']"' if b":" in peer else peer
     lines += (b"Forwarded: for=", node, b';host="', host, b'";proto=', scheme, b"\r\n", via)
+    lines.append(origin.own_fields)
     return b"".join(lines)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.proxy.pool import TargetPool
     from gateway.proxy.routes import Route
     from gateway.proxy.upstream import UpstreamConnection
+    from gateway.tls.peer import ClientCertificate
 
 
 class Request:
@@ -124,6 +125,11 @@ class Request:
         self.sent_ns = 0
         self.pending: Pending | None = None
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def client_certificate(self) -> ClientCertificate | None:
+        """What the client has proved to be, if it has shown a certificate."""
+        return self.connection.certificate
 
     def read_target(self) -> None:
         """Find host, path and query in whatever form they were sent (RFC 9112, section 3.2).

@@ -61,6 +61,7 @@ class Proxy:
         metrics: of the gateway.
         access_log: takes one line for each request; None for none.
         max_connections: how many clients there may be.
+        reserved: as in `ClientConnection`.
 
     Attributes:
         gate: as given.
@@ -74,6 +75,7 @@ class Proxy:
         metrics: GatewayMetrics,
         access_log: AccessLog | None,
         max_connections: int,
+        reserved: frozenset[bytes] = frozenset(),
     ) -> None:
         self.gate = gate
         self._metrics = metrics
@@ -98,6 +100,7 @@ class Proxy:
             patience,
             max_header_size=config.max_header_size,
             max_headers=config.max_headers,
+            reserved=reserved,
         )
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ from gateway.errors import (
     UpstreamError,
     UpstreamProtocolError,
     UpstreamTimeout,
+    UpstreamTlsError,
 )
 from gateway.proxy.reader import AnswerReader, Informational
 
@@ -339,16 +340,27 @@ async def open_connection(
     patience: Patience,
     ssl_context: ssl.SSLContext | None,
     max_head: int,
+    server_name: str = "",
 ) -> UpstreamConnection:
     """Connect.
 
     Raises:
-        UpstreamConnectError: refused, unreachable, unknown name, or TLS failed.
+        UpstreamTlsError: the other end is not who it should be, or TLS failed otherwise.
+        UpstreamConnectError: refused, unreachable, or an unknown name.
     """
     try:
         _, protocol = await asyncio.get_running_loop().create_connection(
-            lambda: UpstreamConnection(on_close, patience, max_head), host, port, ssl=ssl_context
+            lambda: UpstreamConnection(on_close, patience, max_head),
+            host,
+            port,
+            ssl=ssl_context,
+            server_hostname=(server_name or host) if ssl_context is not None else None,
         )
+    except ssl.SSLError as error:
+        reason = error.reason or ""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason = error.verify_message
+        raise UpstreamTlsError(reason.replace("_", " ").lower()) from error
     except OSError as error:
         raise UpstreamConnectError(str(error)) from error
     return protocol
