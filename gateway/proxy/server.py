@@ -209,9 +209,9 @@ class Proxy:
                 self._start(request, self._wait_and_forward(request, route, outcome))
                 return
         if request.message.upgrade:
-            rest = self._forwarder.forward(request, route.upstream)
-        else:
-            rest = self._forwarder.forward_at_once(request, route.upstream)
+            self._start(request, self._forwarder.forward(request, route.upstream))
+            return
+        rest = self._forwarder.forward_at_once(request, route.upstream)
         if rest is not None:
             self._start(request, rest)
 
