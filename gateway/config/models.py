@@ -49,6 +49,7 @@ from gateway.config.values import (
     Method,
     Off,
     PathPattern,
+    Switch,
     WholeNumber,
     describe,
     is_from_file,
@@ -104,6 +105,7 @@ class RouteConfig(Model):
     policies: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of policies; all must let a request through."
     )
+    websocket: Switch = Field(True, description="Whether WebSockets may be opened.")
 
     @field_validator("name")
     @classmethod

@@ -38,7 +38,12 @@ class Timeouts(Model):
     )
     idle: Duration = Field(60_000_000, description="Between two pieces of an answer.")
     total: Annotated[Duration | None, Off] = Field(
-        None, description="For the whole exchange; off for no end."
+        None,
+        description="For the whole exchange; off for no end. A WebSocket has it to be opened.",
+    )
+    tunnel: Annotated[Duration | None, Off] = Field(
+        3_600_000_000,
+        description="Without a byte from either side of a WebSocket; off for no end.",
     )
 
 

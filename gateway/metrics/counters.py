@@ -112,15 +112,29 @@ class UpstreamMetrics:
         errors: how many failed, by `UpstreamError.kind`.
         connections: how many connections are open at the moment.
         first_byte: from sending the request to the first byte of the answer.
+        tunnels: how many WebSockets are open at the moment.
+        tunnel_received: bytes that clients have sent through them, and
+        tunnel_sent: bytes that were sent to clients.
     """
 
-    __slots__ = ("connections", "errors", "first_byte", "requests")
+    __slots__ = (
+        "connections",
+        "errors",
+        "first_byte",
+        "requests",
+        "tunnel_received",
+        "tunnel_sent",
+        "tunnels",
+    )
 
     def __init__(self) -> None:
         self.requests = 0
         self.errors: defaultdict[str, int] = defaultdict(int)
         self.connections = 0
         self.first_byte = Histogram(REQUEST_BOUNDS_US)
+        self.tunnels = 0
+        self.tunnel_received = 0
+        self.tunnel_sent = 0
 
 
 class StoreMetrics:

@@ -105,6 +105,7 @@ def _collect(metrics: GatewayMetrics) -> Iterator[Metric]:
     yield from _of_routes(metrics)
     yield from _of_policies(metrics)
     yield from _of_upstreams(metrics)
+    yield from _of_websockets(metrics)
     yield from _of_stores(metrics)
 
 
@@ -268,6 +269,26 @@ def _of_upstreams(metrics: GatewayMetrics) -> Iterator[Metric]:
         for name, upstream in upstreams:
             _add_histogram(first_byte, name, upstream.first_byte)
         yield first_byte
+
+
+def _of_websockets(metrics: GatewayMetrics) -> Iterator[Metric]:
+    for upstreams in _slices(metrics.upstreams):
+        tunnels = GaugeMetricFamily(
+            "sluice_upstream_websockets", "WebSockets that are open.", labels=("upstream",)
+        )
+        for name, upstream in upstreams:
+            tunnels.add_metric((name,), upstream.tunnels)
+        yield tunnels
+    for upstreams in _slices(metrics.upstreams):
+        carried = CounterMetricFamily(
+            "sluice_upstream_websocket_bytes",
+            "Bytes that went through WebSockets, from clients (received) and to them (sent).",
+            labels=("upstream", "direction"),
+        )
+        for name, upstream in upstreams:
+            carried.add_metric((name, "received"), upstream.tunnel_received)
+            carried.add_metric((name, "sent"), upstream.tunnel_sent)
+        yield carried
 
 
 def _of_stores(metrics: GatewayMetrics) -> Iterator[Metric]:

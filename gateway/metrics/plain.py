@@ -47,6 +47,7 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
         yield [
             *("upstream", name, upstream.requests, dict(upstream.errors)),
             *(_plain(upstream.first_byte), upstream.connections),
+            *(upstream.tunnel_received, upstream.tunnel_sent, upstream.tunnels),
         ]
     for name, store in list(metrics.stores.items()):
         store.refresh()
@@ -102,11 +103,14 @@ def _add_policy(policy: PolicyMetrics, values: Piece, *, gauges: bool) -> None:
 
 
 def _add_upstream(upstream: UpstreamMetrics, values: Piece, *, gauges: bool) -> None:
-    requests, errors, first_byte, connections = values
+    requests, errors, first_byte, connections, received, sent, tunnels = values
     upstream.requests += requests
     _count(upstream.errors, errors)
     _observe(upstream.first_byte, first_byte)
     upstream.connections += connections if gauges else 0
+    upstream.tunnel_received += received
+    upstream.tunnel_sent += sent
+    upstream.tunnels += tunnels if gauges else 0
 
 
 def _add_store(store: StoreMetrics, values: Piece, *, gauges: bool) -> None:

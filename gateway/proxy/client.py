@@ -6,15 +6,14 @@ and the answer is bytes.
 
 What this class relies on beyond aiohttp's public interface: `_messages`, `_parser`,
 `_buffer_paused`, `_msg_queue_resume_size`, `_resume_reading_if_drained`, `_close`,
-`_force_close`, `_paused`, `_drain_helper`. The dependency is bounded to one minor version
-because of them.
+`_force_close`, `_paused`, `_drain_helper`, `_upgraded`, `_message_tail`. The dependency is bounded
+to one minor version because of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
@@ -26,6 +25,7 @@ from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
 
 from gateway.errors import BadRequestError
 from gateway.proxy.patience import Patience, unread
+from gateway.proxy.reset import reset
 
 if TYPE_CHECKING:
     from gateway.proxy.repeated import RepeatedRefusal
@@ -139,6 +139,11 @@ class ClientConnection(RequestHandler):
     def is_busy(self) -> bool:
         """Whether a request is being served."""
         return self._current is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing has come behind a request that asks for another protocol."""
+        return not self._message_tail
 
     def close_when_idle(self) -> None:
         """End with the present request, or with one that is on its way already."""
@@ -317,10 +322,53 @@ class ClientConnection(RequestHandler):
         self._is_finished = True
         if not request.keeps_alive or self.is_closing:
             self._end(lingers=not request.payload.is_eof() or bool(request.message.upgrade))
+        elif self._upgraded and not self._stay_with_http():
+            self._end(lingers=True)
         elif not self._messages:
             self._await_request()
         elif not self._is_serving:
             self._serve_queued()
+
+    def _stay_with_http(self) -> bool:
+        """Go on after a protocol was asked for and not switched to (RFC 9110, section 7.8).
+
+        Returns:
+            False if the client has not waited for the answer: bytes of another protocol must
+            not be read as requests.
+        """
+        if not self.is_waiting:
+            return False
+        assert self._parser is not None
+        self._parser.set_upgraded(False)
+        self._upgraded = False
+        return True
+
+    def switch(
+        self, protocol: asyncio.Protocol, due: float, on_late: Callable[[], None]
+    ) -> tuple[asyncio.Transport, bytes]:
+        """Let another protocol have the connection, after a request that asked for one.
+
+        Args:
+            protocol: told from now on what happens; `switched_lost` has to be called when it
+                is told that the connection is lost.
+            due: the loop's time at which `on_late` is called.
+            on_late: must set `due` anew.
+
+        Returns:
+            The transport, and what the client has sent behind the request.
+        """
+        transport = self.transport
+        assert transport is not None
+        early, self._message_tail = self._message_tail, b""
+        transport.set_protocol(protocol)
+        self.due = due
+        self._on_late = on_late
+        return transport, early
+
+    def switched_lost(self, exc: BaseException | None) -> None:
+        """The connection is lost; whoever has it knows what becomes of the request."""
+        self._current = None
+        self.connection_lost(exc)
 
     def _await_request(self) -> None:
         self._is_between_requests = True
@@ -370,13 +418,8 @@ class ClientConnection(RequestHandler):
     def break_off(self) -> None:
         """End the connection so that a half-sent answer cannot look like a whole one."""
         self._force_close = True
-        transport = self.transport
-        if transport is None:
-            return
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        transport.abort()
+        if self.transport is not None:
+            reset(self.transport)
 
 
 def _judge(error: _ErrInfo, max_header_size: int) -> BadRequestError:

@@ -259,6 +259,22 @@ def answer_head(block: bytes) -> AnswerHead:
     return AnswerHead(status_line, fields, length, is_chunked, has_date)
 
 
+_switch_fields: Final = re.compile(rb"\r\n((?i:connection|upgrade)):[ \t]*([^\r\n]*)").finditer
+
+
+def switches_to_websocket(block: bytes) -> bool:
+    """Whether the head of an answer 101 names this one protocol (RFC 9110, section 7.8).
+
+    Args:
+        block: everything before the empty line, as a strict parser has accepted it.
+    """
+    said: dict[bytes, list[bytes]] = {b"connection": [], b"upgrade": []}
+    for match in _switch_fields(block):
+        tokens = (token.strip(b" \t").lower() for token in match[2].split(b","))
+        said[match[1].lower()] += filter(None, tokens)
+    return said[b"upgrade"] == [b"websocket"] and b"upgrade" in said[b"connection"]
+
+
 def without_length(fields: bytes) -> bytes:
     """Header lines, each behind a line end, without `Content-Length`."""
     lines = fields.split(b"\r\n")

@@ -95,6 +95,7 @@ class TargetPool:
             idle=timeouts.idle / US,
             total=inf if timeouts.total is None else timeouts.total / US,
             keepalive=config.keepalive / US,
+            tunnel=inf if timeouts.tunnel is None else timeouts.tunnel / US,
         )
         self._watch = Watch(self._open, min(self._patience))
 

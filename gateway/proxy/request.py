@@ -45,6 +45,7 @@ class Request:
         policy, decision, wait_us: what the limiter said.
         upstream, upstream_us: the target, and the time until the first byte of its answer.
         status, sent: of the answer, and how many bytes of body went out.
+        received: bytes that came through a tunnel; not set before there is one.
         error: what went wrong, as a short kind.
         started_ns, sent_ns: when it came, and when it was sent on; monotonic.
         task: what works on it, if a task does.
@@ -77,6 +78,7 @@ class Request:
         "pool",
         "query",
         "raw_host",
+        "received",
         "route",
         "sent",
         "sent_ns",
@@ -91,6 +93,7 @@ class Request:
 
     pool: TargetPool
     lent: UpstreamConnection
+    received: int
 
     def __init__(
         self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader

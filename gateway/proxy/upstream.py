@@ -32,6 +32,7 @@ class Patience(NamedTuple):
     idle: float
     total: float
     keepalive: float
+    tunnel: float
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -233,6 +234,28 @@ class UpstreamConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; whoever waits is told that the exchange was given up."""
         self._fail(UpstreamClosedError("given up"))
+
+    @property
+    def writing_paused(self) -> bool:
+        """Whether it has to take what was sent before it gets more."""
+        return self._is_writing_paused
+
+    @property
+    def silence_s(self) -> tuple[float, float]:
+        """How long a tunnel may be silent: as a whole, and when one side has ended, in seconds."""
+        return self._patience.tunnel, self._patience.idle
+
+    def switch(self, protocol: asyncio.Protocol) -> asyncio.Transport | None:
+        """Let another protocol have the connection, after the answer 101.
+
+        Returns:
+            The transport; None if the upstream has closed already. `connection_lost` has to be
+            called when `protocol` is told that the connection is lost.
+        """
+        self.due = self._total_due = inf
+        if self.transport is not None:
+            self.transport.set_protocol(protocol)
+        return self.transport
 
     def forget(self) -> None:
         """Close at once; nobody waits any more."""
