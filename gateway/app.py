@@ -24,6 +24,7 @@ from gateway.obstacles import cannot_listen, cannot_log
 from gateway.opening import decider_of, store_of
 from gateway.proxy.admission import affordable
 from gateway.proxy.gate import Gate
+from gateway.proxy.health import HealthChecks
 from gateway.proxy.pool import Upstream
 from gateway.proxy.routes import compile_routes
 from gateway.proxy.server import Proxy
@@ -103,6 +104,7 @@ class Gateway:
             name: Upstream(name, upstream, self.metrics.upstream(name), MAX_ANSWER_HEAD)
             for name, upstream in config.upstreams.items()
         }
+        self._health = HealthChecks(self._upstreams.values())
         routes = compile_routes(config, self._upstreams, self.metrics)
         gate = Gate(
             routes,
@@ -151,6 +153,7 @@ class Gateway:
         await self._decider.start()
         # The first requests would be decided alone.
         await becomes(lambda: self._decider.is_ready, STORE_S)
+        self._health.start()
         for listener in self._listeners:
             await listener.start_serving()
         self._phase = Phase.SERVING
@@ -212,6 +215,7 @@ class Gateway:
         for listener in self._listeners:
             listener.close()
         cut_off = await self._proxy.drain(seconds)
+        await self._health.stop()
         for upstream in self._upstreams.values():
             upstream.close()
         await self._decider.aclose()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from gateway.config.explain_consistency import explain_consistency, explain_migration
+from gateway.config.explain_upstreams import explain_choice
 from gateway.config.models import (
     GatewayConfig,
     LimitLine,
@@ -79,6 +80,7 @@ def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
     else:
         lines.append("  They are not limited.")
     lines.append(f"  {_timeouts(upstream)}")
+    lines += [f"  {line}" for line in explain_choice(upstream)]
     return lines
 
 

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from gateway.config.address import Address
+from gateway.config.balancing import BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.base import NAME, NAME_HINT, Model, overlay, untouched
 from gateway.config.consistency import EventualConfig, LeasedConfig
 from gateway.config.policies import (
@@ -54,9 +55,12 @@ from gateway.config.values import (
 __all__ = [
     "Address",
     "AdminConfig",
+    "BreakerConfig",
     "Defaults",
+    "EjectConfig",
     "EventualConfig",
     "GatewayConfig",
+    "HealthConfig",
     "LeasedConfig",
     "LimitLine",
     "LogConfig",

@@ -18,8 +18,11 @@ from gateway.config.lines import COUNTS_REFUSED, WITH_BURST
 from gateway.config.models import (
     Address,
     AdminConfig,
+    BreakerConfig,
     Defaults,
+    EjectConfig,
     GatewayConfig,
+    HealthConfig,
     LogConfig,
     OnLimit,
     PolicyConfig,
@@ -99,8 +102,11 @@ def json_schema() -> Schema:
 
 _MODELS: Final[tuple[type[BaseModel], ...]] = (
     AdminConfig,
+    BreakerConfig,
     Defaults,
+    EjectConfig,
     GatewayConfig,
+    HealthConfig,
     LogConfig,
     OnLimit,
     PolicyConfig,
@@ -129,7 +135,7 @@ def written_default(model: type[BaseModel], name: str) -> object:
     if isinstance(default, str | int):
         return default
     addresses = default if isinstance(default, tuple) else (default,)
-    shown = [str(one) for one in addresses if isinstance(one, Address)]
+    shown = [str(one) for one in addresses if isinstance(one, Address | int)]
     return ", ".join(shown) or None
 
 
@@ -241,6 +247,8 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
     limits = definitions["PolicyConfig"]["properties"]["limits"]
     short = {
         "AdminConfig": definitions["AdminConfig"]["properties"]["listen"],
+        "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
+        "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21-\x7e]*)$"},
         "PolicyConfig": limits,
         "StoreConfig": definitions["StoreConfig"]["properties"]["url"],
         "Target": _URL,

@@ -12,6 +12,7 @@ from pydantic import (
 )
 
 from gateway.config.address import Address, AddressError, parse_origin
+from gateway.config.balancing import Balance, BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.base import Model, untouched
 from gateway.config.values import (
     Duration,
@@ -96,6 +97,28 @@ class UpstreamConfig(Model):
     )
     keepalive: Duration = Field(
         60_000_000, description="How long an unused connection is kept open."
+    )
+    balance: Balance = Field(
+        "round_robin",
+        description="Which target is next: round_robin in turn by weight, least_requests the one "
+        "with the fewest in flight, random_two the better of two, {hash: KEY} the same for the "
+        "same key, such as header:x-user.",
+    )
+    health: Annotated[HealthConfig | None, Off] = Field(
+        None, description="Checks that leave out a target that is not well: a path, tcp, or more."
+    )
+    eject: Annotated[EjectConfig | None, Off] = Field(
+        untouched(EjectConfig), description="When failing requests leave a target out."
+    )
+    breaker: Annotated[BreakerConfig | None, Off] = Field(
+        None, description="When the whole upstream is not asked any more for a while."
+    )
+    slow_start: Annotated[Duration | None, Off] = Field(
+        None, description="The time in which a target that came back gets its whole weight again."
+    )
+    if_none_healthy: Literal["all", "reject"] = Field(
+        "all",
+        description="With all targets left out: all uses them nevertheless, reject answers 503.",
     )
 
     @model_validator(mode="before")
