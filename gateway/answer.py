@@ -13,6 +13,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
+from gateway.errors import UpstreamError
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.policy import Policy, Rule
 
@@ -111,6 +112,16 @@ def closed(retry_after_us: int) -> Answer:
         fields=b"Retry-After: %d\r\n" % retry_after,
         **{"retry-after": retry_after},
     )
+
+
+def failed(error: UpstreamError) -> Answer:
+    """What a client is told whose request an upstream did not answer as it should."""
+    if not error.retry_after_us:
+        return problem(error.status, error.title, error=error.kind)
+    retry_after = seconds_up(error.retry_after_us)
+    members: dict[str, object] = {"error": error.kind, "retry-after": retry_after}
+    fields = b"Retry-After: %d\r\n" % retry_after
+    return problem(error.status, error.title, kind="about:blank", fields=fields, **members)
 
 
 class LimitFields:

@@ -26,6 +26,7 @@ from gateway.opening import decider_of, store_of
 from gateway.proxy.admission import affordable
 from gateway.proxy.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
 from gateway.proxy.gate import Gate
+from gateway.proxy.health import HealthChecks
 from gateway.proxy.listener import Listener
 from gateway.proxy.pool import Upstream
 from gateway.proxy.receptions import certificates_of, reception_of, reserved_fields
@@ -123,6 +124,7 @@ class Gateway:
             )
             for name, upstream in config.upstreams.items()
         }
+        self._health = HealthChecks(self._upstreams.values())
         routes = compile_routes(config, self._upstreams, self.metrics)
         gate = Gate(
             routes,
@@ -180,6 +182,7 @@ class Gateway:
         await self._decider.start()
         # The first requests would be decided alone.
         await becomes(lambda: self._decider.is_ready, STORE_S)
+        self._health.start()
         for _, listener in self._listeners:
             await listener.start_serving()
         self._renewal.start()
@@ -271,6 +274,7 @@ class Gateway:
             listener.close()
         await self._renewal.end()
         cut_off = await self._proxy.drain(seconds)
+        await self._health.stop()
         for upstream in self._upstreams.values():
             upstream.close()
         await self._decider.aclose()

@@ -10,13 +10,15 @@ Each branch says who is to blame, and so what is done about it::
         StoreTimeout           no answer within the deadline
         StoreUnavailable       not connected, refused, loading, read-only, out of memory
         StoreReplyError        an answer that cannot be understood
-      UpstreamError            the upstream: the client sees 502 or 504
+      UpstreamError            the upstream: the client sees 502, 503 or 504
         UpstreamConnectError   refused, unreachable, name not found
           UpstreamTlsError     its certificate is not to be believed, or TLS failed otherwise
         UpstreamClosedError    closed or reset before the answer was complete
         UpstreamTimeout        connect, first byte, idle or total time ran out
         UpstreamProtocolError  the answer is not HTTP, or frames itself in two ways
         UpstreamBusyError      every connection is in use and the queue for one is full
+        UpstreamBreakerError   the circuit breaker is open
+        UpstreamTargetError    all targets are left out
       LimitExceeded            nobody: in the library, what may not go (`gateway.library.decision`)
       ClientError              the peer: .status says what it is told
         BadRequestError        400 and its kin: what was sent cannot be one request
@@ -140,11 +142,13 @@ class UpstreamError(GatewayError):
         status: what the client is told.
         title: constant, short text for the problem document.
         kind: a label for metrics and logs.
+        retry_after_us: microseconds after which a client may ask again; 0 to say nothing of it.
     """
 
     status = 502
     title = "The upstream failed"
     kind = "error"
+    retry_after_us = 0
 
 
 class UpstreamConnectError(UpstreamError):
@@ -194,6 +198,30 @@ class UpstreamBusyError(UpstreamError):
     status = 503
     title = "The upstream has no free connection"
     kind = "busy"
+
+
+class UpstreamBreakerError(UpstreamError):
+    """The upstream's circuit breaker is open."""
+
+    status = 503
+    title = "The upstream is given time to recover"
+    kind = "breaker_open"
+
+    def __init__(self, retry_after_us: int) -> None:
+        super().__init__(self.kind)
+        self.retry_after_us = retry_after_us
+
+
+class UpstreamTargetError(UpstreamError):
+    """All targets of the upstream are left out."""
+
+    status = 503
+    title = "No target of the upstream is healthy"
+    kind = "no_target"
+
+    def __init__(self, retry_after_us: int) -> None:
+        super().__init__(self.kind)
+        self.retry_after_us = retry_after_us
 
 
 CLIENT_ERRORS = (

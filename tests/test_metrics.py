@@ -70,6 +70,10 @@ def test_everything_counted_is_scraped(accept: str) -> None:
     upstream.requests, upstream.connections = 8, 9
     upstream.errors["timeout_connect"] += 10
     upstream.first_byte.observe(700)
+    upstream.breaker = "half_open"
+    target = upstream.target("10.0.0.1:80")
+    target.requests, target.ejections, target.checks, target.checks_failed = 16, 17, 18, 19
+    target.is_healthy, target.is_ejected = False, True
     store = metrics.store("redis")
     store.answered(20, 900)
     store.errors["timeout"] += 2
@@ -103,6 +107,14 @@ def test_everything_counted_is_scraped(accept: str) -> None:
         key("sluice_upstream_errors_total", upstream="web", kind="timeout_connect"): 10,
         key("sluice_upstream_first_byte_seconds_bucket", upstream="web", le="0.0005"): 0,
         key("sluice_upstream_first_byte_seconds_bucket", upstream="web", le="0.001"): 1,
+        key("sluice_upstream_breaker", upstream="web", state="half_open"): 1,
+        key("sluice_upstream_breaker", upstream="web", state="open"): 0,
+        key("sluice_target_requests_total", upstream="web", target="10.0.0.1:80"): 16,
+        key("sluice_target_ejections_total", upstream="web", target="10.0.0.1:80"): 17,
+        key("sluice_target_checks_total", upstream="web", target="10.0.0.1:80"): 18,
+        key("sluice_target_checks_failed_total", upstream="web", target="10.0.0.1:80"): 19,
+        key("sluice_target_healthy", upstream="web", target="10.0.0.1:80"): 0,
+        key("sluice_target_ejected", upstream="web", target="10.0.0.1:80"): 1,
         key("sluice_store_decisions_total", store="redis"): 20,
         key("sluice_store_batches_total", store="redis"): 1,
         key("sluice_store_errors_total", store="redis", reason="timeout"): 2,
@@ -207,7 +219,8 @@ def test_document_names_every_metric_and_no_other() -> None:
     metrics = GatewayMetrics()
     metrics.route("r")
     metrics.policy("p")
-    metrics.upstream("u")
+    metrics.upstream("u").breaker = "closed"
+    metrics.upstream("u").target("t")
     metrics.store("s")
     metrics.certificates["c.pem"] = 1
     scraped = set(re.findall(r"# TYPE (sluice_\w+) (\w+)", render(metrics).decode()))
@@ -282,6 +295,10 @@ def counted(seed: int) -> GatewayMetrics:
     upstream.requests, upstream.connections = seed, 3 * seed
     upstream.errors["connect"] += seed
     upstream.first_byte.observe(700)
+    upstream.breaker = "open" if seed == 2 else "closed"
+    target = upstream.target("t")
+    target.requests, target.ejections, target.checks, target.checks_failed = seed, 1, 9, 2
+    target.is_healthy, target.is_ejected = seed != 2, seed == 2
     store = metrics.store("main")
     store.answered(seed, 900)
     store.errors["timeout"] += 1
@@ -294,8 +311,17 @@ def counted(seed: int) -> GatewayMetrics:
     return metrics
 
 
-NO_SUMS = ("_ready", "_breaker", "_gateways", "_seconds", "_info", "_workers")
-GAUGES = ("waiting", "connections", "ready", "breaker", "gateways")
+NO_SUMS = (
+    "_ready",
+    "_breaker",
+    "_healthy",
+    "_ejected",
+    "_gateways",
+    "_seconds",
+    "_info",
+    "_workers",
+)
+GAUGES = ("waiting", "connections", "ready", "breaker", "gateways", "healthy", "ejected")
 
 
 def test_what_several_processes_counted_is_one_sum() -> None:
@@ -313,6 +339,9 @@ def test_what_several_processes_counted_is_one_sum() -> None:
     assert summed[key("sluice_store_ready", store="main")] == 0
     assert summed[key("sluice_store_breaker", store="main", state="open")] == 1
     assert summed[key("sluice_store_gateways", store="main")] == 3
+    assert summed[key("sluice_upstream_breaker", upstream="u", state="open")] == 1
+    assert summed[key("sluice_target_healthy", upstream="u", target="t")] == 0
+    assert summed[key("sluice_target_ejected", upstream="u", target="t")] == 1
 
 
 def test_the_past_counts_and_is_not_shown_as_the_present() -> None:
@@ -328,3 +357,5 @@ def test_the_past_counts_and_is_not_shown_as_the_present() -> None:
     for gauge in ("sluice_client_connections", "sluice_upstream_connections"):
         assert [value for name, value in past.items() if name[0] == gauge] == [0]
     assert past[key("sluice_store_ready", store="main")] == 1
+    assert past[key("sluice_target_healthy", upstream="u", target="t")] == 1
+    assert past[key("sluice_target_ejected", upstream="u", target="t")] == 0

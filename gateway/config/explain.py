@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from gateway.config.explain_consistency import explain_consistency, explain_migration
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
+from gateway.config.explain_upstreams import explain_choice
 from gateway.config.models import (
     GatewayConfig,
     LimitLine,
@@ -83,6 +84,7 @@ def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
     lines.append(f"  {_timeouts(upstream)}")
     lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
     lines += [f"  {line}" for line in _websocket(route, upstream)]
+    lines += [f"  {line}" for line in explain_choice(upstream)]
     return lines
 
 

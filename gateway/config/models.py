@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from gateway.config.address import Address
+from gateway.config.balancing import BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.base import NAME, NAME_HINT, Model, overlay, untouched
 from gateway.config.consistency import EventualConfig, LeasedConfig
 from gateway.config.listeners import (
@@ -60,11 +61,14 @@ from gateway.config.values import (
 __all__ = [
     "Address",
     "AdminConfig",
+    "BreakerConfig",
     "CertificateConfig",
     "ClientHeaders",
     "Defaults",
+    "EjectConfig",
     "EventualConfig",
     "GatewayConfig",
+    "HealthConfig",
     "LeasedConfig",
     "LimitLine",
     "ListenerConfig",

@@ -18,10 +18,13 @@ from gateway.config.lines import COUNTS_REFUSED, WITH_BURST
 from gateway.config.models import (
     Address,
     AdminConfig,
+    BreakerConfig,
     CertificateConfig,
     ClientHeaders,
     Defaults,
+    EjectConfig,
     GatewayConfig,
+    HealthConfig,
     ListenerConfig,
     ListenerTls,
     LogConfig,
@@ -106,10 +109,13 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     AdminConfig,
     CertificateConfig,
     ClientHeaders,
+    BreakerConfig,
     Defaults,
+    EjectConfig,
     GatewayConfig,
     ListenerConfig,
     ListenerTls,
+    HealthConfig,
     LogConfig,
     OnLimit,
     PolicyConfig,
@@ -139,7 +145,7 @@ def written_default(model: type[BaseModel], name: str) -> object:
     if isinstance(default, str | int):
         return default
     addresses = default if isinstance(default, tuple) else (default,)
-    shown = [str(one) for one in addresses if isinstance(one, Address | ListenerConfig)]
+    shown = [str(one) for one in addresses if isinstance(one, Address | ListenerConfig | int)]
     return ", ".join(shown) or None
 
 
@@ -252,6 +258,8 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
     short = {
         "AdminConfig": definitions["AdminConfig"]["properties"]["listen"],
         "ListenerConfig": definitions["ListenerConfig"]["properties"]["address"],
+        "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
+        "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21-\x7e]*)$"},
         "PolicyConfig": limits,
         "StoreConfig": definitions["StoreConfig"]["properties"]["url"],
         "Target": _URL,

@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from gateway.config.address import Address, AddressError, parse_host_pattern, parse_origin
+from gateway.config.balancing import Balance, BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.base import Model, untouched
 from gateway.config.places import FilePath
 from gateway.config.values import (
@@ -154,6 +155,28 @@ class UpstreamConfig(Model):
     )
     tls: UpstreamTlsConfig | None = Field(
         None, description="How targets with https:// are verified, and what they are shown."
+    )
+    balance: Balance = Field(
+        "round_robin",
+        description="Which target is next: round_robin in turn by weight, least_requests the one "
+        "with the fewest in flight, random_two the better of two, {hash: KEY} the same for the "
+        "same key, such as header:x-user.",
+    )
+    health: Annotated[HealthConfig | None, Off] = Field(
+        None, description="Checks that leave out a target that is not well: a path, tcp, or more."
+    )
+    eject: Annotated[EjectConfig | None, Off] = Field(
+        untouched(EjectConfig), description="When failing requests leave a target out."
+    )
+    breaker: Annotated[BreakerConfig | None, Off] = Field(
+        None, description="When the whole upstream is not asked any more for a while."
+    )
+    slow_start: Annotated[Duration | None, Off] = Field(
+        None, description="The time in which a target that came back gets its whole weight again."
+    )
+    if_none_healthy: Literal["all", "reject"] = Field(
+        "all",
+        description="With all targets left out: all uses them nevertheless, reject answers 503.",
     )
 
     @model_validator(mode="before")

@@ -16,6 +16,7 @@ from gateway.metrics.counters import (
     PolicyMetrics,
     RouteMetrics,
     StoreMetrics,
+    TargetMetrics,
     UpstreamMetrics,
 )
 from gateway.metrics.exposition import Exposition, content_type, expose, render
@@ -30,6 +31,7 @@ __all__ = [
     "PolicyMetrics",
     "RouteMetrics",
     "StoreMetrics",
+    "TargetMetrics",
     "UpstreamMetrics",
     "add",
     "content_type",

@@ -104,6 +104,36 @@ class PolicyMetrics:
         self.waiting = 0
 
 
+class TargetMetrics:
+    """One of the targets that an upstream chooses from.
+
+    Attributes:
+        requests: for how many it was chosen.
+        ejections: how often it was left out for failures.
+        checks: how often it was checked, and
+        checks_failed: how often it did not pass.
+        is_healthy: what checks found.
+        is_ejected: whether it is left out for failures at the moment.
+    """
+
+    __slots__ = (
+        "checks",
+        "checks_failed",
+        "ejections",
+        "is_ejected",
+        "is_healthy",
+        "requests",
+    )
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.ejections = 0
+        self.checks = 0
+        self.checks_failed = 0
+        self.is_healthy = True
+        self.is_ejected = False
+
+
 class UpstreamMetrics:
     """Requests to one upstream.
 
@@ -115,13 +145,17 @@ class UpstreamMetrics:
         tunnels: how many WebSockets are open at the moment.
         tunnel_received: bytes that clients have sent through them, and
         tunnel_sent: bytes that were sent to clients.
+        breaker: the state of its circuit breaker: closed, open or half_open; empty if it has none.
+        targets: those that are chosen from or checked, by name.
     """
 
     __slots__ = (
+        "breaker",
         "connections",
         "errors",
         "first_byte",
         "requests",
+        "targets",
         "tunnel_received",
         "tunnel_sent",
         "tunnels",
@@ -135,6 +169,12 @@ class UpstreamMetrics:
         self.tunnels = 0
         self.tunnel_received = 0
         self.tunnel_sent = 0
+        self.breaker = ""
+        self.targets: dict[str, TargetMetrics] = {}
+
+    def target(self, name: str) -> TargetMetrics:
+        """The counters of a target, made when first asked for."""
+        return self.targets.setdefault(name, TargetMetrics())
 
 
 class StoreMetrics:

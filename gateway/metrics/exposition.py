@@ -23,11 +23,10 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from gateway.metrics.counters import GatewayMetrics, Histogram, PolicyMetrics
+from gateway.metrics.exposition_targets import BREAKER_STATES, of_breakers, of_targets
 
 CHILDREN_PER_PIECE: Final = 16
 """Labelled children encoded in one go; as histograms they are some 300 samples, about 2 ms."""
-
-BREAKER_STATES: Final = ("closed", "half_open", "open")
 
 STATUSES: Final = range(100, 600)
 """Statuses with a series of their own; what else an upstream makes up is one: `other`."""
@@ -106,6 +105,8 @@ def _collect(metrics: GatewayMetrics) -> Iterator[Metric]:
     yield from _of_policies(metrics)
     yield from _of_upstreams(metrics)
     yield from _of_websockets(metrics)
+    yield from of_breakers(metrics)
+    yield from of_targets(metrics)
     yield from _of_stores(metrics)
 
 

@@ -16,6 +16,7 @@ from gateway.metrics.counters import (
     PolicyMetrics,
     RouteMetrics,
     StoreMetrics,
+    TargetMetrics,
     UpstreamMetrics,
 )
 
@@ -26,6 +27,8 @@ _DECIDED: Final = (
     *("passed", "delayed", "refused", "skipped"),
     *("store_error_passed", "store_error_refused", "wait_us"),
 )
+_COUNTED_OF_TARGET: Final = ("requests", "ejections", "checks", "checks_failed")
+_OF_TARGET: Final = (*_COUNTED_OF_TARGET, "is_healthy", "is_ejected")
 _BREAKER: Final = ("closed", "half_open", "open")
 
 
@@ -48,6 +51,11 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
             *("upstream", name, upstream.requests, dict(upstream.errors)),
             *(_plain(upstream.first_byte), upstream.connections),
             *(upstream.tunnel_received, upstream.tunnel_sent, upstream.tunnels),
+            upstream.breaker,
+            {
+                name: [getattr(one, key) for key in _OF_TARGET]
+                for name, one in upstream.targets.items()
+            },
         ]
     for name, store in list(metrics.stores.items()):
         store.refresh()
@@ -103,7 +111,7 @@ def _add_policy(policy: PolicyMetrics, values: Piece, *, gauges: bool) -> None:
 
 
 def _add_upstream(upstream: UpstreamMetrics, values: Piece, *, gauges: bool) -> None:
-    requests, errors, first_byte, connections, received, sent, tunnels = values
+    requests, errors, first_byte, connections, received, sent, tunnels, breaker, targets = values
     upstream.requests += requests
     _count(upstream.errors, errors)
     _observe(upstream.first_byte, first_byte)
@@ -111,6 +119,20 @@ def _add_upstream(upstream: UpstreamMetrics, values: Piece, *, gauges: bool) -> 
     upstream.tunnel_received += received
     upstream.tunnel_sent += sent
     upstream.tunnels += tunnels if gauges else 0
+    if gauges and breaker:
+        upstream.breaker = max(upstream.breaker or breaker, breaker, key=_BREAKER.index)
+    for name, values_of_target in targets.items():
+        _add_target(upstream.target(name), values_of_target, gauges=gauges)
+
+
+def _add_target(target: TargetMetrics, values: Piece, *, gauges: bool) -> None:
+    """Healthy is what all processes find healthy, ejected what one of them has ejected."""
+    *counts, is_healthy, is_ejected = values
+    for key, count in zip(_COUNTED_OF_TARGET, counts, strict=True):
+        setattr(target, key, getattr(target, key) + count)
+    if gauges:
+        target.is_healthy = target.is_healthy and is_healthy
+        target.is_ejected = target.is_ejected or is_ejected
 
 
 def _add_store(store: StoreMetrics, values: Piece, *, gauges: bool) -> None:

@@ -142,7 +142,7 @@ class Forwarder:
                 pool.judge.observe(request, error)
             raise
         except BaseException:
-            if pool.judge is not None and not request.status:
+            if pool.judge is not None:
                 pool.judge.observe(request, None)
             raise
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +22,7 @@ from gateway.errors import (
     UpstreamTlsError,
 )
 from gateway.metrics import UpstreamMetrics
+from gateway.proxy.choosing import Chooser
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.upstream import Patience, UpstreamConnection, open_connection
 from gateway.tls.client import UpstreamTls
@@ -109,6 +110,11 @@ class TargetPool:
     def in_flight(self) -> int:
         """Requests that have a connection or wait for one."""
         return len(self._open) - len(self._idle) + self._connecting + len(self._pending)
+
+    @property
+    def has_idle(self) -> bool:
+        """Whether there is a connection that waits for work, as far as is known."""
+        return bool(self._idle)
 
     def take_idle(self) -> UpstreamConnection | None:
         """A connection that is open and waiting for work, the one used last."""
@@ -248,11 +254,12 @@ class TargetPool:
 
 
 class Upstream:
-    """A named pool of targets, used in turn.
+    """A named pool of targets.
 
     Attributes:
         name: as configured.
         metrics: its counters.
+        health: how its targets are checked; None if they are not.
         only: the target that every request goes to; None where `pick` has a choice.
     """
 
@@ -266,16 +273,13 @@ class Upstream:
     ) -> None:
         self.name = name
         self.metrics = metrics
+        self.health = config.health
         self._pools = tuple(
             TargetPool(target, config, metrics, max_head, tls) for target in config.targets
         )
-        self.only = self._pools[0] if len(self.pools) == 1 else None
-        self._order = [
-            pool
-            for pool, target in zip(self._pools, config.targets, strict=True)
-            for _ in range(target.weight)
-        ]
-        self._next = 0
+        needs_choice = len(self._pools) > 1 or config.health or config.breaker
+        self._chooser = Chooser(name, config, self._pools, metrics) if needs_choice else None
+        self.only = self._pools[0] if self._chooser is None else None
 
     def __repr__(self) -> str:
         return f"<Upstream {self.name}: {list(self._pools)}>"
@@ -285,7 +289,9 @@ class Upstream:
         """Its targets, in the order of the configuration."""
         return self._pools
 
-    def pick(self, request: Request | None = None, tried: Container[TargetPool] = ()) -> TargetPool:
+    def pick(
+        self, request: Request | None = None, tried: Collection[TargetPool] = ()
+    ) -> TargetPool:
         """The target for one try of a request; how it went is for the target's `judge`.
 
         Args:
@@ -295,14 +301,14 @@ class Upstream:
         Raises:
             UpstreamError: nothing may be sent to this upstream now.
         """
-        if self.only is not None:
-            return self.only
-        order = self._order
-        for _ in order:
-            self._next = (self._next + 1) % len(order)
-            if order[self._next] not in tried:
-                break
-        return order[self._next]
+        if self._chooser is None:
+            return self._pools[0]
+        return self._chooser.pick(request, tried)
+
+    def checked(self, index: int, failure: str) -> None:
+        """A target was checked; `failure` says why it did not pass, or nothing if it did."""
+        if self._chooser is not None:
+            self._chooser.checked(index, failure)
 
     def close(self) -> None:
         """Close idle connections; those in use close when they come back."""

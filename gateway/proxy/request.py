@@ -53,6 +53,7 @@ class Request:
         holding: its place among those that go on at once, if a limit counts these.
         body: the body, if it was here as a whole when it was asked for.
         pool, lent: where it is sent, and over which connection.
+        ticket: what its upstream's circuit breaker let it through with; set by a breaker only.
     """
 
     __slots__ = (
@@ -86,6 +87,7 @@ class Request:
         "status",
         "target",
         "task",
+        "ticket",
         "upstream",
         "upstream_us",
         "wait_us",
@@ -94,6 +96,7 @@ class Request:
     pool: TargetPool
     lent: UpstreamConnection
     received: int
+    ticket: int
 
     def __init__(
         self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader

@@ -297,7 +297,7 @@ class Proxy:
             request.error = error.kind
             if request.route is not None:
                 request.route.upstream.metrics.errors[error.kind] += 1
-            reply = answer.problem(error.status, error.title, error=error.kind)
+            reply = answer.failed(error)
         else:
             log.error("A request could not be served", exc_info=error)
             request.error = "internal"

@@ -1,0 +1,253 @@
+"""How an upstream's targets are chosen, watched and left out, as it is configured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any, Final
+
+from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
+
+from gateway.config.base import Model
+from gateway.config.consistency import Part
+from gateway.config.shorthand import KEY
+from gateway.config.values import (
+    Duration,
+    ListOf,
+    WholeNumber,
+    describe,
+    problem,
+    whole_number_schema,
+)
+from gateway.errors import LimitSyntaxError
+from gateway.limits.cursor import Cursor
+from gateway.limits.key_words import read_keys
+
+METHODS: Final = ("round_robin", "least_requests", "random_two")
+MAX_ROW: Final = 1_000
+MAX_REQUESTS: Final = 1_000_000
+
+_PATH: Final = re.compile(r"/[\x21-\x7e]*")
+_TCHAR: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(r"[\x20-\x7e]*")
+_FRAMING: Final = ("connection", "content-length", "transfer-encoding")
+
+Count = Annotated[WholeNumber, Field(ge=1, le=MAX_ROW), whole_number_schema(1, MAX_ROW)]
+
+Status = Annotated[WholeNumber, Field(ge=100, le=599), whole_number_schema(100, 599)]
+
+Statuses = Annotated[tuple[Status, ...], ListOf]
+
+
+@dataclass(frozen=True, slots=True)
+class HashBy:
+    """Requests with the same key go to the same target.
+
+    Attributes:
+        text: the key as it was written.
+        words: `path`, or canonical key words of a limit.
+    """
+
+    text: str
+    words: tuple[str, ...]
+
+
+def _read_hash(value: object) -> HashBy:
+    if not isinstance(value, str):
+        hint = "such as hash: header:x-user"
+        raise problem(f"found {describe(value)}, a key was expected", hint, under=("hash",))
+    text = value.strip()
+    if text == "path":
+        return HashBy(text, (text,))
+    line = Cursor(text)
+    try:
+        words = read_keys(line)
+        if line.position != len(text):
+            raise line.error(line.position, f"{text[line.position :]!r} is too much", "keys and +")
+    except LimitSyntaxError as error:
+        hint = error.hint
+        if hint.startswith("one of "):
+            hint = "path, ip, host, method, header:NAME, cookie:NAME or query:NAME"
+        raise problem(error.reason, hint, column=error.column, under=("hash",)) from None
+    for word in ("all", "route"):
+        if word in words:
+            message = f"{word!r} would send all requests of it to one target"
+            raise problem(message, "such as ip or header:x-user", under=("hash",))
+    return HashBy(text, words)
+
+
+def _read_balance(value: object) -> str | HashBy:
+    if isinstance(value, HashBy):
+        return value
+    if isinstance(value, str):
+        if value in METHODS:
+            return value
+        near = get_close_matches(value.lower(), METHODS, 1, 0.5)
+        known = f"{', '.join(METHODS)} or {{hash: KEY}}"
+        hint = f"did you mean {near[0]}? Known: {known}" if near else known
+        if value == "hash":
+            hint = "say by which key: balance: {hash: header:x-user}"
+        raise problem(f"found {describe(value)}", hint)
+    if not isinstance(value, Mapping) or not value:
+        hint = f"{', '.join(METHODS)} or {{hash: KEY}}"
+        raise problem(f"found {describe(value)}", hint)
+    for key in value:
+        if key != "hash":
+            raise problem(f"unknown key {str(key)!r}", "known here: hash", under=(str(key), KEY))
+    return _read_hash(value["hash"])
+
+
+_KEY_PATTERN: Final = (r"^\s*(path|{key}(\s*\+\s*{key})*)\s*$").replace(
+    "{key}", r"(ip|host|method|(header|cookie|query):[^\s/+]+)"
+)
+
+Balance = Annotated[
+    str | HashBy,
+    PlainValidator(_read_balance),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(METHODS)},
+                {
+                    "type": "object",
+                    "properties": {
+                        "hash": {
+                            "type": "string",
+                            "pattern": _KEY_PATTERN,
+                            "examples": ["header:x-user", "cookie:session", "ip"],
+                        }
+                    },
+                    "required": ["hash"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+
+
+class HealthConfig(Model):
+    """How targets are asked whether they are well."""
+
+    path: str | None = Field(
+        None,
+        description="Asked by GET; without it, a connection that can be made is enough.",
+        json_schema_extra={"anyOf": [{"type": "string", "pattern": r"^/[\x21-\x7e]*$"}]},
+    )
+    every: Duration = Field(
+        5_000_000, description="Between two checks of a target, give or take a tenth."
+    )
+    timeout: Duration = Field(2_000_000, description="How long a check may take.")
+    healthy_after: Count = Field(
+        2, description="Checks in a row that must pass before a target is used again."
+    )
+    unhealthy_after: Count = Field(
+        3, description="Checks in a row that must fail before a target is left out."
+    )
+    status: Statuses = Field((), description="What a target must answer; any of 200 to 399.")
+    host: str | None = Field(
+        None,
+        description="The Host of a check; that of the target if left out.",
+        json_schema_extra={"anyOf": [{"type": "string", "pattern": r"^[^\s/]+$"}]},
+    )
+    headers: dict[str, str] = Field({}, description="Fields of a check.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, data: object) -> object:
+        if not isinstance(data, str):
+            return data
+        if data == "tcp":
+            return {}
+        if data.startswith("/"):
+            return {"path": data}
+        raise problem(f"found {describe(data)}", "a path such as /healthz, tcp, or off")
+
+    @field_validator("path")
+    @classmethod
+    def _check_path(cls, path: str | None) -> str | None:
+        if path is not None and not _PATH.fullmatch(path):
+            raise problem(f"{describe(path)} is not a path", "such as /healthz, without spaces")
+        return path
+
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, host: str | None) -> str | None:
+        if host is not None and not re.fullmatch(r"[\x21-\x2e\x30-\x7e]+", host):
+            raise problem(f"{describe(host)} is not a host", "such as app.internal")
+        return host
+
+    @field_validator("headers")
+    @classmethod
+    def _check_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not _TCHAR.fullmatch(name):
+                raise problem(f"{name!r} is not the name of a header", under=(name, KEY))
+            if name.lower() == "host":
+                hint = "write host: ..."
+                raise problem("the host has a key of its own", hint, under=(name, KEY))
+            if name.lower() in _FRAMING:
+                raise problem(f"{name} is the gateway's to say", "leave it out", under=(name, KEY))
+            if not _VALUE.fullmatch(value):
+                raise problem(f"{describe(value)} cannot be sent", "printable ASCII", under=(name,))
+        return headers
+
+    @model_validator(mode="after")
+    def _check_together(self) -> HealthConfig:
+        for name in ("status", "host", "headers"):
+            if self.path is None and name in self.model_fields_set:
+                message = f"{name} goes with a path: without one, nothing is asked"
+                raise problem(message, "such as path: /healthz", under=(name, KEY))
+        return self
+
+
+class EjectConfig(Model):
+    """When failing requests leave a target out."""
+
+    failures: Count = Field(5, description="Failures in a row that eject a target.")
+    duration: Duration = Field(
+        10_000_000, description="How long, at first; each time that follows is twice as long."
+    )
+    max_duration: Duration = Field(300_000_000, description="How long at most.")
+    max_share: Part = Field(
+        "75%", description="How many of the targets at a time; always one, and never all."
+    )
+    statuses: Statuses = Field(
+        (502, 503, 504),
+        description="Answers that are failures, besides connections that fail and time that is up.",
+    )
+
+    @model_validator(mode="after")
+    def _check_together(self) -> EjectConfig:
+        if self.max_duration < self.duration:
+            if "max_duration" not in self.model_fields_set:
+                message = "the first ejection is longer than max_duration, which is 5m"
+                raise problem(message, "raise max_duration, too", under=("duration",))
+            message = "an ejection cannot be shorter than the first"
+            raise problem(message, "at least duration", under=("max_duration",))
+        return self
+
+
+class BreakerConfig(Model):
+    """When an upstream is not asked any more for a while."""
+
+    failures: Part = Field("50%", description="The share of requests that must fail.")
+    min_requests: Annotated[
+        WholeNumber, Field(ge=1, le=MAX_REQUESTS), whole_number_schema(1, MAX_REQUESTS)
+    ] = Field(20, description="Requests in the window before the share means something.")
+    window: Duration = Field(10_000_000, description="The time that is looked at, up to now.")
+    open: Duration = Field(10_000_000, description="How long requests are answered 503 at once.")
+    trials: Count = Field(
+        3, description="Requests that are let through then; all must succeed, or it opens again."
+    )
+    statuses: Statuses = Field(
+        (502, 503, 504),
+        description="Answers that are failures, besides connections that fail and time that is up.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_share(cls, data: object) -> Any:
+        return {"failures": data} if isinstance(data, str) else data
