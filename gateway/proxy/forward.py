@@ -18,6 +18,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from gateway.clock import wall_us
 from gateway.errors import BadRequestError, UpstreamClosedError, UpstreamError
 from gateway.proxy.head import Origin, http_date, request_fields, without_length
+from gateway.proxy.reader import NO_BODY
 from gateway.proxy.upload import Upload, chunk
 from gateway.tasks import Tasks
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 VIA: Final = b"Via: 1.1 sluice\r\n"
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """Methods that may be sent again (RFC 9110, section 9.2.2)."""
-NO_BODY: Final = frozenset({204, 304})
 
 
 class Forwarder:

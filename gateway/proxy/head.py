@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gateway.errors import UpstreamProtocolError
+from gateway.proxy.grammar import is_head
 
 Header = tuple[bytes, bytes]
 
@@ -74,6 +75,29 @@ _NOT_REMOVABLE: Final = frozenset(
         b"via",
     }
 )
+_NOT_IN_TRAILERS: Final = frozenset(
+    {
+        b"age",
+        b"authorization",
+        b"cache-control",
+        b"content-encoding",
+        b"content-range",
+        b"content-type",
+        b"cookie",
+        b"expires",
+        b"location",
+        b"pragma",
+        b"range",
+        b"retry-after",
+        b"set-cookie",
+        b"vary",
+        b"via",
+        b"warning",
+        b"www-authenticate",
+    }
+)
+LONGEST_LENGTH: Final = 19
+"""Digits that `Content-Length` may have: nothing real needs more, and 64 bits hold it."""
 _spelled: dict[bytes, int] = {}
 _SPELLINGS_MAX: Final = 4096
 _SPELLING_MAX_BYTES: Final = 64
@@ -172,6 +196,9 @@ class AnswerHead(NamedTuple):
         length: what `Content-Length` says; None if there is none.
         is_chunked: whether the body was in chunks.
         has_date: whether `Date` is among the fields.
+        status: the status code.
+        keeps_alive: whether the connection may carry another exchange.
+        announced: the `Trailer` field, behind a line end; empty if there is none.
     """
 
     status_line: bytes
@@ -179,12 +206,17 @@ class AnswerHead(NamedTuple):
     length: int | None
     is_chunked: bool
     has_date: bool
+    status: int
+    keeps_alive: bool
+    announced: bytes
 
 
 _special_fields: Final = re.compile(
     rb"\r\n((?i:connection|keep-alive|proxy-connection|proxy-authenticate|proxy-authorization|te"
     rb"|trailer|upgrade|http2-settings|content-length|transfer-encoding|date)):[ \t]*([^\r\n]*)"
 ).finditer
+
+_trailer_fields: Final = re.compile(rb"\r\n(?i:trailer):[ \t]*([^\r\n]*)").finditer
 
 
 @lru_cache(maxsize=512)
@@ -194,15 +226,15 @@ def answer_head(block: bytes) -> AnswerHead:
     Applications repeat themselves, so the last few heads are remembered.
 
     Args:
-        block: everything before the empty line, as a strict parser has accepted it.
+        block: everything before the empty line.
 
     Raises:
-        UpstreamProtocolError: the version is not known, or `Content-Length` or
-            `Transfer-Encoding` say nothing certain.
+        UpstreamProtocolError: it is not the head of an answer of HTTP/1, or `Content-Length`
+            or `Transfer-Encoding` say nothing certain.
     """
+    if not is_head(block):
+        raise UpstreamProtocolError("not the head of an answer")
     first = block.partition(b"\r\n")[0]
-    if first[:9] not in (b"HTTP/1.1 ", b"HTTP/1.0 "):
-        raise UpstreamProtocolError("a version of HTTP that is not known")
     pieces: list[bytes] = []
     end = len(first)
     length: int | None = None
@@ -216,9 +248,7 @@ def answer_head(block: bytes) -> AnswerHead:
             has_date = True
             continue
         if kind == LENGTH:
-            if length is not None or not value.isdigit():
-                raise UpstreamProtocolError("an invalid Content-Length")
-            length = int(value)
+            length = _read_length(value, length)
             canonical = b"\r\nContent-Length: %d" % length
             if canonical.endswith(b" " + value):
                 continue
@@ -232,6 +262,10 @@ def answer_head(block: bytes) -> AnswerHead:
         end = match.end()
         if kind == LENGTH:
             pieces.append(canonical)
+    is_http_1_0 = first.startswith(b"HTTP/1.0")
+    if is_chunked and (is_http_1_0 or length is not None):
+        # RFC 9112, section 6.1: chunks are not known to HTTP/1.0, and exclude a length.
+        raise UpstreamProtocolError("framing that is not certain")
     pieces.append(block[end:])
     fields = b"".join(pieces)
     named = connection_options(options)
@@ -240,10 +274,58 @@ def answer_head(block: bytes) -> AnswerHead:
         fields = b"\r\n".join(
             line for line in lines if line.partition(b":")[0].lower() not in named
         )
-    # `HTTP/1.1 200 OK`: the version is this gateway's, whatever the upstream's is; and the
-    # blank after the code is not optional, unlike the reason (RFC 9112, section 4).
-    status_line = b"HTTP/1.1" + first[8:].ljust(5)
-    return AnswerHead(status_line, fields, length, is_chunked, has_date)
+    return AnswerHead(
+        # `HTTP/1.1 200 OK`: the version is this gateway's, whatever the upstream's is; and the
+        # blank after the code is not optional, unlike the reason (RFC 9112, section 4).
+        b"HTTP/1.1" + first[8:].ljust(5),
+        fields,
+        length,
+        is_chunked,
+        has_date,
+        int(first[9:12]),
+        _keeps_alive(options, is_http_1_0=is_http_1_0),
+        _announced(block) if is_chunked else b"",
+    )
+
+
+def _read_length(value: bytes, before: int | None) -> int:
+    """A `Content-Length`, given what one before it said."""
+    if before is not None or not value.isdigit() or len(value) > LONGEST_LENGTH:
+        raise UpstreamProtocolError("an invalid Content-Length")
+    return int(value)
+
+
+def _announced(block: bytes) -> bytes:
+    names = [match[1].rstrip(b" \t") for match in _trailer_fields(block)]
+    return b"\r\nTrailer: " + b", ".join(names) if names else b""
+
+
+def _keeps_alive(options: list[bytes], *, is_http_1_0: bool) -> bool:
+    """Whether a connection persists (RFC 9112, section 9.3)."""
+    if not options:
+        return not is_http_1_0
+    said = {option.strip(b" \t") for option in b",".join(options).lower().split(b",")}
+    return b"close" not in said and (not is_http_1_0 or b"keep-alive" in said)
+
+
+def trailer_lines(section: bytes) -> bytes:
+    """What of a trailer section may be passed on (RFC 9110, section 6.5.1).
+
+    Fields that frame, route or authenticate a message, say how its content is to be read, or
+    steer caches and user agents before it was read, belong into its head alone.
+
+    Args:
+        section: fields as a strict parser has accepted them, each behind a line end.
+
+    Returns:
+        Lines, each with its line end.
+    """
+    kept = [line for line in section.split(b"\r\n")[1:] if _may_trail(line.partition(b":")[0])]
+    return b"".join(b"%b\r\n" % line for line in kept)
+
+
+def _may_trail(name: bytes) -> bool:
+    return kind_of(name) == PASS and name.lower() not in _NOT_IN_TRAILERS
 
 
 def without_length(fields: bytes) -> bytes:
