@@ -30,6 +30,7 @@ CONNECTION: Final = 6
 EXPECT: Final = 7
 HOST: Final = 8
 DATE: Final = 9
+TE: Final = 10
 
 _KINDS: Final[dict[bytes, int]] = {
     b"connection": CONNECTION,
@@ -37,7 +38,7 @@ _KINDS: Final[dict[bytes, int]] = {
     b"proxy-connection": HOP_BY_HOP,
     b"proxy-authenticate": HOP_BY_HOP,
     b"proxy-authorization": HOP_BY_HOP,
-    b"te": HOP_BY_HOP,
+    b"te": TE,
     b"trailer": HOP_BY_HOP,
     b"upgrade": HOP_BY_HOP,
     b"http2-settings": HOP_BY_HOP,
@@ -168,6 +169,9 @@ def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> byt
             lines += (name, b": ", value, b"\r\n")
     if b"host" not in told:
         lines[:0] = (b"Host: ", host, b"\r\n")
+    if takes_trailers(headers):
+        # A wish to the next hop, which this gateway can grant (RFC 9110, section 10.1.4).
+        lines.append(b"Connection: TE\r\nTE: trailers\r\n")
     peer = origin.peer.encode("ascii")
     scheme = origin.scheme.encode("ascii")
     forwarded_for.append(peer)
@@ -179,6 +183,12 @@ def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> byt
     node = b'"[' + peer + b']"' if b":" in peer else peer
     lines += (b"Forwarded: for=", node, b';host="', host, b'";proto=', scheme, b"\r\n", via)
     return b"".join(lines)
+
+
+def takes_trailers(headers: Sequence[Header]) -> bool:
+    """Whether a client says that it reads trailers (RFC 9110, section 6.5.1)."""
+    values = [value.lower() for name, value in headers if kind_of(name) == TE]
+    return any(coding.strip(b" \t") == b"trailers" for coding in b",".join(values).split(b","))
 
 
 def _named_by_connection(headers: Sequence[Header]) -> frozenset[bytes] | None:
@@ -198,7 +208,8 @@ class AnswerHead(NamedTuple):
         has_date: whether `Date` is among the fields.
         status: the status code.
         keeps_alive: whether the connection may carry another exchange.
-        announced: the `Trailer` field, behind a line end; empty if there is none.
+        announced: the `Trailer` field of a body in chunks, behind a line end; empty if it
+            names nothing.
     """
 
     status_line: bytes
@@ -296,7 +307,9 @@ def _read_length(value: bytes, before: int | None) -> int:
 
 
 def _announced(block: bytes) -> bytes:
-    names = [match[1].rstrip(b" \t") for match in _trailer_fields(block)]
+    values = [match[1] for match in _trailer_fields(block)]
+    listed = (name.strip(b" \t") for name in b",".join(values).split(b","))
+    names = [name for name in listed if name and _may_trail(name)]
     return b"\r\nTrailer: " + b", ".join(names) if names else b""
 
 
