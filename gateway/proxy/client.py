@@ -24,6 +24,7 @@ from aiohttp.http_exceptions import BadHttpMessage, BadHttpMethod, LineTooLong
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
 
 from gateway.errors import BadRequestError
+from gateway.proxy.half_close import HalfClosed
 from gateway.proxy.patience import Patience, unread
 from gateway.proxy.reset import reset
 
@@ -71,6 +72,7 @@ class ClientConnection(RequestHandler):
 
     __slots__ = (
         "_current",
+        "_half_closed",
         "_is_between_requests",
         "_is_finished",
         "_is_last",
@@ -103,6 +105,7 @@ class ClientConnection(RequestHandler):
         self._proxy = proxy
         self._patience = patience
         self._current: Request | None = None
+        self._half_closed: HalfClosed | None = None
         self._is_serving = False
         self._is_finished = False
         self._is_last = False
@@ -144,6 +147,11 @@ class ClientConnection(RequestHandler):
     def is_waiting(self) -> bool:
         """Whether nothing has come behind a request that asks for another protocol."""
         return not self._message_tail
+
+    @property
+    def current(self) -> Request | None:
+        """The request that is being served."""
+        return self._current
 
     def close_when_idle(self) -> None:
         """End with the present request, or with one that is on its way already."""
@@ -243,10 +251,31 @@ class ClientConnection(RequestHandler):
         if self._is_refused:
             return
         current, self._current = self._current, None
+        if self._half_closed is not None:
+            self._half_closed.stop()
         self._proxy.disconnected(self)
         super().connection_lost(exc)
         if current is not None:
             self._proxy.client_left(current)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp closes
+        """The client sends no more; what it has asked for as a whole is still answered.
+
+        Returns:
+            False if the connection is to be closed.
+        """
+        if self._messages and not self._messages[-1][1].is_eof():
+            self._messages.pop()
+        current = self._current
+        is_whole = bool(self._messages) if current is None else current.payload.is_eof()
+        # After TLS's own end nothing can be sent.
+        if self.transport is None or not is_whole or self.scheme == "https":
+            return False
+        if self._half_closed is None:
+            self._half_closed = HalfClosed(self, self.transport)
+        if current is not None and not self._messages:
+            current.keeps_alive = False
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Parse, and serve what is complete; nothing follows the last request."""
@@ -371,6 +400,9 @@ class ClientConnection(RequestHandler):
         self.connection_lost(exc)
 
     def _await_request(self) -> None:
+        if self._half_closed is not None:
+            self._end(lingers=False)
+            return
         self._is_between_requests = True
         self._on_late = self._give_up
         self.due = self._loop.time() + self._patience.idle

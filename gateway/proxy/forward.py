@@ -17,7 +17,15 @@ from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway.clock import wall_us
 from gateway.errors import BadRequestError, UpstreamClosedError, UpstreamError
-from gateway.proxy.head import Origin, http_date, request_fields, without_length
+from gateway.proxy.head import (
+    Origin,
+    http_date,
+    request_fields,
+    takes_trailers,
+    trailer_lines,
+    without_length,
+)
+from gateway.proxy.reader import NO_BODY
 from gateway.proxy.tunnel import SWITCH, SWITCHED, Tunnel, may_open_websocket
 from gateway.proxy.upload import Upload, chunk
 from gateway.tasks import Tasks
@@ -31,9 +39,9 @@ if TYPE_CHECKING:
     Done = Callable[[Request, Exception | None, Coroutine[Any, Any, None] | None], None]
 
 VIA: Final = b"Via: 1.1 sluice\r\n"
+CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """Methods that may be sent again (RFC 9110, section 9.2.2)."""
-NO_BODY: Final = frozenset({204, 304})
 
 
 class Forwarder:
@@ -300,6 +308,9 @@ def _send_whole(request: Request, connection: UpstreamConnection) -> None:
         framing = b"Content-Length: %d\r\n" % len(body)
     request.status = answer.status
     request.sent = len(body)
+    if answer.trailers and _takes_trailers(request):
+        framing = _chunked(answer)
+        body = chunk(body, is_chunked=bool(body)) + _last_chunk(answer)
     request.connection.send(_answer_head(request, answer, framing, body))
 
 
@@ -315,6 +326,7 @@ async def _stream(request: Request, connection: UpstreamConnection) -> None:
         await client.drained()
         return
     is_chunked = False
+    has_trailers = False
     framing = b""
     if answer.length is not None:
         pass
@@ -322,7 +334,8 @@ async def _stream(request: Request, connection: UpstreamConnection) -> None:
         request.keeps_alive = False
     else:
         is_chunked = True
-        framing = b"Transfer-Encoding: chunked\r\n"
+        has_trailers = answer.head.is_chunked and _takes_trailers(request)
+        framing = _chunked(answer) if has_trailers else CHUNKED
     data = connection.read_now()
     request.status = answer.status
     request.sent = len(data)
@@ -340,8 +353,22 @@ async def _stream(request: Request, connection: UpstreamConnection) -> None:
         request.sent += len(data)
         client.send(chunk(data, is_chunked=is_chunked))
     if is_chunked:
-        client.send(b"0\r\n\r\n")
+        client.send(_last_chunk(answer) if has_trailers else b"0\r\n\r\n")
     await client.drained()
+
+
+def _takes_trailers(request: Request) -> bool:
+    return not request.is_http_1_0 and takes_trailers(request.message.raw_headers)
+
+
+def _chunked(answer: AnswerReader) -> bytes:
+    """The framing of an answer that may have trailers, with what the upstream says of them."""
+    announced = answer.head.announced
+    return CHUNKED + announced[2:] + b"\r\n" if announced else CHUNKED
+
+
+def _last_chunk(answer: AnswerReader) -> bytes:
+    return b"0\r\n%b\r\n" % trailer_lines(answer.trailers)
 
 
 def _answer_head(request: Request, answer: AnswerReader, framing: bytes, body: bytes) -> bytes:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gateway.errors import UpstreamProtocolError
+from gateway.proxy.grammar import is_head
 
 Header = tuple[bytes, bytes]
 
@@ -29,6 +30,7 @@ CONNECTION: Final = 6
 EXPECT: Final = 7
 HOST: Final = 8
 DATE: Final = 9
+TE: Final = 10
 
 _KINDS: Final[dict[bytes, int]] = {
     b"connection": CONNECTION,
@@ -36,7 +38,7 @@ _KINDS: Final[dict[bytes, int]] = {
     b"proxy-connection": HOP_BY_HOP,
     b"proxy-authenticate": HOP_BY_HOP,
     b"proxy-authorization": HOP_BY_HOP,
-    b"te": HOP_BY_HOP,
+    b"te": TE,
     b"trailer": HOP_BY_HOP,
     b"upgrade": HOP_BY_HOP,
     b"http2-settings": HOP_BY_HOP,
@@ -74,6 +76,29 @@ _NOT_REMOVABLE: Final = frozenset(
         b"via",
     }
 )
+_NOT_IN_TRAILERS: Final = frozenset(
+    {
+        b"age",
+        b"authorization",
+        b"cache-control",
+        b"content-encoding",
+        b"content-range",
+        b"content-type",
+        b"cookie",
+        b"expires",
+        b"location",
+        b"pragma",
+        b"range",
+        b"retry-after",
+        b"set-cookie",
+        b"vary",
+        b"via",
+        b"warning",
+        b"www-authenticate",
+    }
+)
+LONGEST_LENGTH: Final = 19
+"""Digits that `Content-Length` may have: nothing real needs more, and 64 bits hold it."""
 _spelled: dict[bytes, int] = {}
 _SPELLINGS_MAX: Final = 4096
 _SPELLING_MAX_BYTES: Final = 64
@@ -156,18 +181,33 @@ def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> byt
             lines += (name, b": ", value, b"\r\n")
     if b"host" not in told:
         lines[:0] = (b"Host: ", host, b"\r\n")
+    if takes_trailers(headers):
+        # A wish to the next hop, which this gateway can grant (RFC 9110, section 10.1.4).
+        lines.append(b"Connection: TE\r\nTE: trailers\r\n")
+    lines += _told_of(origin, host, forwarded_for, told)
+    lines += (via, origin.own_fields)
+    return b"".join(lines)
+
+
+def _told_of(
+    origin: Origin, host: bytes, forwarded_for: list[bytes], told: set[bytes]
+) -> tuple[bytes, ...]:
+    """Where a request came from, in this gateway's own words, beside what it was told."""
     peer = origin.peer.encode("ascii")
     scheme = origin.scheme.encode("ascii")
-    forwarded_for.append(peer)
-    lines += (b"X-Forwarded-For: ", b", ".join(forwarded_for), b"\r\n")
-    if b"x-forwarded-proto" not in told:
-        lines += (b"X-Forwarded-Proto: ", scheme, b"\r\n")
-    if b"x-forwarded-host" not in told:
-        lines += (b"X-Forwarded-Host: ", host, b"\r\n")
     node = b'"[' + peer + b']"' if b":" in peer else peer
-    lines += (b"Forwarded: for=", node, b';host="', host, b'";proto=', scheme, b"\r\n", via)
-    lines.append(origin.own_fields)
-    return b"".join(lines)
+    return (
+        b"X-Forwarded-For: %b\r\n" % b", ".join((*forwarded_for, peer)),
+        b"" if b"x-forwarded-proto" in told else b"X-Forwarded-Proto: %b\r\n" % scheme,
+        b"" if b"x-forwarded-host" in told else b"X-Forwarded-Host: %b\r\n" % host,
+        b'Forwarded: for=%b;host="%b";proto=%b\r\n' % (node, host, scheme),
+    )
+
+
+def takes_trailers(headers: Sequence[Header]) -> bool:
+    """Whether a client says that it reads trailers (RFC 9110, section 6.5.1)."""
+    values = [value.lower() for name, value in headers if kind_of(name) == TE]
+    return any(coding.strip(b" \t") == b"trailers" for coding in b",".join(values).split(b","))
 
 
 def _named_by_connection(headers: Sequence[Header]) -> frozenset[bytes] | None:
@@ -185,6 +225,10 @@ class AnswerHead(NamedTuple):
         length: what `Content-Length` says; None if there is none.
         is_chunked: whether the body was in chunks.
         has_date: whether `Date` is among the fields.
+        status: the status code.
+        keeps_alive: whether the connection may carry another exchange.
+        announced: the `Trailer` field of a body in chunks, behind a line end; empty if it
+            names nothing.
     """
 
     status_line: bytes
@@ -192,12 +236,17 @@ class AnswerHead(NamedTuple):
     length: int | None
     is_chunked: bool
     has_date: bool
+    status: int
+    keeps_alive: bool
+    announced: bytes
 
 
 _special_fields: Final = re.compile(
     rb"\r\n((?i:connection|keep-alive|proxy-connection|proxy-authenticate|proxy-authorization|te"
     rb"|trailer|upgrade|http2-settings|content-length|transfer-encoding|date)):[ \t]*([^\r\n]*)"
 ).finditer
+
+_trailer_fields: Final = re.compile(rb"\r\n(?i:trailer):[ \t]*([^\r\n]*)").finditer
 
 
 @lru_cache(maxsize=512)
@@ -207,15 +256,15 @@ def answer_head(block: bytes) -> AnswerHead:
     Applications repeat themselves, so the last few heads are remembered.
 
     Args:
-        block: everything before the empty line, as a strict parser has accepted it.
+        block: everything before the empty line.
 
     Raises:
-        UpstreamProtocolError: the version is not known, or `Content-Length` or
-            `Transfer-Encoding` say nothing certain.
+        UpstreamProtocolError: it is not the head of an answer of HTTP/1, or `Content-Length`
+            or `Transfer-Encoding` say nothing certain.
     """
+    if not is_head(block):
+        raise UpstreamProtocolError("not the head of an answer")
     first = block.partition(b"\r\n")[0]
-    if first[:9] not in (b"HTTP/1.1 ", b"HTTP/1.0 "):
-        raise UpstreamProtocolError("a version of HTTP that is not known")
     pieces: list[bytes] = []
     end = len(first)
     length: int | None = None
@@ -229,9 +278,7 @@ def answer_head(block: bytes) -> AnswerHead:
             has_date = True
             continue
         if kind == LENGTH:
-            if length is not None or not value.isdigit():
-                raise UpstreamProtocolError("an invalid Content-Length")
-            length = int(value)
+            length = _read_length(value, length)
             canonical = b"\r\nContent-Length: %d" % length
             if canonical.endswith(b" " + value):
                 continue
@@ -245,6 +292,10 @@ def answer_head(block: bytes) -> AnswerHead:
         end = match.end()
         if kind == LENGTH:
             pieces.append(canonical)
+    is_http_1_0 = first.startswith(b"HTTP/1.0")
+    if is_chunked and (is_http_1_0 or length is not None):
+        # RFC 9112, section 6.1: chunks are not known to HTTP/1.0, and exclude a length.
+        raise UpstreamProtocolError("framing that is not certain")
     pieces.append(block[end:])
     fields = b"".join(pieces)
     named = connection_options(options)
@@ -253,10 +304,60 @@ def answer_head(block: bytes) -> AnswerHead:
         fields = b"\r\n".join(
             line for line in lines if line.partition(b":")[0].lower() not in named
         )
-    # `HTTP/1.1 200 OK`: the version is this gateway's, whatever the upstream's is; and the
-    # blank after the code is not optional, unlike the reason (RFC 9112, section 4).
-    status_line = b"HTTP/1.1" + first[8:].ljust(5)
-    return AnswerHead(status_line, fields, length, is_chunked, has_date)
+    return AnswerHead(
+        # `HTTP/1.1 200 OK`: the version is this gateway's, whatever the upstream's is; and the
+        # blank after the code is not optional, unlike the reason (RFC 9112, section 4).
+        b"HTTP/1.1" + first[8:].ljust(5),
+        fields,
+        length,
+        is_chunked,
+        has_date,
+        int(first[9:12]),
+        _keeps_alive(options, is_http_1_0=is_http_1_0),
+        _announced(block) if is_chunked else b"",
+    )
+
+
+def _read_length(value: bytes, before: int | None) -> int:
+    """A `Content-Length`, given what one before it said."""
+    if before is not None or not value.isdigit() or len(value) > LONGEST_LENGTH:
+        raise UpstreamProtocolError("an invalid Content-Length")
+    return int(value)
+
+
+def _announced(block: bytes) -> bytes:
+    values = [match[1] for match in _trailer_fields(block)]
+    listed = (name.strip(b" \t") for name in b",".join(values).split(b","))
+    names = [name for name in listed if name and _may_trail(name)]
+    return b"\r\nTrailer: " + b", ".join(names) if names else b""
+
+
+def _keeps_alive(options: list[bytes], *, is_http_1_0: bool) -> bool:
+    """Whether a connection persists (RFC 9112, section 9.3)."""
+    if not options:
+        return not is_http_1_0
+    said = {option.strip(b" \t") for option in b",".join(options).lower().split(b",")}
+    return b"close" not in said and (not is_http_1_0 or b"keep-alive" in said)
+
+
+def trailer_lines(section: bytes) -> bytes:
+    """What of a trailer section may be passed on (RFC 9110, section 6.5.1).
+
+    Fields that frame, route or authenticate a message, say how its content is to be read, or
+    steer caches and user agents before it was read, belong into its head alone.
+
+    Args:
+        section: fields as a strict parser has accepted them, each behind a line end.
+
+    Returns:
+        Lines, each with its line end.
+    """
+    kept = [line for line in section.split(b"\r\n")[1:] if _may_trail(line.partition(b":")[0])]
+    return b"".join(b"%b\r\n" % line for line in kept)
+
+
+def _may_trail(name: bytes) -> bool:
+    return kind_of(name) == PASS and name.lower() not in _NOT_IN_TRAILERS
 
 
 _switch_fields: Final = re.compile(rb"\r\n((?i:connection|upgrade)):[ \t]*([^\r\n]*)").finditer

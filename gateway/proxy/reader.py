@@ -1,8 +1,8 @@
 """Answers of an upstream, from bytes: no I/O.
 
-The parser is llhttp in its strict form, through httptools. What it leaves to its user is
-decided here: which answers have no body, what frames a body, which bytes nobody asked for. A
-body of known length does not pass through the parser once the head is read.
+What a head looks like is in `grammar`, what it says in `head`, and bodies in chunks are read by
+`chunks`. Decided here is which answers have no body, what frames a body, and which bytes
+nobody asked for (RFC 9112, section 6.3).
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-
-from gateway.errors import UpstreamClosedError, UpstreamError, UpstreamProtocolError
+from gateway.errors import UpstreamClosedError, UpstreamProtocolError
+from gateway.proxy.chunks import Chunks
+from gateway.proxy.grammar import may_become_head
 from gateway.proxy.head import AnswerHead, answer_head, switches_to_websocket, without_length
 
 MAX_INFORMATIONAL: Final = 16
 """How many interim answers (1xx) one exchange may bring."""
 
-ENDLESS: Final = 1 << 62
-"""Bytes that no connection will ever carry."""
+NO_BODY: Final = frozenset({204, 304})
+"""Final answers that end with their head."""
 
-_NO_HEAD: Final = AnswerHead(b"", b"", None, is_chunked=False, has_date=False)
+_NO_HEAD: Final = AnswerHead(
+    b"", b"", None, is_chunked=False, has_date=False, status=0, keeps_alive=False, announced=b""
+)
 
 Informational = Callable[[AnswerHead], None]
 
@@ -41,26 +43,27 @@ class AnswerReader:
         length: of the body as announced; None if its end is marked otherwise.
         may_switch: whether the request asked for a WebSocket, so that 101 may be the answer;
             set after `start`.
+        has_begun: whether any byte of the answer has arrived.
         has_head: whether the head is complete.
         is_complete: whether the whole answer is there.
         keeps_alive: whether the connection may carry another exchange.
         body: pieces of the body that nobody has taken yet.
         buffered: their size in bytes.
+        trailers: the fields behind a body in chunks, each behind a line end; once `is_complete`.
     """
 
     __slots__ = (
+        "_chunks",
         "_ends_with_connection",
         "_interim_count",
         "_is_head",
+        "_left",
         "_max_head",
         "_on_interim",
-        "_parser",
-        "_raw",
-        "_raw_at",
-        "_raw_left",
-        "_size",
+        "_unread",
         "body",
         "buffered",
+        "has_begun",
         "has_head",
         "head",
         "is_complete",
@@ -68,11 +71,11 @@ class AnswerReader:
         "length",
         "may_switch",
         "status",
+        "trailers",
     )
 
     def __init__(self, max_head: int) -> None:
         self._max_head = max_head
-        self._parser: HttpResponseParser | None = None
         self.start(is_head=False, on_interim=None)
 
     def __repr__(self) -> str:
@@ -86,18 +89,16 @@ class AnswerReader:
             is_head: whether it is one to HEAD, which has no body whatever it says.
             on_interim: called with the head of each interim answer.
         """
-        if self._parser is None:
-            self._parser = HttpResponseParser(self)
         self._is_head = is_head
         self._on_interim = on_interim
         self._interim_count = 0
-        self._size = 0
-        self._raw = b""
-        self._raw_at = 0
-        self._raw_left = 0
+        self._unread: bytes | bytearray = b""
+        self._left = 0
+        self._chunks: Chunks | None = None
         self._ends_with_connection = False
         self.may_switch = False
         self.keeps_alive = False
+        self.has_begun = False
         self.has_head = False
         self.is_complete = False
         self.body: list[bytes] = []
@@ -105,11 +106,7 @@ class AnswerReader:
         self.status = 0
         self.head: AnswerHead = _NO_HEAD
         self.length: int | None = None
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether any byte of the answer has arrived."""
-        return self._size > 0
+        self.trailers = b""
 
     def take(self) -> bytes:
         """The pieces of the body that are there, joined."""
@@ -125,35 +122,11 @@ class AnswerReader:
         Raises:
             UpstreamProtocolError: they are not one valid answer.
         """
-        self._size += len(data)
-        if self._raw_left:
-            self._feed_raw(data)
-            return
-        parser = self._parser
-        if parser is None:
-            # After an answer that leaves no doubt about its end: bytes that nobody asked for.
-            self.keeps_alive = False
-            return
-        if not self.has_head:
-            self._raw = self._raw + data if self._raw else data
-        try:
-            parser.feed_data(data)
-        except HttpParserUpgrade as switch:
-            # Whatever follows the head is no HTTP, and this answer has no end of its own.
-            self._raw_left = ENDLESS
-            self._parser = None
-            if len(data) > switch.args[0]:
-                self._feed_raw(data[switch.args[0] :])
-            return
-        except HttpParserError as error:
-            self._on_parser_error(error)
-        if not self.has_head:
-            if self._size > self._max_head:
-                raise UpstreamProtocolError("the head is beyond the limit")
-        elif not self.is_complete and self.length is not None:
-            # From here on the length alone tells where the body ends.
-            self._raw_left = self.length - self.buffered
-            self._parser = None
+        self.has_begun = True
+        if self.has_head:
+            self._feed_body(data)
+        else:
+            self._feed_head(data)
 
     def feed_eof(self) -> None:
         """The upstream has closed.
@@ -168,86 +141,50 @@ class AnswerReader:
             raise UpstreamClosedError("closed before the answer was complete")
         self.is_complete = True
 
-    def _feed_raw(self, data: bytes) -> None:
-        size = len(data)
-        if size > self._raw_left:
-            data = data[: self._raw_left]
-            size = self._raw_left
-            self.keeps_alive = False
-        self._raw_left -= size
-        self.body.append(data)
-        self.buffered += size
-        if not self._raw_left:
-            self.is_complete = True
+    def _feed_head(self, data: bytes) -> None:
+        """Read heads, until there is one of a final answer."""
+        seen = len(self._unread)
+        if seen:
+            # A `bytearray`, since heads that come byte by byte would be copied as often.
+            if isinstance(self._unread, bytes):
+                self._unread = bytearray(self._unread)
+            self._unread += data
+            data = bytes(self._unread) if b"\n" in data else b""
+        else:
+            self._unread = data
+        at = 0
+        while (end := data.find(b"\r\n\r\n", at)) >= 0:
+            if end - at > self._max_head:
+                raise UpstreamProtocolError("the head is beyond the limit")
+            start = at
+            head = answer_head(data[start:end])
+            at = end + 4
+            if head.status >= 200:
+                self._unread = b""
+                self._begin_body(head, data[at:])
+                return
+            if head.status == 101:
+                self._unread = b""
+                self._begin_switch(head, data[start : at - 4], data[at:])
+                return
+            seen = 0
+            self._on_interim_answer(head)
+        if at:
+            self._unread = data[at:]
+        # The end of a head, but for its last byte, is not counted.
+        if len(self._unread) > self._max_head + 3:
+            raise UpstreamProtocolError("the head is beyond the limit")
+        if not may_become_head(self._unread, seen):
+            raise UpstreamProtocolError("not a valid HTTP answer")
 
-    def _on_parser_error(self, error: HttpParserError) -> None:
-        if self.is_complete:
-            # Bytes after a whole answer: it stands, the connection does not.
-            self.keeps_alive = False
-            self._parser = None
-            return
-        if isinstance(error.__context__, UpstreamError):
-            raise error.__context__ from None
-        raise UpstreamProtocolError("not a valid HTTP answer") from None
-
-    # What the parser calls.
-
-    def on_message_begin(self) -> None:
-        """The first byte of an answer; after a whole one, of something nobody asked for."""
-        if self.is_complete:
-            self.keeps_alive = False
-
-    def on_headers_complete(self) -> None:
-        """Decide how the answer is framed (RFC 9112, section 6.3)."""
-        if self.has_head:
-            raise UpstreamProtocolError("a second answer to one request")
-        parser = self._parser
-        assert parser is not None
-        status = parser.get_status_code()
-        block = self._take_head()
-        head = answer_head(block)
-        if not 100 <= status <= 599:
-            raise UpstreamProtocolError("a status code that does not exist")
-        if status < 200:
-            self._on_interim_answer(status, head, block)
-            return
-        if head.is_chunked and (head.length is not None or parser.get_http_version() == "1.0"):
-            raise UpstreamProtocolError("framing that is not certain")
-        self.status = status
-        self.head = head
-        self.length = head.length
-        self.keeps_alive = parser.should_keep_alive()
-        self._ends_with_connection = not head.is_chunked and head.length is None
-        self.has_head = True
-        self._raw = b""
-        if self._is_head:
-            self.is_complete = True
-            # llhttp would wait for the body that the answer announces but does not have.
-            self._parser = None
-
-    def _take_head(self) -> bytes:
-        """The bytes of the head that the parser has just accepted."""
-        raw = self._raw
-        start = self._raw_at
-        while raw[start] in b"\r\n":
-            start += 1
-        end = raw.find(b"\r\n\r\n", start)
-        if end < 0:
-            raise UpstreamProtocolError("a head without an end")
-        self._raw_at = end + 4
-        return raw[start:end]
-
-    def _on_interim_answer(self, status: int, head: AnswerHead, block: bytes) -> None:
-        if status == 101:
-            self._on_switch(head, block)
-            return
+    def _on_interim_answer(self, head: AnswerHead) -> None:
         self._interim_count += 1
         if self._interim_count > MAX_INFORMATIONAL:
             raise UpstreamProtocolError("interim answers without end")
         if self._on_interim is not None:
             self._on_interim(head)
 
-    def _on_switch(self, head: AnswerHead, block: bytes) -> None:
+    def _begin_switch(self, head: AnswerHead, block: bytes, data: bytes) -> None:
         """The last head of this connection (RFC 9110, section 15.2.2)."""
         if not self.may_switch:
             raise UpstreamProtocolError("switched protocols without being asked")
@@ -255,20 +192,56 @@ class AnswerReader:
             raise UpstreamProtocolError("switched to something that was not asked for")
         self.status = 101
         self.head = head._replace(fields=without_length(head.fields))
-        self._ends_with_connection = True
         self.has_head = True
-        self._raw = b""
+        # Whatever follows is no HTTP, and has no end of its own.
+        self._ends_with_connection = True
+        if data:
+            self._feed_body(data)
 
-    def on_body(self, data: bytes) -> None:
-        """A piece of the body."""
-        if self.is_complete:
-            # A body after an answer that has none: dropped, and the connection with it.
+    def _begin_body(self, head: AnswerHead, data: bytes) -> None:
+        """Decide how the answer is framed (RFC 9112, section 6.3)."""
+        self.head = head
+        self.status = head.status
+        self.length = head.length
+        self.keeps_alive = head.keeps_alive
+        self.has_head = True
+        if self._is_head or head.status in NO_BODY:
+            self.is_complete = True
+        elif head.is_chunked:
+            self._chunks = Chunks()
+        elif head.length is None:
+            self._ends_with_connection = True
             self.keeps_alive = False
-            return
+        elif head.length:
+            self._left = head.length
+        else:
+            self.is_complete = True
+        if data:
+            self._feed_body(data)
+
+    def _feed_body(self, data: bytes) -> None:
+        if self._left:
+            size = len(data)
+            if size > self._left:
+                data = data[: self._left]
+                size = self._left
+                self.keeps_alive = False
+            self._left -= size
+            self.is_complete = not self._left
+            self._add(data)
+        elif self.is_complete:
+            # Bytes that nobody asked for: the answer stands, the connection does not.
+            self.keeps_alive = False
+        elif self._chunks is not None:
+            self.buffered += self._chunks.feed(data, self.body)
+            if self._chunks.is_complete:
+                self.is_complete = True
+                self.trailers = self._chunks.trailers
+                if self._chunks.rest:
+                    self.keeps_alive = False
+        else:
+            self._add(data)
+
+    def _add(self, data: bytes) -> None:
         self.body.append(data)
         self.buffered += len(data)
-
-    def on_message_complete(self) -> None:
-        """The end of an answer; of an interim one nothing is to be done."""
-        if self.has_head and self.status != 101:
-            self.is_complete = True

@@ -9,6 +9,7 @@ from aiohttp.hdrs import HOST
 from aiohttp.http_writer import HttpVersion10
 
 from gateway.errors import BadRequestError
+from gateway.proxy.head import without_length
 
 if TYPE_CHECKING:
     import asyncio
@@ -160,8 +161,10 @@ class Request:
 
     def pass_interim_on(self, head: AnswerHead) -> None:
         """Send an interim answer of the upstream to the client (RFC 9110, section 15.2)."""
-        if not head.status_line.startswith(b"HTTP/1.1 100") or "Expect" in self.headers:
-            self.connection.send(b"%b%b\r\n\r\n" % (head.status_line, head.fields))
+        if head.status != 100 or "Expect" in self.headers:
+            # It has no body, and so must not have a length (RFC 9110, section 8.6).
+            fields = head.fields if head.length is None else without_length(head.fields)
+            self.connection.send(b"%b%b\r\n\r\n" % (head.status_line, fields))
 
     def _read_other_form(self, target: str) -> None:
         if target == "*" and self.method == "OPTIONS":

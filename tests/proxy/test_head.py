@@ -208,6 +208,9 @@ def test_the_head_of_an_answer() -> None:
         5,
         is_chunked=False,
         has_date=False,
+        status=200,
+        keeps_alive=False,
+        announced=b"",
     )
     assert without_length(head.fields) == (b"\r\nServer: a\r\nset-cookie: a=1\r\nSet-Cookie: b=2")
 
@@ -236,9 +239,10 @@ def test_a_length_has_one_spelling(line: bytes, length: int | None) -> None:
 @pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/1.1"])
 def test_the_version_of_an_answer_is_the_gateways(version: bytes) -> None:
     """Each hop speaks for itself (RFC 9110, section 2.5)."""
-    head = answer_head(version + b" 200 OK\r\nTransfer-Encoding: chunked\r\nDate: x")
+    head = answer_head(version + b" 200 OK\r\nConnection: upgrade\r\nDate: x")
     assert head.status_line == b"HTTP/1.1 200 OK"
-    assert (head.fields, head.is_chunked, head.has_date) == (b"\r\nDate: x", True, True)
+    assert (head.fields, head.status, head.has_date) == (b"\r\nDate: x", 200, True)
+    assert head.keeps_alive == (version == b"HTTP/1.1")
 
 
 @pytest.mark.parametrize(
@@ -250,6 +254,8 @@ def test_the_version_of_an_answer_is_the_gateways(version: bytes) -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5",
         b"HTTP/1.1 200 OK\r\nContent-Length: \xb2",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000000000000",
+        b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
     ],

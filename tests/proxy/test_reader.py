@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import UpstreamClosedError, UpstreamError, UpstreamProtocolError
+from gateway.proxy.chunks import LONGEST_LINE, LONGEST_TRAILERS
+from gateway.proxy.grammar import MAX_FIELDS
 from gateway.proxy.reader import MAX_INFORMATIONAL, AnswerReader
 
 MAX_HEAD = 4096
@@ -22,11 +24,16 @@ class Read:
     """What came of reading pieces of bytes."""
 
     def __init__(
-        self, pieces: Sequence[bytes], *, is_head: bool = False, eof: bool = False
+        self,
+        pieces: Sequence[bytes],
+        *,
+        is_head: bool = False,
+        eof: bool = False,
+        max_head: int = MAX_HEAD,
     ) -> None:
         self.interim: list[tuple[bytes, bytes]] = []
         self.error: type[UpstreamError] | None = None
-        self.reader = AnswerReader(MAX_HEAD)
+        self.reader = AnswerReader(max_head)
         self.reader.start(
             is_head=is_head,
             on_interim=lambda head: self.interim.append((head.status_line, head.fields)),
@@ -47,7 +54,7 @@ class Read:
         if self.error is not None:
             return (self.error,)
         state = (reader.has_head, reader.is_complete, reader.keeps_alive, reader.length)
-        return (reader.status, reader.head, self.body, self.interim, *state)
+        return (reader.status, reader.head, self.body, self.interim, reader.trailers, *state)
 
 
 def cuts(data: bytes) -> Iterator[list[bytes]]:
@@ -130,6 +137,14 @@ BROKEN = {
     "one length twice": OK + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\n",
     "a list of lengths": OK + b"Content-Length: 5, 5\r\n\r\n",
     "a length in words": OK + b"Content-Length: foo\r\n\r\n",
+    "a line end before all": b"\r\n" + OK + b"Content-Length: 0\r\n\r\n",
+    "LF for line ends": b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
+    "no blank behind the version": b"HTTP/1.1\t200 OK\r\nContent-Length: 0\r\n\r\n",
+    "a reason in place of the status": b"HTTP/1.1 OK\r\nContent-Length: 0\r\n\r\n",
+    "a status and letters": b"HTTP/1.1 200OK\r\nContent-Length: 0\r\n\r\n",
+    "HTTP/1.2": b"HTTP/1.2 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "a name in small letters": b"http/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "DEL in a value": OK + b"X: \x7f\r\nContent-Length: 0\r\n\r\n",
     "a negative length": OK + b"Content-Length: -1\r\n\r\n",
     "a length with a sign": OK + b"Content-Length: +1\r\n\r\n",
     "an empty length": OK + b"Content-Length: \r\n\r\n",
@@ -165,6 +180,13 @@ BROKEN = {
     "a chunk size with a prefix": OK
     + b"Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
     "a chunk size beyond 64 bits": OK + b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n",
+    "a chunk size with a blank": OK + b"Transfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n",
+    "a chunk size that ends in LF": OK + b"Transfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n",
+    "a chunk that ends in LF": OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\n0\r\n\r\n",
+    "a chunk extension with a NUL": OK
+    + b"Transfer-Encoding: chunked\r\n\r\n5;\x00\r\nhello\r\n0\r\n\r\n",
+    "a trailer without a name": OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n: x\r\n\r\n",
+    "a trailer with a NUL": OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: \x00\r\n\r\n",
     "a chunk longer than its size": OK
     + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n0\r\n\r\n",
 }
@@ -284,13 +306,78 @@ def test_interim_answers_end_some_time() -> None:
     assert Read([hint * (MAX_INFORMATIONAL + 1) + final]).error is UpstreamProtocolError
 
 
-def test_a_head_has_a_bound() -> None:
-    """One field without end, many fields, or bytes one by one: all stop at the limit."""
-    for line in (b"X: " + b"y" * 2 * MAX_HEAD, b"X: y\r\n" * MAX_HEAD):
-        data = OK + line
+@pytest.mark.parametrize("line", [b"X: " + b"y" * 2 * MAX_HEAD, b"X: y\r\n" * MAX_HEAD])
+@pytest.mark.parametrize("end", [b"", b"\r\nContent-Length: 0\r\n\r\n"])
+def test_a_head_has_a_bound(line: bytes, end: bytes) -> None:
+    """One field without end, many fields, all at once or one by one: all stop at the limit."""
+    data = OK + line.removesuffix(b"\r\n") + end
+    assert Read([data]).error is UpstreamProtocolError
+    single = [data[at : at + 1] for at in range(len(data))]
+    assert Read(single).error is UpstreamProtocolError
+
+
+def test_the_limit_itself_is_allowed() -> None:
+    """To the byte, and to the field."""
+    fields = b"Content-Length: 0\r\nX: "
+    head = OK + fields + b"y" * (MAX_HEAD - len(OK + fields))
+    assert read(head + b"\r\n\r\n").reader.is_complete
+    assert Read([head + b"y\r\n\r\n"]).error is UpstreamProtocolError
+    lines = b"Content-Length: 0\r\n" + b"A:\r\n" * (MAX_FIELDS - 1)
+    for more, error in ((b"", None), (b"A:\r\n", UpstreamProtocolError)):
+        assert Read([OK + lines + more + b"\r\n"], max_head=1 << 20).error is error
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"S",
+        b"HTTP/2",
+        b"HTTP/1.1 2000 OK\r\n",
+        b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
+        OK + b"X: \x00",
+        OK + b"X: a\ry",
+        OK + b"Content-Length : 5\r\n",
+        OK + b" folded\r\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n1\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: a\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX : a\r\n",
+    ],
+)
+def test_nobody_waits_for_the_rest_of_what_cannot_be_valid(data: bytes) -> None:
+    """It is refused with the first byte that shows it, not when time is over."""
+    assert read(data).error is UpstreamProtocolError
+
+
+TRAILERS = OK + b"Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n1\r\nx\r\n0\r\n"
+
+
+def test_trailers_stay_behind_the_body() -> None:
+    """They are told apart from the head, and so is their announcement."""
+    found = read(TRAILERS + b"X-Sum: 1\r\nX-Sum: 2\r\n\r\n")
+    assert (found.body, found.reader.is_complete, found.reader.keeps_alive) == (b"x", True, True)
+    assert found.reader.trailers == b"\r\nX-Sum: 1\r\nX-Sum: 2"
+    assert (found.reader.head.fields, found.reader.head.announced) == (b"", b"\r\nTrailer: X-Sum")
+
+
+def test_trailers_have_a_bound() -> None:
+    """In bytes and in number, all at once and one by one."""
+    for line in (b"X: " + b"y" * LONGEST_TRAILERS, b"A:\r\n" * (MAX_FIELDS + 1)):
+        data = TRAILERS + line + b"\r\n\r\n"
         assert Read([data]).error is UpstreamProtocolError
         single = [data[at : at + 1] for at in range(len(data))]
         assert Read(single).error is UpstreamProtocolError
+
+
+def test_the_line_of_a_chunk_has_a_bound() -> None:
+    """Extensions are dropped, and end some time."""
+    head = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+    for excess in (0, 1):
+        line = b"1;" + b"e" * (LONGEST_LINE - 4 + excess) + b"\r\n"
+        data = head + line + b"x\r\n0\r\n\r\n"
+        for pieces in ([data], [data[at : at + 1] for at in range(len(data))]):
+            found = Read(pieces)
+            assert found.reader.is_complete == (not excess)
+            assert found.error is (UpstreamProtocolError if excess else None)
 
 
 @given(
