@@ -144,9 +144,18 @@ class UpstreamMetrics:
         first_byte: from sending the request to the first byte of the answer.
         breaker: the state of its circuit breaker: closed, open or half_open; empty if it has none.
         targets: those that are chosen from or checked, by name.
+        refresh: called before `breaker` and `targets` are shown; sets what changed with time.
     """
 
-    __slots__ = ("breaker", "connections", "errors", "first_byte", "requests", "targets")
+    __slots__ = (
+        "breaker",
+        "connections",
+        "errors",
+        "first_byte",
+        "refresh",
+        "requests",
+        "targets",
+    )
 
     def __init__(self) -> None:
         self.requests = 0
@@ -155,6 +164,7 @@ class UpstreamMetrics:
         self.first_byte = Histogram(REQUEST_BOUNDS_US)
         self.breaker = ""
         self.targets: dict[str, TargetMetrics] = {}
+        self.refresh: Callable[[], None] = lambda: None
 
     def target(self, name: str) -> TargetMetrics:
         """The counters of a target, made when first asked for."""

@@ -45,6 +45,7 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
     for name, policy in list(metrics.policies.items()):
         yield ["policy", name, [getattr(policy, key) for key in _DECIDED], policy.waiting]
     for name, upstream in list(metrics.upstreams.items()):
+        upstream.refresh()
         yield [
             *("upstream", name, upstream.requests, dict(upstream.errors)),
             *(_plain(upstream.first_byte), upstream.connections, upstream.breaker),
