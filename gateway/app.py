@@ -16,33 +16,49 @@ import gateway
 from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
 from gateway.admin.resources import OneProcess
-from gateway.config.models import Address, GatewayConfig
+from gateway.config.address import UnixAddress
+from gateway.config.models import Address, GatewayConfig, ListenerConfig
 from gateway.errors import ConfigError, GatewayError, StartError
 from gateway.logs import AccessLog, LineWriter, open_output, setup_logging
 from gateway.metrics import GatewayMetrics
 from gateway.obstacles import cannot_listen, cannot_log
 from gateway.opening import decider_of, store_of
 from gateway.proxy.admission import affordable
+from gateway.proxy.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
 from gateway.proxy.gate import Gate
 from gateway.proxy.health import HealthChecks
+from gateway.proxy.listener import Listener
 from gateway.proxy.pool import Upstream
+from gateway.proxy.receptions import certificates_of, reception_of, reserved_fields
 from gateway.proxy.routes import compile_routes
 from gateway.proxy.server import Proxy
 from gateway.routing.client_address import ClientAddress
 from gateway.stores.base import Store
 from gateway.stores.moving import MovingStore
 from gateway.tasks import becomes
+from gateway.tls.renewal import Renewal
 
 log = logging.getLogger(__name__)
 
 US = 1_000_000
 LOG_DELAY_S = 0.05
 """How long lines of requests are gathered before they are written: one system call for many."""
-BACKLOG = 4096
 STORE_S = 0.25
 """How long a start waits for its store; one that is away is no reason not to start."""
 MAX_ANSWER_HEAD = 128 * 1024
 """Bytes of header fields that an answer may have."""
+
+
+class Taken(NamedTuple):
+    """A socket that was taken for a listener.
+
+    Attributes:
+        number: of the listener, in the order of the configuration.
+        socket: bound to its address.
+    """
+
+    number: int
+    socket: socket
 
 
 class Seat(NamedTuple):
@@ -57,7 +73,7 @@ class Seat(NamedTuple):
     """
 
     name: str
-    sockets: Sequence[socket]
+    sockets: Sequence[Taken]
     workers: int
     memory: Store
     log_lock: int
@@ -100,8 +116,12 @@ class Gateway:
         self._moving = store if isinstance(store, MovingStore) else None
         workers = seat.workers if seat is not None else 1
         self._decider = decider_of(config, store, self.metrics.store("main"), workers)
+        self._certificates = certificates_of(config)
         self._upstreams = {
-            name: Upstream(name, upstream, self.metrics.upstream(name), MAX_ANSWER_HEAD)
+            name: Upstream(
+                *(name, upstream, self.metrics.upstream(name), MAX_ANSWER_HEAD),
+                self._certificates.upstreams.get(name),
+            )
             for name, upstream in config.upstreams.items()
         }
         self._health = HealthChecks(self._upstreams.values())
@@ -111,17 +131,23 @@ class Gateway:
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
             self._decider,
         )
-        self._proxy = Proxy(gate, config.server, self.metrics, access_log, _max_connections(config))
-        self._listeners: list[asyncio.Server] = []
+        self._proxy = Proxy(
+            *(gate, config.server, self.metrics, access_log, _max_connections(config)),
+            reserved_fields(config),
+        )
+        self._renewal = Renewal(self._certificates.all, self._note_certificates)
+        self._listeners: list[tuple[ListenerConfig, asyncio.Server | Listener]] = []
+        self._files: list[SocketFile] = []
         self._admin: AdminServer | None = None
 
     @property
     def addresses(self) -> list[Address]:
-        """Where clients may connect, with the ports that were really taken."""
+        """Where clients may connect by TCP, with the ports that were really taken."""
         return [
             Address(*socket.getsockname()[:2])
-            for listener in self._listeners
+            for config, listener in self._listeners
             for socket in listener.sockets
+            if isinstance(config.address, Address)
         ]
 
     @property
@@ -143,9 +169,12 @@ class Gateway:
         runs already.
 
         Raises:
-            StartError: an address cannot be listened on; what was started is stopped again.
+            StartError: an address cannot be listened on, or a certificate cannot be used; what
+                was started is stopped again.
         """
         try:
+            await asyncio.to_thread(self._certificates.load)
+            self._note_certificates()
             await self._bind()
         except StartError:
             await self._close(0)
@@ -154,37 +183,32 @@ class Gateway:
         # The first requests would be decided alone.
         await becomes(lambda: self._decider.is_ready, STORE_S)
         self._health.start()
-        for listener in self._listeners:
+        for _, listener in self._listeners:
             await listener.start_serving()
+        self._renewal.start()
         self._phase = Phase.SERVING
         if self._admin is not None and self.config.admin is not None:
             admin = Address(self.config.admin.listen.host, self._admin.port)
             log.info("health and metrics on http://%s", admin)
-        for address in self.addresses:
-            log.info("listening on http://%s", address)
+        for config, listener in self._listeners:
+            for one in listener.sockets:
+                where: object = config.address
+                if isinstance(where, Address):
+                    where = Address(*one.getsockname()[:2])
+                log.info("listening on %s://%s", config.scheme, where)
 
     async def _bind(self) -> None:
-        loop = asyncio.get_running_loop()
         if self._seat is not None:
-            for one in self._seat.sockets:
-                listener = await loop.create_server(
-                    self._proxy.server, sock=one, backlog=BACKLOG, start_serving=False
-                )
-                self._listeners.append(listener)
+            for taken in self._seat.sockets:
+                await self._listen(taken)
             return
-        for index, address in enumerate(self.config.listen):
+        for index, listener in enumerate(self.config.listen):
             try:
-                listener = await loop.create_server(
-                    self._proxy.server,
-                    address.host,
-                    address.port,
-                    backlog=BACKLOG,
-                    start_serving=False,
-                )
+                for taken in await self._take(index, listener):
+                    await self._listen(taken)
             except OSError as error:
                 path = "listen" if len(self.config.listen) == 1 else f"listen[{index}]"
-                raise cannot_listen(path, address, error) from error
-            self._listeners.append(listener)
+                raise cannot_listen(path, listener.address, error) from error
         if self.config.admin is not None:
             address = self.config.admin.listen
             subject = OneProcess(self.metrics, lambda: self.readiness)
@@ -194,6 +218,38 @@ class Gateway:
             except OSError as error:
                 raise cannot_listen("admin.listen", address, error) from error
             self._admin = server
+
+    async def _take(self, index: int, listener: ListenerConfig) -> list[Taken]:
+        """The sockets of a listener, bound to its address."""
+        address = listener.address
+        if isinstance(address, UnixAddress):
+            one, file = await asyncio.to_thread(bound_file, address, listener.mode)
+            self._files.append(file)
+            return [Taken(index, one)]
+        infos = await asyncio.get_running_loop().getaddrinfo(**lookup(address))
+        taken: list[Taken] = []
+        try:
+            for family, place in places(infos):
+                taken.append(Taken(index, bound(family, place)))
+        except OSError:
+            for had in taken:
+                had.socket.close()
+            raise
+        return taken
+
+    async def _listen(self, taken: Taken) -> None:
+        config = self.config.listen[taken.number]
+        reception = reception_of(config, self.config, self._certificates.listeners[taken.number])
+        server = self._proxy.server
+        listener: asyncio.Server | Listener
+        if reception.is_plain:
+            listener = await asyncio.get_running_loop().create_server(
+                server, sock=taken.socket, backlog=BACKLOG, start_serving=False
+            )
+        else:
+            patience_s = self.config.server.header_timeout / US
+            listener = Listener(taken.socket, server, reception, patience_s, self.metrics)
+        self._listeners.append((config, listener))
 
     async def stop(self, seconds: float | None = None) -> None:
         """Say that it ends, take no more connections, let requests under way end, and close.
@@ -212,8 +268,11 @@ class Gateway:
 
     async def _close(self, seconds: float) -> None:
         """Close everything; requests under way have so many seconds to end."""
-        for listener in self._listeners:
+        for file in self._files:
+            await asyncio.to_thread(file.remove)
+        for _, listener in self._listeners:
             listener.close()
+        await self._renewal.end()
         cut_off = await self._proxy.drain(seconds)
         await self._health.stop()
         for upstream in self._upstreams.values():
@@ -229,8 +288,20 @@ class Gateway:
         self._output.close()
 
     def refuse_reload(self) -> None:
-        """Go on as before: a configuration is read once."""
-        log.warning("SIGHUP changes nothing: a changed configuration needs a restart")
+        """Look at certificates, and go on as before: a configuration is read once."""
+        self.renew_certificates()
+        log.warning(
+            "SIGHUP changes nothing but certificates: a changed configuration needs a restart"
+        )
+
+    def renew_certificates(self) -> None:
+        """Look at once whether the files of certificates have changed."""
+        self._renewal.look_now()
+
+    def _note_certificates(self) -> None:
+        for tls in self._certificates.listeners:
+            if tls is not None:
+                self.metrics.certificates.update(tls.expiries)
 
     def reopen_log(self) -> None:
         """Go on in a new file of the same name, after the old one was renamed."""

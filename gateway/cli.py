@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 import gateway
+from gateway.config.certificates import inspection
 from gateway.config.load import load
 from gateway.config.models import GatewayConfig
 from gateway.errors import ConfigError, GatewayError, Problem, StartError
@@ -147,7 +148,7 @@ def _print_problems(problems: Iterable[Problem], label: str = "") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    loaded = load(_config(options), os.environ)
+    loaded = load(_config(options), os.environ, inspect=inspection(is_start=True))
     _print_problems(loaded.warnings, "warning")
     _allow_open_files()
     if loaded.config.server.workers != 1:
@@ -212,7 +213,7 @@ def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> 
 
 def _check(options: argparse.Namespace) -> int:
     path = _config(options)
-    loaded = load(path, os.environ)
+    loaded = load(path, os.environ, inspect=inspection(is_start=False))
     _print_problems([*loaded.warnings, *_missing_libraries(loaded.config)], "warning")
     if options.explain:
         from gateway.config.explain import explain

@@ -12,6 +12,7 @@ Each branch says who is to blame, and so what is done about it::
         StoreReplyError        an answer that cannot be understood
       UpstreamError            the upstream: the client sees 502, 503 or 504
         UpstreamConnectError   refused, unreachable, name not found
+          UpstreamTlsError     its certificate is not to be believed, or TLS failed otherwise
         UpstreamClosedError    closed or reset before the answer was complete
         UpstreamTimeout        connect, first byte, idle or total time ran out
         UpstreamProtocolError  the answer is not HTTP, or frames itself in two ways
@@ -157,6 +158,13 @@ class UpstreamConnectError(UpstreamError):
     kind = "connect"
 
 
+class UpstreamTlsError(UpstreamConnectError):
+    """A connection was made, and TLS could not be agreed on: a bad certificate, mostly."""
+
+    title = "The upstream could not be reached securely"
+    kind = "tls"
+
+
 class UpstreamClosedError(UpstreamError):
     """The connection ended before the answer was complete."""
 
@@ -219,12 +227,15 @@ class UpstreamTargetError(UpstreamError):
 CLIENT_ERRORS = (
     "body_timeout",
     "framing",
+    "handshake",
+    "handshake_timeout",
     "header_timeout",
     "host",
     "key",
     "method",
     "no_route",
     "path",
+    "proxy_header",
     "syntax",
     "target",
     "too_large",

@@ -11,11 +11,13 @@ import os
 from pathlib import Path
 from socket import gaierror
 
+from gateway.config.address import UnixAddress
 from gateway.config.models import Address
 from gateway.errors import StartError
+from gateway.tls.files import TlsFileError
 
 
-def cannot_listen(path: str, address: Address, error: OSError) -> StartError:
+def cannot_listen(path: str, address: Address | UnixAddress, error: OSError) -> StartError:
     """An address cannot be listened on.
 
     Args:
@@ -23,6 +25,8 @@ def cannot_listen(path: str, address: Address, error: OSError) -> StartError:
         address: what was tried.
         error: what the system says.
     """
+    if isinstance(address, UnixAddress):
+        return _cannot_have_file(path, address, error)
     if isinstance(error, gaierror):
         return StartError(path, f"the host {address.host!r} is not known", "an address will do")
     number = error.errno
@@ -36,6 +40,27 @@ def cannot_listen(path: str, address: Address, error: OSError) -> StartError:
         hint = f"for every address of this machine write :{address.port}"
         return StartError(path, f"{address} is not an address of this machine", hint)
     return StartError(path, f"{address} cannot be listened on: {error.strerror or error}")
+
+
+def _cannot_have_file(path: str, address: UnixAddress, error: OSError) -> StartError:
+    number = error.errno
+    if number == errno.EADDRINUSE:
+        hint = f"ss -lxp src {address.path} shows by whom; or choose another path"
+        return StartError(path, f"{address} is in use already", hint)
+    folder = Path(address.path).parent
+    if number == errno.ENOENT:
+        message = f"the folder {folder} does not exist"
+        return StartError(path, message, f"mkdir -p {folder}, or systemd's RuntimeDirectory")
+    if number in {errno.EACCES, errno.EPERM}:
+        message = f"this user may not make a socket in {folder}"
+        return StartError(path, message, f"let user {os.geteuid()} write there")
+    return StartError(path, f"{address} cannot be listened on: {error.strerror or error}")
+
+
+def cannot_use(path: str, error: TlsFileError) -> StartError:
+    """The file of a certificate cannot be used."""
+    field = "client_ca" if error.field == "ca" and path.startswith("listen") else error.field
+    return StartError(f"{path}.{field}", error.message, error.hint)
 
 
 def cannot_log(output: str, error: OSError) -> StartError:

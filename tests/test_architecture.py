@@ -14,7 +14,7 @@ ROOT: Final = Path(__file__).parent.parent
 LAYERS: Final = (
     {"errors", "clock", "tasks"},
     {"limits", "protocols", "breaker", "metrics"},
-    {"routing", "stores", "balancing"},
+    {"routing", "balancing", "stores", "tls"},
     {"config", "logs"},
     {"policy", "waiting", "obstacles"},
     {"consistency"},
@@ -46,6 +46,10 @@ PURE: Final = (
     "gateway.config.schema",
     "gateway.config.explain",
     "gateway.stores.shared_frames",
+    "gateway.tls.names",
+    "gateway.tls.peer",
+    "gateway.tls.x509",
+    "gateway.proxy.proxy_header",
     "gateway.workers.restarts",
 )
 """Modules (and all below them) that decide, and neither ask the world nor tell it."""

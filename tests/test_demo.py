@@ -38,7 +38,7 @@ def test_the_configuration_is_valid_without_a_warning() -> None:
     environ = demo.environment("http://127.0.0.1:9000", "127.0.0.1:8085")
     loaded = load(demo.CONFIG, environ)
     assert not loaded.warnings
-    assert [address.port for address in loaded.config.listen] == [8085]
+    assert [str(one) for one in loaded.config.listen] == ["127.0.0.1:8085"]
 
 
 def test_the_suggestions_ask_for_paths_that_the_demo_routes() -> None:

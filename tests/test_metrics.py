@@ -222,6 +222,7 @@ def test_document_names_every_metric_and_no_other() -> None:
     metrics.upstream("u").breaker = "closed"
     metrics.upstream("u").target("t")
     metrics.store("s")
+    metrics.certificates["c.pem"] = 1
     scraped = set(re.findall(r"# TYPE (sluice_\w+) (\w+)", render(metrics).decode()))
     documented = re.findall(r"^\| `(sluice_\w+)`.*?\| (\w+) \|", DOCUMENT.read_text(), re.MULTILINE)
     assert set(documented) == scraped
@@ -264,6 +265,8 @@ def test_every_kind_of_a_client_error_is_known_and_documented() -> None:
     kinds = {"syntax", "header_timeout"}
     for _, named in _calls("BadRequestError"):
         kinds |= {kind for name, kind in named.items() if name == "kind" and isinstance(kind, str)}
+    listener = (DOCUMENT.parent.parent / "gateway" / "proxy" / "listener.py").read_text()
+    kinds |= set(re.findall(r"_failed\(\"(\w+)\"", listener))
     page = DOCUMENT.with_name("logs.md").read_text().partition("## Errors\n")[2]
     table = page.partition("\n## ")[0]
 

@@ -12,6 +12,7 @@ from gateway.config.models import PolicyConfig
 from gateway.metrics import PolicyMetrics
 from gateway.policy import UNBOUNDED_WAIT_US, Missing, Plan, compile_plan, compile_policy
 from gateway.stores.base import Ask
+from gateway.tls.peer import ClientCertificate
 
 SECOND_US = 1_000_000
 
@@ -25,6 +26,7 @@ class Request:
     method: str = "GET"
     query: str = ""
     headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
+    client_certificate: ClientCertificate | None = None
 
 
 def plan(*configs: dict[str, Any], route: str = "r") -> Plan:

@@ -31,6 +31,7 @@ class Request(NamedTuple):
     host: str = "api.example.com"
     method: str = "GET"
     query: str = "page=2&api_key=4f0c2a9e&sort=name"
+    client_certificate: None = None
     headers: CIMultiDict[str] = CIMultiDict(
         {"X-Api-Key": "4f0c2a9e71b84d3a", "Cookie": "a=1; sid=9e71"}
     )

@@ -22,6 +22,8 @@ from gateway.config.redaction import redact
 
 MAX_URL: Final = 2_048
 MAX_PORT: Final = 65_535
+MAX_SOCKET_PATH: Final = 107
+"""Bytes that `sun_path` has (unix(7)), its end apart."""
 DEFAULT_PORTS: Final[dict[str, int]] = {"http": 80, "https": 443}
 
 _LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
@@ -60,6 +62,20 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
+class UnixAddress:
+    """A socket of this machine to listen on.
+
+    Attributes:
+        path: where its file is.
+    """
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Scheme, host and port of a URL that names nothing more."""
 
@@ -94,6 +110,27 @@ def parse_address(text: str) -> Address:
     if host in {"", "*"}:
         return Address("", port)
     return Address(_parse_host(host, text), port)
+
+
+def parse_listener(text: str) -> Address | UnixAddress:
+    """Read what `parse_address` does, or `unix:/run/sluice.sock`.
+
+    Raises:
+        AddressError: it is something else.
+    """
+    path = text.strip().removeprefix("unix:")
+    if path == text.strip() and not path.startswith("/"):
+        return parse_address(text)
+    if path == text.strip():
+        raise AddressError(f"{path!r} is a path", f"a socket of this machine is unix:{path}")
+    path = f"/{path.lstrip('/')}" if path.startswith("//") else path
+    if not path.startswith("/") or path.endswith("/"):
+        hint = "such as unix:/run/sluice.sock"
+        raise AddressError(f"{text.strip()!r} is not the path of a socket", hint)
+    if len(path.encode()) > MAX_SOCKET_PATH:
+        hint = f"at most {MAX_SOCKET_PATH} bytes"
+        raise AddressError(f"the path of the socket is too long: {path!r}", hint)
+    return UnixAddress(path)
 
 
 def parse_origin(text: str) -> Origin:

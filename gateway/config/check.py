@@ -5,8 +5,9 @@ Pure: files, environment and secrets are handed in; `load` fetches them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path as FolderPath
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -17,15 +18,30 @@ from gateway.config.merge import merge
 from gateway.config.messages import words_for
 from gateway.config.models import GatewayConfig, RouteConfig
 from gateway.config.nodes import Node, find, node_of, plain, show_path
+from gateway.config.places import from_file
 from gateway.config.redaction import Secrets, redact_prose
 from gateway.config.shorthand import KEY, Expanded, Finding, Path, expand
 from gateway.config.source import read
 from gateway.config.substitute import ReadSecret
-from gateway.config.values import FROM_FILE
 from gateway.errors import ConfigError, Problem
 
 MAX_MESSAGE: Final = 400
 """What is found is quoted, and may be of any length."""
+
+
+class Inspection(NamedTuple):
+    """What is found in the files that a configuration names.
+
+    Attributes:
+        problems: what keeps it from being run.
+        advice: what is to be seen to.
+    """
+
+    problems: Sequence[Finding]
+    advice: Sequence[Finding]
+
+
+Inspect = Callable[[GatewayConfig], Inspection]
 
 
 class Source(NamedTuple):
@@ -54,6 +70,9 @@ def check(
     environ: Mapping[str, str],
     read_secret: ReadSecret,
     model: type[GatewayConfig] = GatewayConfig,
+    *,
+    folder: FolderPath | None = None,
+    inspect: Inspect | None = None,
 ) -> Checked:
     """Read and check a configuration of one or several files.
 
@@ -62,6 +81,8 @@ def check(
         environ: the variables that `${VAR}` refers to.
         read_secret: gives the text of the file that `${file:...}` refers to.
         model: what the whole is: a gateway, or the `LimiterConfig` of a library's user.
+        folder: where relative paths of other files begin; None for the working directory.
+        inspect: looks at the files that a valid configuration names.
 
     Raises:
         ConfigError: with every problem that was found, in order of place.
@@ -82,7 +103,8 @@ def check(
     if roots:
         joined, found = merge(roots)
         problems += found
-        config, wrong, warnings = _Checker(joined, model, is_whole=is_whole).run()
+        checker = _Checker(joined, model, is_whole=is_whole, folder=folder)
+        config, wrong, warnings = checker.run(inspect)
         problems += wrong
     if problems or config is None:
         raise ConfigError(_in_order(problems, order, secrets))
@@ -159,18 +181,28 @@ def _showable(text: str, secrets: Secrets) -> str:
 class _Checker:
     """One run over one joined tree."""
 
-    def __init__(self, root: Node, model: type[GatewayConfig], *, is_whole: bool) -> None:
+    def __init__(
+        self,
+        root: Node,
+        model: type[GatewayConfig],
+        *,
+        is_whole: bool,
+        folder: FolderPath | None = None,
+    ) -> None:
         self.root = root
+        self.context = from_file(folder)
         self.model = model
         self.is_whole = is_whole
         self.expanded: Expanded = expand(plain(root))
 
-    def run(self) -> tuple[GatewayConfig | None, list[Problem], list[Problem]]:
+    def run(
+        self, inspect: Inspect | None = None
+    ) -> tuple[GatewayConfig | None, list[Problem], list[Problem]]:
         """The configuration if it is valid, what is wrong, and what is odd."""
         findings: list[Finding] = list(self.expanded.findings)
         config: GatewayConfig | None = None
         try:
-            config = self.model.model_validate(self.expanded.data, context=FROM_FILE)
+            config = self.model.model_validate(self.expanded.data, context=self.context)
         except ValidationError as error:
             details = error.errors(include_url=False)
             findings += [words_for(one) for one in details if self._is_news(one)]
@@ -180,10 +212,16 @@ class _Checker:
         if config is not None:
             findings += cross.loops(config)
             findings += cross.unknown_movers(config)
+            findings += cross.unknown_senders(config)
         wrong = [one for one in map(self._place, findings) if one]
         if config is None or wrong:
             return config, wrong, []
-        return config, wrong, [one for one in map(self._place, cross.advice(config)) if one]
+        odd = list(cross.advice(config))
+        if inspect is not None:
+            inspection = inspect(config)
+            wrong = [one for one in map(self._place, inspection.problems) if one]
+            odd += inspection.advice
+        return config, wrong, [one for one in map(self._place, odd) if one]
 
     def _is_news(self, error: ErrorDetails) -> bool:
         """Whether an error says more than is known from what could not be read at all."""
@@ -204,7 +242,7 @@ class _Checker:
             routes = []
             for index, route in enumerate(written if isinstance(written, list) else []):
                 try:
-                    routes.append((index, RouteConfig.model_validate(route, context=FROM_FILE)))
+                    routes.append((index, RouteConfig.model_validate(route, context=self.context)))
                 except ValidationError:
                     continue
         broken = {finding.path[:2] for finding in self.expanded.findings}

@@ -11,7 +11,14 @@ from typing import Any, Final
 
 from gateway.config.address import Address, collide, listens_on
 from gateway.config.messages import did_you_mean
-from gateway.config.models import AdminConfig, GatewayConfig, LimitLine, PolicyConfig, RouteConfig
+from gateway.config.models import (
+    AdminConfig,
+    GatewayConfig,
+    LimitLine,
+    PolicyConfig,
+    RouteConfig,
+    UpstreamConfig,
+)
 from gateway.config.shorthand import KEY, Finding, Path
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration
@@ -96,9 +103,17 @@ def unreachable(routes: Sequence[tuple[int, RouteConfig]]) -> Iterator[Finding]:
 
 def loops(config: GatewayConfig) -> Iterator[Finding]:
     """Listeners that collide, and upstreams that are the gateway itself."""
-    listeners: list[tuple[Path, Address]] = [
-        (("listen", index), address) for index, address in enumerate(config.listen)
-    ]
+    listeners: list[tuple[Path, Address]] = []
+    sockets: set[str] = set()
+    for index, listener in enumerate(config.listen):
+        address = listener.address
+        if isinstance(address, Address):
+            listeners.append((("listen", index, "address"), address))
+        elif address.path in sockets:
+            place = ("listen", index, "address")
+            yield Finding(place, f"{address} is taken already", "another path")
+        else:
+            sockets.add(address.path)
     for (_, first), (path, second) in combinations(listeners, 2):
         if collide(first, second):
             yield Finding(path, f"{second} is taken by {first} already", "another port")
@@ -107,7 +122,7 @@ def loops(config: GatewayConfig) -> Iterator[Finding]:
     for name, upstream in config.upstreams.items():
         for index, target in enumerate(upstream.targets):
             path = ("upstreams", name, "targets", index)
-            if any(listens_on(address, target.host, target.port) for address in config.listen):
+            if any(listens_on(address, target.host, target.port) for _, address in listeners):
                 message = f"{target.url} is this gateway itself: a request would never arrive"
                 yield Finding(path, message, "the address of the application behind it")
             elif config.admin and listens_on(config.admin.listen, target.host, target.port):
@@ -129,6 +144,16 @@ def _admin_collisions(
             yield Finding(path, message, "another port, or move it: admin: 127.0.0.1:9902")
 
 
+def unknown_senders(config: GatewayConfig) -> Iterator[Finding]:
+    """Listeners that wait for PROXY headers of proxies that nobody has named."""
+    for index, listener in enumerate(config.listen):
+        is_tcp = isinstance(listener.address, Address)
+        if listener.proxy_protocol is True and is_tcp and not config.trusted_proxies:
+            message = "nobody is trusted to send PROXY headers"
+            hint = "trusted_proxies: the networks of your proxies; or proxy_protocol: 10.0.0.0/8"
+            yield Finding(("listen", index, "proxy_protocol"), message, hint)
+
+
 def advice(config: GatewayConfig) -> Iterator[Finding]:
     """What is allowed but hardly meant."""
     used = {route.upstream for route in config.routes}
@@ -145,10 +170,25 @@ def advice(config: GatewayConfig) -> Iterator[Finding]:
     if migrate is not None and parse_store_url(migrate.to).kind == "memory":
         message = "counts would move to where every gateway has its own, and a restart loses them"
         yield Finding(("store", "migrate", "to"), message, "a store that gateways share")
+    for name, upstream in config.upstreams.items():
+        yield from _tls_advice(name, upstream)
     for index, network in enumerate(config.trusted_proxies):
         if network.prefixlen == 0:
             message = "everybody is trusted: clients can choose the address they are counted by"
             yield Finding(("trusted_proxies", index), message, "the networks of your own proxies")
+
+
+def _tls_advice(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:
+    if upstream.tls is None:
+        return
+    path: Path = ("upstreams", name, "tls")
+    if all(target.scheme == "http" for target in upstream.targets):
+        message = "tls changes nothing: no target of this upstream is https://"
+        yield Finding((*path, KEY), message, "https://HOST:PORT in targets")
+    elif not upstream.tls.verify:
+        message = "whoever answers at the target's address is believed to be it"
+        hint = "ca: the file of the authority that signed its certificate"
+        yield Finding((*path, "verify"), message, hint)
 
 
 def _policy_advice(policy: PolicyConfig) -> Iterator[Finding]:

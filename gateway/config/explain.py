@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from gateway.config.explain_consistency import explain_consistency, explain_migration
+from gateway.config.explain_tls import explain_listener, explain_upstream_tls
 from gateway.config.explain_upstreams import explain_choice
 from gateway.config.models import (
     GatewayConfig,
@@ -18,6 +19,7 @@ from gateway.config.models import (
     RouteConfig,
     ServerConfig,
     StoreConfig,
+    Timeouts,
     UpstreamConfig,
 )
 from gateway.config.store_url import parse_store_url
@@ -81,6 +83,8 @@ def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
         lines.append("  They are not limited.")
     lines.append(f"  {_timeouts(upstream)}")
     lines += [f"  {line}" for line in explain_choice(upstream)]
+    lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
+    lines += [f"  {line}" for line in _websocket(route, upstream)]
     return lines
 
 
@@ -119,8 +123,10 @@ def explain_limit(line: LimitLine) -> str:
 
 
 def _explain_server(config: GatewayConfig) -> Iterator[str]:
-    addresses = _join([_listener(str(address)) for address in config.listen])
+    addresses = _join([_listener(str(listener)) for listener in config.listen])
     yield f"The gateway listens on {addresses}."
+    for listener in config.listen:
+        yield from explain_listener(listener, _listener(str(listener)))
     yield from _explain_workers(config.server.workers)
     if config.admin is None:
         yield "There is no admin listener: no health checks and no metrics."
@@ -265,6 +271,18 @@ def _timeouts(upstream: UpstreamConfig) -> str:
     )
 
 
+def _websocket(route: RouteConfig, upstream: UpstreamConfig) -> Iterator[str]:
+    """What is not as usual with WebSockets."""
+    silence = upstream.timeouts.tunnel
+    if not route.websocket:
+        yield "No WebSocket can be opened: who asks for one is answered as if it had not."
+    elif silence is None:
+        yield "A WebSocket stays open until one side closes it, however long it is silent."
+    elif silence != Timeouts.model_fields["tunnel"].default:
+        silent_for = format_duration(silence)
+        yield f"A WebSocket in which nobody sends anything for {silent_for} is closed."
+
+
 # Policies.
 
 
@@ -385,11 +403,14 @@ def _whom(per: Sequence[str]) -> str:
     words = [_word(word) for word in per]
     if len(words) > 1:
         return f"for each combination of {_join(words)}"
-    return f"for each {'value of ' if ':' in per[0] else ''}{words[0]}"
+    is_named = ":" in per[0] and not per[0].startswith("client_cert")
+    return f"for each {'value of ' if is_named else ''}{words[0]}"
 
 
 def _word(word: str) -> str:
     kind, _, name = word.partition(":")
+    if kind == "client_cert":
+        return f"client certificate ({name})"
     if name:
         return f"{'query parameter' if kind == 'query' else kind} {name}"
     return "client address" if word == "ip" else word
@@ -403,6 +424,8 @@ def _capital(text: str) -> str:
 
 
 def _listener(address: str) -> str:
+    if address.startswith("unix:"):
+        return f"the socket {address.removeprefix('unix:')}"
     host, _, port = address.rpartition(":")
     where = "every interface" if host in {"", "0.0.0.0", "[::]"} else host  # noqa: S104 - shown
     if port == "0":

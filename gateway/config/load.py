@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gateway.config.check import Checked, Source, check
+from gateway.config.check import Checked, Inspect, Source, check
 from gateway.config.models import GatewayConfig
 from gateway.config.source import MAX_BYTES
 from gateway.errors import ConfigError, Problem
@@ -24,7 +24,10 @@ Loaded = Checked
 
 
 def load(
-    path: Path, environ: Mapping[str, str], model: type[GatewayConfig] = GatewayConfig
+    path: Path,
+    environ: Mapping[str, str],
+    model: type[GatewayConfig] = GatewayConfig,
+    inspect: Inspect | None = None,
 ) -> Loaded:
     """Read, check and complete the configuration at `path`.
 
@@ -32,6 +35,7 @@ def load(
         path: a file, or a folder of files.
         environ: the variables that `${VAR}` refers to.
         model: as in `check`.
+        inspect: likewise.
 
     Raises:
         ConfigError: with everything that is wrong, in order of place.
@@ -58,7 +62,7 @@ def load(
             raise OSError(f"larger than {MAX_SECRET_BYTES >> 10} KiB")
         return content.decode()
 
-    return check(sources, environ, read_secret, model)
+    return check(sources, environ, read_secret, model, folder=folder.absolute(), inspect=inspect)
 
 
 def _files(path: Path) -> list[Path]:

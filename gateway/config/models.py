@@ -23,6 +23,13 @@ from gateway.config.address import Address
 from gateway.config.balancing import BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.base import NAME, NAME_HINT, Model, overlay, untouched
 from gateway.config.consistency import EventualConfig, LeasedConfig
+from gateway.config.listeners import (
+    CertificateConfig,
+    ClientHeaders,
+    ListenerConfig,
+    ListenerTls,
+)
+from gateway.config.places import Network
 from gateway.config.policies import (
     HeaderStyle,
     OnLimit,
@@ -35,16 +42,15 @@ from gateway.config.policies import (
 )
 from gateway.config.service import AdminConfig, LogConfig, MigrateConfig, ServerConfig, StoreConfig
 from gateway.config.shorthand import KEY, expand
-from gateway.config.upstreams import Target, Timeouts, UpstreamConfig
+from gateway.config.upstreams import Target, Timeouts, UpstreamConfig, UpstreamTlsConfig
 from gateway.config.values import (
     HostPattern,
     LimitLine,
-    ListenAddress,
     ListOf,
     Method,
-    Network,
     Off,
     PathPattern,
+    Switch,
     WholeNumber,
     describe,
     is_from_file,
@@ -56,6 +62,8 @@ __all__ = [
     "Address",
     "AdminConfig",
     "BreakerConfig",
+    "CertificateConfig",
+    "ClientHeaders",
     "Defaults",
     "EjectConfig",
     "EventualConfig",
@@ -63,6 +71,8 @@ __all__ = [
     "HealthConfig",
     "LeasedConfig",
     "LimitLine",
+    "ListenerConfig",
+    "ListenerTls",
     "LogConfig",
     "MigrateConfig",
     "OnLimit",
@@ -74,6 +84,7 @@ __all__ = [
     "Target",
     "Timeouts",
     "UpstreamConfig",
+    "UpstreamTlsConfig",
 ]
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -98,6 +109,7 @@ class RouteConfig(Model):
     policies: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of policies; all must let a request through."
     )
+    websocket: Switch = Field(True, description="Whether WebSockets may be opened.")
 
     @field_validator("name")
     @classmethod
@@ -141,9 +153,10 @@ def _read_domain(value: object) -> str:
 class GatewayConfig(Model):
     """A whole gateway."""
 
-    listen: Annotated[tuple[ListenAddress, ...], Field(min_length=1), ListOf] = Field(
-        (Address("127.0.0.1", 8080),),
-        description="host:port, :port for every interface, or a list of these.",
+    listen: Annotated[tuple[ListenerConfig, ...], Field(min_length=1), ListOf] = Field(
+        (ListenerConfig.model_construct(address=Address("127.0.0.1", 8080)),),
+        description="host:port, :port for every interface, unix:/path, or a list of these; each "
+        "of them may say more: {address: ..., tls: ...}.",
     )
     store: StoreConfig = Field(
         untouched(StoreConfig), description="Where counts are kept: a URL, or more."

@@ -19,10 +19,14 @@ from gateway.config.models import (
     Address,
     AdminConfig,
     BreakerConfig,
+    CertificateConfig,
+    ClientHeaders,
     Defaults,
     EjectConfig,
     GatewayConfig,
     HealthConfig,
+    ListenerConfig,
+    ListenerTls,
     LogConfig,
     OnLimit,
     PolicyConfig,
@@ -31,6 +35,7 @@ from gateway.config.models import (
     StoreConfig,
     Timeouts,
     UpstreamConfig,
+    UpstreamTlsConfig,
 )
 from gateway.config.shorthand import LIMIT_FIELDS, POLICY_FIELDS
 from gateway.config.units import (
@@ -103,10 +108,14 @@ def json_schema() -> Schema:
 _MODELS: Final[tuple[type[BaseModel], ...]] = (
     AdminConfig,
     BreakerConfig,
+    CertificateConfig,
+    ClientHeaders,
     Defaults,
     EjectConfig,
     GatewayConfig,
     HealthConfig,
+    ListenerConfig,
+    ListenerTls,
     LogConfig,
     OnLimit,
     PolicyConfig,
@@ -115,6 +124,7 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     StoreConfig,
     Timeouts,
     UpstreamConfig,
+    UpstreamTlsConfig,
 )
 
 
@@ -135,7 +145,7 @@ def written_default(model: type[BaseModel], name: str) -> object:
     if isinstance(default, str | int):
         return default
     addresses = default if isinstance(default, tuple) else (default,)
-    shown = [str(one) for one in addresses if isinstance(one, Address | int)]
+    shown = [str(one) for one in addresses if isinstance(one, Address | ListenerConfig | int)]
     return ", ".join(shown) or None
 
 
@@ -249,6 +259,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
         "AdminConfig": definitions["AdminConfig"]["properties"]["listen"],
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
         "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21-\x7e]*)$"},
+        "ListenerConfig": definitions["ListenerConfig"]["properties"]["address"],
         "PolicyConfig": limits,
         "StoreConfig": definitions["StoreConfig"]["properties"]["url"],
         "Target": _URL,

@@ -8,17 +8,20 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     Field,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
 
-from gateway.config.address import Address, AddressError, parse_origin
+from gateway.config.address import Address, AddressError, parse_host_pattern, parse_origin
 from gateway.config.balancing import Balance, BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.base import Model, untouched
+from gateway.config.places import FilePath
 from gateway.config.values import (
     Duration,
     ListOf,
     Off,
     Positive,
+    Switch,
     WholeNumber,
     describe,
     is_from_file,
@@ -36,7 +39,12 @@ class Timeouts(Model):
     )
     idle: Duration = Field(60_000_000, description="Between two pieces of an answer.")
     total: Annotated[Duration | None, Off] = Field(
-        None, description="For the whole exchange; off for no end."
+        None,
+        description="For the whole exchange; off for no end. A WebSocket has it to be opened.",
+    )
+    tunnel: Annotated[Duration | None, Off] = Field(
+        3_600_000_000,
+        description="Without a byte from either side of a WebSocket; off for no end.",
     )
 
 
@@ -82,6 +90,53 @@ class Target(Model):
         return f"{self.scheme}://{Address(self.host, self.port)}"
 
 
+class UpstreamTlsConfig(Model):
+    """TLS to an upstream whose targets are `https://`."""
+
+    ca: FilePath | None = Field(
+        None, description="PEM: the authorities to trust; those of the system if left out."
+    )
+    cert: FilePath | None = Field(
+        None, description="PEM: the certificate that the gateway shows if it is asked for one."
+    )
+    key: FilePath | None = Field(None, description="Its private key, PEM.")
+    key_password: str | None = Field(
+        None, description="What opens the key, if it is encrypted: ${file:...}.", repr=False
+    )
+    server_name: str | None = Field(
+        None,
+        description="The name that is asked for (SNI) and checked; the host of the target if left "
+        "out.",
+    )
+    verify: Switch = Field(True, description="Whether the certificate and its name are checked.")
+
+    @field_validator("server_name")
+    @classmethod
+    def _check_server_name(cls, name: str | None) -> str | None:
+        if name is None:
+            return None
+        try:
+            host = parse_host_pattern(name)
+        except AddressError as error:
+            raise problem(error.message, error.hint) from None
+        if host.startswith("*."):
+            raise problem(f"{name!r} is a pattern", "one name, such as api.internal")
+        return host.strip("[]")
+
+    @model_validator(mode="after")
+    def _check_pair(self) -> UpstreamTlsConfig:
+        if (self.cert is None) != (self.key is None):
+            said, lacks = ("cert", "key") if self.key is None else ("key", "cert")
+            raise problem(f"{said} without {lacks}", f"name both: {{ cert: ..., {lacks}: ... }}")
+        if self.key_password is not None and self.key is None:
+            hint = "put it beside the key that it opens"
+            raise problem("key_password without key", hint, under=("key_password",))
+        if not self.verify and self.ca is not None:
+            message = "ca is there to verify, and verify is off"
+            raise problem(message, "leave one of the two out", under=("ca",))
+        return self
+
+
 class UpstreamConfig(Model):
     """A named pool of servers that requests are forwarded to."""
 
@@ -97,6 +152,9 @@ class UpstreamConfig(Model):
     )
     keepalive: Duration = Field(
         60_000_000, description="How long an unused connection is kept open."
+    )
+    tls: UpstreamTlsConfig | None = Field(
+        None, description="How targets with https:// are verified, and what they are shown."
     )
     balance: Balance = Field(
         "round_robin",

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
@@ -29,7 +28,6 @@ from gateway.config.address import (
     AddressError,
     parse_address,
     parse_host_pattern,
-    parse_network,
 )
 from gateway.config.paths import PathError, parse_path
 from gateway.config.redaction import redact
@@ -252,12 +250,16 @@ LIMIT_PATTERN: Final = (
     r"(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)"
     r"(\s+burst\s+0*[1-9][0-9]{0,9})?))"
     r"(\s+per\s+(all|{key}(\s*\+\s*{key})*))?\s*$"
-).replace("{key}", r"(ip|route|host|method|(header|cookie|query):[^\s/+]+)")
+).replace(
+    "{key}",
+    r"(ip|route|host|method|client_cert(:(subject|san|fingerprint))?|(header|cookie|query):[^\s/+]+)",
+)
 
-_ADDRESS_SCHEMA: Final = {
+ADDRESS_EXAMPLES: Final = ["127.0.0.1:8080", "[::1]:8080", ":8080"]
+ADDRESS_SCHEMA: Final = {
     "type": "string",
     "pattern": r"^\s*(\*|[^\s:/\[\]]*|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}\s*$",
-    "examples": ["127.0.0.1:8080", "[::1]:8080", ":8080"],
+    "examples": ADDRESS_EXAMPLES,
 }
 
 Duration = Annotated[
@@ -305,21 +307,7 @@ Positive = Annotated[
     WholeNumber, Field(ge=1, le=1_000_000_000), whole_number_schema(1, 1_000_000_000)
 ]
 
-ListenAddress = Annotated[Address, PlainValidator(_read_listen), WithJsonSchema(_ADDRESS_SCHEMA)]
-
-Network = Annotated[
-    IPv4Network | IPv6Network,
-    PlainValidator(
-        _reader(parse_network, (IPv4Network, IPv6Network), "a network such as 10.0.0.0/8")
-    ),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": r"^\s*[0-9A-Fa-f:.]+(/[0-9]{1,3})?\s*$",
-            "examples": ["10.0.0.0/8", "fd00::/8"],
-        }
-    ),
-]
+ListenAddress = Annotated[Address, PlainValidator(_read_listen), WithJsonSchema(ADDRESS_SCHEMA)]
 
 Line = Annotated[
     LimitLine,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -75,6 +75,8 @@ class _View:
     """What keys are made from."""
 
     __slots__ = ("_head", "client_key")
+    # The server in front of a middleware has it, if anybody.
+    client_certificate: ClassVar[None] = None
 
     def __init__(self, head: Head, client_key: str) -> None:
         self._head = head

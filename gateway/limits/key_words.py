@@ -13,10 +13,20 @@ from gateway.limits.cursor import Cursor
 
 PLAIN_KEYS: Final = ("ip", "route", "all", "host", "method")
 NAMED_KEYS: Final = ("header", "cookie", "query")
+CLIENT_CERTIFICATE: Final = "client_cert"
+CERTIFICATE_DETAILS: Final = ("subject", "san", "fingerprint")
+"""What a client's certificate may be counted by; the first if nothing is said."""
 
 _TOKEN: Final = re.compile(r"[!#$%&'*.^_`|~0-9A-Za-z-]+")
 _PLAIN_VALUE: Final = re.compile(r"[\x21-\x2a\x2c-\x7e]+")
 _EXAMPLE_NAMES: Final = {"header": "X-API-Key", "cookie": "session", "query": "api_key"}
+
+_OTHER_WORDS: Final = {
+    **dict.fromkeys(("everybody", "everyone", "global", "total", "any"), "all"),
+    **dict.fromkeys(("client", "address", "addr", "remote_addr", "client_ip"), "ip"),
+    **dict.fromkeys(("tls", "mtls", "certificate", "client_dn"), CLIENT_CERTIFICATE),
+}
+"""What other servers and people say."""
 
 
 def read_keys(line: Cursor) -> tuple[str, ...]:
@@ -54,6 +64,12 @@ def _key(line: Cursor) -> str:
         raise line.error(begin, "a key is missing", f"one of {_keys_text()}")
     kind, colon, name = word.partition(":")
     line.position += len(word)
+    if kind == CLIENT_CERTIFICATE:
+        detail = name if colon else CERTIFICATE_DETAILS[0]
+        if detail not in CERTIFICATE_DETAILS:
+            hint = f"one of {', '.join(CERTIFICATE_DETAILS)}"
+            raise line.error(begin, f"{word!r} is not a key", hint)
+        return f"{kind}:{detail}"
     if not colon:
         if word in PLAIN_KEYS:
             return word
@@ -74,13 +90,11 @@ def _key_hint(word: str) -> str:
     lower = word.lower()
     if lower in NAMED_KEYS:
         return f"such as {lower}:{_EXAMPLE_NAMES[lower]}"
-    if lower in {"everybody", "everyone", "global", "total", "any"}:
-        return "did you mean 'all'?"
-    if lower in {"client", "address", "addr", "remote_addr", "client_ip"}:
-        return "did you mean 'ip'?"
+    if lower in _OTHER_WORDS:
+        return f"did you mean {_OTHER_WORDS[lower]!r}?"
     if lower.startswith(("x-", "authorization", "user-agent")):
         return f"did you mean 'header:{word}'?"
-    near = get_close_matches(lower, (*PLAIN_KEYS, *NAMED_KEYS), 1)
+    near = get_close_matches(lower, (*PLAIN_KEYS, *NAMED_KEYS, CLIENT_CERTIFICATE), 1)
     if near and near[0] in NAMED_KEYS:
         return f"did you mean '{near[0]}:...'?"
     return f"did you mean {near[0]!r}?" if near else f"one of {_keys_text()}"
@@ -88,4 +102,4 @@ def _key_hint(word: str) -> str:
 
 def _keys_text() -> str:
     named = ", ".join(f"{kind}:NAME" for kind in NAMED_KEYS)
-    return f"{', '.join(PLAIN_KEYS)}, {named}"
+    return f"{', '.join(PLAIN_KEYS)}, {named}, {CLIENT_CERTIFICATE}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Final
+from typing import Any, Final
 
 from gateway.clock import Clock, wall_us
 from gateway.logs.escape import (
@@ -97,6 +97,22 @@ class AccessLog:
                 error,
             )
         )
+
+    def log_tunnel(self, received: int, *values: Any) -> None:
+        """Write the line of a WebSocket that was open until now.
+
+        Args:
+            received: bytes that the client has sent through it; `body_bytes` were sent to it.
+            values: the arguments of `log`.
+        """
+        line = self._line(self._time(self._clock()), *values)
+        if self._line is _json_line:
+            word, text = ',"duration_ms":', f',"bytes_received":{received}'
+        else:
+            word, text = " bytes=", f" bytes_received={received}"
+        # Nothing that a client has sent stands behind the last of these words.
+        before, _, after = line.rpartition(word)
+        self._write(f"{before}{text}{word}{after}")
 
     def repeat(
         self,

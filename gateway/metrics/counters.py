@@ -142,6 +142,9 @@ class UpstreamMetrics:
         errors: how many failed, by `UpstreamError.kind`.
         connections: how many connections are open at the moment.
         first_byte: from sending the request to the first byte of the answer.
+        tunnels: how many WebSockets are open at the moment.
+        tunnel_received: bytes that clients have sent through them, and
+        tunnel_sent: bytes that were sent to clients.
         breaker: the state of its circuit breaker: closed, open or half_open; empty if it has none.
         targets: those that are chosen from or checked, by name.
         refresh: called before `breaker` and `targets` are shown; sets what changed with time.
@@ -155,6 +158,9 @@ class UpstreamMetrics:
         "refresh",
         "requests",
         "targets",
+        "tunnel_received",
+        "tunnel_sent",
+        "tunnels",
     )
 
     def __init__(self) -> None:
@@ -162,6 +168,9 @@ class UpstreamMetrics:
         self.errors: defaultdict[str, int] = defaultdict(int)
         self.connections = 0
         self.first_byte = Histogram(REQUEST_BOUNDS_US)
+        self.tunnels = 0
+        self.tunnel_received = 0
+        self.tunnel_sent = 0
         self.breaker = ""
         self.targets: dict[str, TargetMetrics] = {}
         self.refresh: Callable[[], None] = lambda: None
@@ -245,6 +254,7 @@ class GatewayMetrics:
         connections_evicted: how many were closed to make room for others.
         client_errors: requests that could not be read, by a short kind from our own code.
         clients_left: clients that left before their answer was complete.
+        certificates: when each certificate in use ends, in seconds since 1970, by its file.
     """
 
     def __init__(self, version: str = "", clock: Clock = wall_us) -> None:
@@ -256,6 +266,7 @@ class GatewayMetrics:
         self.connections_evicted = 0
         self.client_errors: defaultdict[str, int] = defaultdict(int)
         self.clients_left = 0
+        self.certificates: dict[str, int] = {}
         self.log = LogMetrics()
         self.routes: dict[str, RouteMetrics] = {}
         self.policies: dict[str, PolicyMetrics] = {}

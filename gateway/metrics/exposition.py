@@ -100,11 +100,13 @@ def _slices(children: dict[str, _T]) -> Iterator[list[tuple[str, _T]]]:
 def _collect(metrics: GatewayMetrics) -> Iterator[Metric]:
     """Every family, in pieces of the same name where it has many children."""
     yield from _of_gateway(metrics)
+    yield from _of_certificates(metrics)
     yield from _of_routes(metrics)
     yield from _of_policies(metrics)
     yield from _of_upstreams(metrics)
     yield from of_breakers(metrics)
     yield from of_targets(metrics)
+    yield from _of_websockets(metrics)
     yield from _of_stores(metrics)
 
 
@@ -154,6 +156,18 @@ def _of_gateway(metrics: GatewayMetrics) -> Iterator[Metric]:
         "Log lines lost to a full disk, or to a reader that is gone or too slow.",
         metrics.log.lines_dropped,
     )
+
+
+def _of_certificates(metrics: GatewayMetrics) -> Iterator[Metric]:
+    for certificates in _slices(metrics.certificates):
+        ends = GaugeMetricFamily(
+            "sluice_tls_certificate_not_after_seconds",
+            "When a certificate ends that clients are shown, in seconds since 1970.",
+            labels=("certificate",),
+        )
+        for name, end_s in certificates:
+            ends.add_metric((name,), end_s)
+        yield ends
 
 
 def _of_routes(metrics: GatewayMetrics) -> Iterator[Metric]:
@@ -256,6 +270,26 @@ def _of_upstreams(metrics: GatewayMetrics) -> Iterator[Metric]:
         for name, upstream in upstreams:
             _add_histogram(first_byte, name, upstream.first_byte)
         yield first_byte
+
+
+def _of_websockets(metrics: GatewayMetrics) -> Iterator[Metric]:
+    for upstreams in _slices(metrics.upstreams):
+        tunnels = GaugeMetricFamily(
+            "sluice_upstream_websockets", "WebSockets that are open.", labels=("upstream",)
+        )
+        for name, upstream in upstreams:
+            tunnels.add_metric((name,), upstream.tunnels)
+        yield tunnels
+    for upstreams in _slices(metrics.upstreams):
+        carried = CounterMetricFamily(
+            "sluice_upstream_websocket_bytes",
+            "Bytes that went through WebSockets, from clients (received) and to them (sent).",
+            labels=("upstream", "direction"),
+        )
+        for name, upstream in upstreams:
+            carried.add_metric((name, "received"), upstream.tunnel_received)
+            carried.add_metric((name, "sent"), upstream.tunnel_sent)
+        yield carried
 
 
 def _of_stores(metrics: GatewayMetrics) -> Iterator[Metric]:

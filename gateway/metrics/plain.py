@@ -39,6 +39,8 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
         *(metrics.log.lines_dropped, metrics.connections),
         *(dict(metrics.connections_refused), metrics.connections_evicted),
     ]
+    for name, end_s in list(metrics.certificates.items()):
+        yield ["certificate", name, end_s]
     for name, route in list(metrics.routes.items()):
         statuses = {str(status): count for status, count in route.statuses.items()}
         yield ["route", name, statuses, _plain(route.duration)]
@@ -48,10 +50,11 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
         upstream.refresh()
         yield [
             *("upstream", name, upstream.requests, dict(upstream.errors)),
-            *(_plain(upstream.first_byte), upstream.connections, upstream.breaker),
+            *(_plain(upstream.first_byte), upstream.connections),
+            *(upstream.tunnel_received, upstream.tunnel_sent, upstream.tunnels, upstream.breaker),
             {
-                name: [getattr(one, key) for key in _OF_TARGET]
-                for name, one in upstream.targets.items()
+                target: [getattr(counted, key) for key in _OF_TARGET]
+                for target, counted in upstream.targets.items()
             },
         ]
     for name, store in list(metrics.stores.items()):
@@ -80,6 +83,10 @@ def add(total: GatewayMetrics, piece: Piece, *, gauges: bool = True) -> None:
         _add_upstream(total.upstream(name), values, gauges=gauges)
     elif kind == "store":
         _add_store(total.store(name), values, gauges=gauges)
+    elif kind == "certificate":
+        if gauges:
+            # The one that ends first is the one to know of.
+            total.certificates[name] = min(total.certificates.get(name, values[0]), values[0])
     else:
         clients_left, client_errors, lines_dropped, connections, refused, evicted = values
         total.clients_left += clients_left
@@ -104,11 +111,14 @@ def _add_policy(policy: PolicyMetrics, values: Piece, *, gauges: bool) -> None:
 
 
 def _add_upstream(upstream: UpstreamMetrics, values: Piece, *, gauges: bool) -> None:
-    requests, errors, first_byte, connections, breaker, targets = values
+    requests, errors, first_byte, connections, received, sent, tunnels, breaker, targets = values
     upstream.requests += requests
     _count(upstream.errors, errors)
     _observe(upstream.first_byte, first_byte)
     upstream.connections += connections if gauges else 0
+    upstream.tunnel_received += received
+    upstream.tunnel_sent += sent
+    upstream.tunnels += tunnels if gauges else 0
     if gauges and breaker:
         upstream.breaker = max(upstream.breaker or breaker, breaker, key=_BREAKER.index)
     for name, values_of_target in targets.items():

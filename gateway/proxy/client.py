@@ -6,15 +6,14 @@ and the answer is bytes.
 
 What this class relies on beyond aiohttp's public interface: `_messages`, `_parser`,
 `_buffer_paused`, `_msg_queue_resume_size`, `_resume_reading_if_drained`, `_close`,
-`_force_close`, `_paused`, `_drain_helper`. The dependency is bounded to one minor version
-because of them.
+`_force_close`, `_paused`, `_drain_helper`, `_upgraded`, `_message_tail`. The dependency is bounded
+to one minor version because of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
@@ -26,11 +25,13 @@ from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
 
 from gateway.errors import BadRequestError
 from gateway.proxy.patience import Patience, unread
+from gateway.proxy.reset import reset
 
 if TYPE_CHECKING:
     from gateway.proxy.repeated import RepeatedRefusal
     from gateway.proxy.request import Request
     from gateway.proxy.server import Proxy
+    from gateway.tls.peer import ClientCertificate
 
 LAST_CALL_S = 0.25
 """How long an idle connection is kept when the gateway stops: a request may be on its way."""
@@ -57,6 +58,10 @@ class ClientConnection(RequestHandler):
         peer_key: what `per ip` counts it under, if the peer is the client itself.
         is_trusted: whether the peer may say for whom it speaks.
         scheme: `http` or `https`.
+        certificate: what the client has proved to be; None where it was not asked, or has none.
+        identify: finds that out, of a connection whose client may have a certificate.
+        own_fields: header lines that tell the upstream of it.
+        reserved: names of such fields, which clients may not send.
         due: the loop's time at which the client has taken too long; `inf` for never.
         sent_headers: the header fields of the request before, and
         sent_fields: what was made of them for the upstream: clients mostly repeat themselves.
@@ -75,11 +80,15 @@ class ClientConnection(RequestHandler):
         "_patience",
         "_proxy",
         "_unread",
+        "certificate",
         "due",
+        "identify",
         "is_trusted",
+        "own_fields",
         "peer",
         "peer_key",
         "refused",
+        "reserved",
         "scheme",
         "segment",
         "sent_fields",
@@ -106,6 +115,10 @@ class ClientConnection(RequestHandler):
         self.peer_key = ""
         self.is_trusted = False
         self.scheme = "http"
+        self.certificate: ClientCertificate | None = None
+        self.identify: Callable[[ClientConnection, asyncio.BaseTransport], None] | None = None
+        self.own_fields = b""
+        self.reserved = server.reserved
         self.sent_headers: object = None
         self.sent_host = ""
         self.sent_fields = b""
@@ -126,6 +139,11 @@ class ClientConnection(RequestHandler):
     def is_busy(self) -> bool:
         """Whether a request is being served."""
         return self._current is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing has come behind a request that asks for another protocol."""
+        return not self._message_tail
 
     def close_when_idle(self) -> None:
         """End with the present request, or with one that is on its way already."""
@@ -194,11 +212,14 @@ class ClientConnection(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start serving."""
-        peername = transport.get_extra_info("peername")
-        self.peer = peername[0] if isinstance(peername, tuple) else "127.0.0.1"
+        if not self.peer:
+            peername = transport.get_extra_info("peername")
+            self.peer = peername[0] if isinstance(peername, tuple) else "127.0.0.1"
         self.peer_key, self.is_trusted = self._proxy.gate.recognise(self.peer)
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
+            if self.identify is not None:
+                self.identify(self, transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
             # Without it the kernel takes megabytes at a time from us, and a slow reader looks
@@ -301,10 +322,53 @@ class ClientConnection(RequestHandler):
         self._is_finished = True
         if not request.keeps_alive or self.is_closing:
             self._end(lingers=not request.payload.is_eof() or bool(request.message.upgrade))
+        elif self._upgraded and not self._stay_with_http():
+            self._end(lingers=True)
         elif not self._messages:
             self._await_request()
         elif not self._is_serving:
             self._serve_queued()
+
+    def _stay_with_http(self) -> bool:
+        """Go on after a protocol was asked for and not switched to (RFC 9110, section 7.8).
+
+        Returns:
+            False if the client has not waited for the answer: bytes of another protocol must
+            not be read as requests.
+        """
+        if not self.is_waiting:
+            return False
+        assert self._parser is not None
+        self._parser.set_upgraded(False)
+        self._upgraded = False
+        return True
+
+    def switch(
+        self, protocol: asyncio.Protocol, due: float, on_late: Callable[[], None]
+    ) -> tuple[asyncio.Transport, bytes]:
+        """Let another protocol have the connection, after a request that asked for one.
+
+        Args:
+            protocol: told from now on what happens; `switched_lost` has to be called when it
+                is told that the connection is lost.
+            due: the loop's time at which `on_late` is called.
+            on_late: must set `due` anew.
+
+        Returns:
+            The transport, and what the client has sent behind the request.
+        """
+        transport = self.transport
+        assert transport is not None
+        early, self._message_tail = self._message_tail, b""
+        transport.set_protocol(protocol)
+        self.due = due
+        self._on_late = on_late
+        return transport, early
+
+    def switched_lost(self, exc: BaseException | None) -> None:
+        """The connection is lost; whoever has it knows what becomes of the request."""
+        self._current = None
+        self.connection_lost(exc)
 
     def _await_request(self) -> None:
         self._is_between_requests = True
@@ -354,13 +418,8 @@ class ClientConnection(RequestHandler):
     def break_off(self) -> None:
         """End the connection so that a half-sent answer cannot look like a whole one."""
         self._force_close = True
-        transport = self.transport
-        if transport is None:
-            return
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        transport.abort()
+        if self.transport is not None:
+            reset(self.transport)
 
 
 def _judge(error: _ErrInfo, max_header_size: int) -> BadRequestError:
@@ -378,12 +437,23 @@ def _judge(error: _ErrInfo, max_header_size: int) -> BadRequestError:
 
 
 class ProxyServer(web.Server):
-    """Makes a `ClientConnection` for each client."""
+    """Makes a `ClientConnection` for each client.
+
+    Attributes:
+        reserved: as in `ClientConnection`.
+    """
 
     def __init__(
-        self, proxy: Proxy, patience: Patience, *, max_header_size: int, max_headers: int
+        self,
+        proxy: Proxy,
+        patience: Patience,
+        *,
+        max_header_size: int,
+        max_headers: int,
+        reserved: frozenset[bytes] = frozenset(),
     ) -> None:
         super().__init__(proxy.unused_handler)
+        self.reserved = reserved
         self._proxy = proxy
         self._patience = patience
         self._options = {
@@ -402,3 +472,9 @@ class ProxyServer(web.Server):
     def __call__(self) -> ClientConnection:
         """A new connection."""
         return ClientConnection(self, self._proxy, self._patience, **self._options)
+
+    def of_peer(self, peer: str) -> ClientConnection:
+        """A new connection from an address that somebody else has told."""
+        connection = self()
+        connection.peer = peer
+        return connection

@@ -18,6 +18,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from gateway.clock import wall_us
 from gateway.errors import BadRequestError, UpstreamClosedError, UpstreamError
 from gateway.proxy.head import Origin, http_date, request_fields, without_length
+from gateway.proxy.tunnel import SWITCH, SWITCHED, Tunnel, may_open_websocket
 from gateway.proxy.upload import Upload, chunk
 from gateway.tasks import Tasks
 
@@ -148,7 +149,10 @@ class Forwarder:
     async def _try(
         self, request: Request, pool: TargetPool, connection: UpstreamConnection | None
     ) -> None:
+        may_switch = may_open_websocket(request)
         body, framing, upload = self._take_body(request)
+        if may_switch:
+            framing += SWITCH
         request.pool = pool
         request.upstream = pool.name
         if connection is None:
@@ -165,6 +169,7 @@ class Forwarder:
                     on_interim=None if request.is_http_1_0 else request.pass_interim_on,
                     is_whole=upload is None,
                 )
+                connection.answer.may_switch = may_switch
                 if upload is not None:
                     await self._exchange_bodies(request, connection, upload)
                 else:
@@ -266,9 +271,15 @@ def _head(request: Request, authority: str, framing: bytes) -> bytes:
     if client.sent_headers == headers and client.sent_host == host:
         fields = client.sent_fields
     else:
-        fields = request_fields(
-            headers, Origin(client.peer, client.scheme, host, client.is_trusted), VIA
+        origin = Origin(
+            client.peer,
+            client.scheme,
+            host,
+            client.is_trusted,
+            own_fields=client.own_fields,
+            reserved=client.reserved,
         )
+        fields = request_fields(headers, origin, VIA)
         client.sent_headers = headers
         client.sent_host = host
         client.sent_fields = fields
@@ -296,6 +307,9 @@ async def _stream(request: Request, connection: UpstreamConnection) -> None:
     """Answer piece by piece; in one where all is there."""
     answer = connection.answer
     client = request.connection
+    if answer.status == SWITCHED:
+        await Tunnel(request, connection).run()
+        return
     if answer.is_complete:
         _send_whole(request, connection)
         await client.drained()

@@ -84,7 +84,7 @@ def kind_of(name: bytes) -> int:
     kind = _spelled.get(name)
     if kind is None:
         # Applications behind CGI and WSGI read `X_Forwarded_For` as `X-Forwarded-For`.
-        kind = _KINDS.get(name.lower().replace(b"_", b"-"), PASS)
+        kind = _KINDS.get(reserved_name(name), PASS)
         if len(name) <= _SPELLING_MAX_BYTES:
             if len(_spelled) >= _SPELLINGS_MAX:
                 _spelled.clear()
@@ -107,12 +107,22 @@ class Origin(NamedTuple):
         scheme: `http` or `https`.
         host: the host that the client asked for, as it wrote it; never empty.
         is_trusted: whether the peer may say where the request came from before it.
+        own_fields: header lines that tell who the client is, by its certificate.
+        reserved: names of such fields, as `reserved_name` has them; those that the client sent
+            are left out, whoever it is.
     """
 
     peer: str
     scheme: str
     host: str
     is_trusted: bool
+    own_fields: bytes = b""
+    reserved: frozenset[bytes] = frozenset()
+
+
+def reserved_name(name: bytes) -> bytes:
+    """The form in which names are compared: for applications, `X_A` is the same as `X-A`."""
+    return name.lower().replace(b"_", b"-")
 
 
 def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> bytes:
@@ -123,6 +133,8 @@ def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> byt
         origin: where the request came from.
         via: this gateway's own `Via` line, with its line end.
     """
+    if origin.reserved:
+        headers = [one for one in headers if reserved_name(one[0]) not in origin.reserved]
     options = _named_by_connection(headers)
     host = origin.host.encode("latin-1")
     lines: list[bytes] = []
@@ -154,6 +166,7 @@ def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> byt
         lines += (b"X-Forwarded-Host: ", host, b"\r\n")
     node = b'"[' + peer + b']"' if b":" in peer else peer
     lines += (b"Forwarded: for=", node, b';host="', host, b'";proto=', scheme, b"\r\n", via)
+    lines.append(origin.own_fields)
     return b"".join(lines)
 
 
@@ -244,6 +257,22 @@ def answer_head(block: bytes) -> AnswerHead:
     # blank after the code is not optional, unlike the reason (RFC 9112, section 4).
     status_line = b"HTTP/1.1" + first[8:].ljust(5)
     return AnswerHead(status_line, fields, length, is_chunked, has_date)
+
+
+_switch_fields: Final = re.compile(rb"\r\n((?i:connection|upgrade)):[ \t]*([^\r\n]*)").finditer
+
+
+def switches_to_websocket(block: bytes) -> bool:
+    """Whether the head of an answer 101 names this one protocol (RFC 9110, section 7.8).
+
+    Args:
+        block: everything before the empty line, as a strict parser has accepted it.
+    """
+    said: dict[bytes, list[bytes]] = {b"connection": [], b"upgrade": []}
+    for match in _switch_fields(block):
+        tokens = (token.strip(b" \t").lower() for token in match[2].split(b","))
+        said[match[1].lower()] += filter(None, tokens)
+    return said[b"upgrade"] == [b"websocket"] and b"upgrade" in said[b"connection"]
 
 
 def without_length(fields: bytes) -> bytes:

@@ -7,7 +7,7 @@ connection can never touch an answer that is still being read.
 from __future__ import annotations
 
 import asyncio
-import ssl
+import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from math import inf
@@ -19,11 +19,15 @@ from gateway.errors import (
     UpstreamConnectError,
     UpstreamError,
     UpstreamTimeout,
+    UpstreamTlsError,
 )
 from gateway.metrics import UpstreamMetrics
 from gateway.proxy.choosing import Chooser
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.upstream import Patience, UpstreamConnection, open_connection
+from gateway.tls.client import UpstreamTls
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
@@ -49,6 +53,7 @@ class TargetPool:
         config: of the upstream it belongs to.
         metrics: of that upstream.
         max_head: bytes of header fields that one answer may have.
+        tls: for targets with `https://`; never that of another upstream.
 
     Attributes:
         name: host and port, for logs.
@@ -58,7 +63,12 @@ class TargetPool:
     """
 
     def __init__(
-        self, target: Target, config: UpstreamConfig, metrics: UpstreamMetrics, max_head: int
+        self,
+        target: Target,
+        config: UpstreamConfig,
+        metrics: UpstreamMetrics,
+        max_head: int,
+        tls: UpstreamTls | None = None,
     ) -> None:
         self.name = f"{target.host}:{target.port}"
         self.authority = self.name if ":" not in target.host else f"[{target.host}]:{target.port}"
@@ -67,7 +77,13 @@ class TargetPool:
         self._max_connections = config.max_connections
         self._max_pending = config.max_pending
         self._connect_timeout = config.timeouts.connect / US
-        self._ssl = ssl.create_default_context() if target.scheme == "https" else None
+        self._tls: UpstreamTls | None = None
+        if target.scheme == "https":
+            self._tls = tls
+            if tls is None:
+                self._tls = UpstreamTls(None, None)
+                self._tls.load()
+        self._complaint = ""
         self.metrics = metrics
         self.judge: Judge | None = None
         self._idle: deque[UpstreamConnection] = deque()
@@ -80,6 +96,7 @@ class TargetPool:
             idle=timeouts.idle / US,
             total=inf if timeouts.total is None else timeouts.total / US,
             keepalive=config.keepalive / US,
+            tunnel=inf if timeouts.tunnel is None else timeouts.tunnel / US,
         )
         self._watch = Watch(self._open, min(self._patience))
 
@@ -126,11 +143,17 @@ class TargetPool:
             self._connecting -= 1
             self._admit_next()
             raise UpstreamTimeout("connect") from None
+        except UpstreamTlsError as error:
+            self._connecting -= 1
+            self._admit_next()
+            self._complain(str(error))
+            raise
         except BaseException:
             self._connecting -= 1
             self._admit_next()
             raise
         self._connecting -= 1
+        self._complaint = ""
         if not connection.is_open:
             self._admit_next()
             raise UpstreamConnectError("closed at once")
@@ -155,9 +178,16 @@ class TargetPool:
             self._target.port,
             on_close=on_close,
             patience=self._patience,
-            ssl_context=self._ssl,
+            ssl_context=self._tls.context if self._tls is not None else None,
+            server_name=self._tls.server_name if self._tls is not None else "",
             max_head=self._max_head,
         )
+
+    def _complain(self, complaint: str) -> None:
+        """Say what is wrong with TLS, once as long as it is the same."""
+        if complaint != self._complaint:
+            self._complaint = complaint
+            log.warning("TLS to %s failed: %s", self.name, complaint)
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """Take a connection back after its exchange; closes it if it cannot be used again."""
@@ -234,13 +264,18 @@ class Upstream:
     """
 
     def __init__(
-        self, name: str, config: UpstreamConfig, metrics: UpstreamMetrics, max_head: int
+        self,
+        name: str,
+        config: UpstreamConfig,
+        metrics: UpstreamMetrics,
+        max_head: int,
+        tls: UpstreamTls | None = None,
     ) -> None:
         self.name = name
         self.metrics = metrics
         self.health = config.health
         self._pools = tuple(
-            TargetPool(target, config, metrics, max_head) for target in config.targets
+            TargetPool(target, config, metrics, max_head, tls) for target in config.targets
         )
         needs_choice = len(self._pools) > 1 or config.health or config.breaker
         self._chooser = Chooser(name, config, self._pools, metrics) if needs_choice else None

@@ -13,10 +13,13 @@ from typing import Final
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from gateway.errors import UpstreamClosedError, UpstreamError, UpstreamProtocolError
-from gateway.proxy.head import AnswerHead, answer_head
+from gateway.proxy.head import AnswerHead, answer_head, switches_to_websocket, without_length
 
 MAX_INFORMATIONAL: Final = 16
 """How many interim answers (1xx) one exchange may bring."""
+
+ENDLESS: Final = 1 << 62
+"""Bytes that no connection will ever carry."""
 
 _NO_HEAD: Final = AnswerHead(b"", b"", None, is_chunked=False, has_date=False)
 
@@ -36,6 +39,8 @@ class AnswerReader:
         status: the status code, once `has_head`.
         head: what to pass on of the head, once `has_head`.
         length: of the body as announced; None if its end is marked otherwise.
+        may_switch: whether the request asked for a WebSocket, so that 101 may be the answer;
+            set after `start`.
         has_head: whether the head is complete.
         is_complete: whether the whole answer is there.
         keeps_alive: whether the connection may carry another exchange.
@@ -61,6 +66,7 @@ class AnswerReader:
         "is_complete",
         "keeps_alive",
         "length",
+        "may_switch",
         "status",
     )
 
@@ -90,6 +96,7 @@ class AnswerReader:
         self._raw_at = 0
         self._raw_left = 0
         self._ends_with_connection = False
+        self.may_switch = False
         self.keeps_alive = False
         self.has_head = False
         self.is_complete = False
@@ -131,8 +138,13 @@ class AnswerReader:
             self._raw = self._raw + data if self._raw else data
         try:
             parser.feed_data(data)
-        except HttpParserUpgrade:
-            raise UpstreamProtocolError("switched protocols without being asked") from None
+        except HttpParserUpgrade as switch:
+            # Whatever follows the head is no HTTP, and this answer has no end of its own.
+            self._raw_left = ENDLESS
+            self._parser = None
+            if len(data) > switch.args[0]:
+                self._feed_raw(data[switch.args[0] :])
+            return
         except HttpParserError as error:
             self._on_parser_error(error)
         if not self.has_head:
@@ -192,11 +204,12 @@ class AnswerReader:
         parser = self._parser
         assert parser is not None
         status = parser.get_status_code()
-        head = answer_head(self._take_head())
+        block = self._take_head()
+        head = answer_head(block)
         if not 100 <= status <= 599:
             raise UpstreamProtocolError("a status code that does not exist")
         if status < 200:
-            self._on_interim_answer(status, head)
+            self._on_interim_answer(status, head, block)
             return
         if head.is_chunked and (head.length is not None or parser.get_http_version() == "1.0"):
             raise UpstreamProtocolError("framing that is not certain")
@@ -224,14 +237,27 @@ class AnswerReader:
         self._raw_at = end + 4
         return raw[start:end]
 
-    def _on_interim_answer(self, status: int, head: AnswerHead) -> None:
+    def _on_interim_answer(self, status: int, head: AnswerHead, block: bytes) -> None:
         if status == 101:
-            raise UpstreamProtocolError("switched protocols without being asked")
+            self._on_switch(head, block)
+            return
         self._interim_count += 1
         if self._interim_count > MAX_INFORMATIONAL:
             raise UpstreamProtocolError("interim answers without end")
         if self._on_interim is not None:
             self._on_interim(head)
+
+    def _on_switch(self, head: AnswerHead, block: bytes) -> None:
+        """The last head of this connection (RFC 9110, section 15.2.2)."""
+        if not self.may_switch:
+            raise UpstreamProtocolError("switched protocols without being asked")
+        if not switches_to_websocket(block) or head.is_chunked or head.length:
+            raise UpstreamProtocolError("switched to something that was not asked for")
+        self.status = 101
+        self.head = head._replace(fields=without_length(head.fields))
+        self._ends_with_connection = True
+        self.has_head = True
+        self._raw = b""
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
@@ -244,5 +270,5 @@ class AnswerReader:
 
     def on_message_complete(self) -> None:
         """The end of an answer; of an interim one nothing is to be done."""
-        if self.has_head:
+        if self.has_head and self.status != 101:
             self.is_complete = True

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.proxy.pool import TargetPool
     from gateway.proxy.routes import Route
     from gateway.proxy.upstream import UpstreamConnection
+    from gateway.tls.peer import ClientCertificate
 
 
 class Request:
@@ -44,6 +45,7 @@ class Request:
         policy, decision, wait_us: what the limiter said.
         upstream, upstream_us: the target, and the time until the first byte of its answer.
         status, sent: of the answer, and how many bytes of body went out.
+        received: bytes that came through a tunnel; not set before there is one.
         error: what went wrong, as a short kind.
         started_ns, sent_ns: when it came, and when it was sent on; monotonic.
         task: what works on it, if a task does.
@@ -77,6 +79,7 @@ class Request:
         "pool",
         "query",
         "raw_host",
+        "received",
         "route",
         "sent",
         "sent_ns",
@@ -93,6 +96,7 @@ class Request:
     pool: TargetPool
     lent: UpstreamConnection
     ticket: int
+    received: int
 
     def __init__(
         self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader
@@ -127,6 +131,11 @@ class Request:
         self.sent_ns = 0
         self.pending: Pending | None = None
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def client_certificate(self) -> ClientCertificate | None:
+        """What the client has proved to be, if it has shown a certificate."""
+        return self.connection.certificate
 
     def read_target(self) -> None:
         """Find host, path and query in whatever form they were sent (RFC 9112, section 3.2).

@@ -23,6 +23,7 @@ class Route:
         plan: the limits they are held to; None if there are none.
         limit_fields: makes the header lines about limits of its answers.
         metrics: its counters.
+        websocket: whether WebSockets may be opened.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Route:
     plan: Plan | None
     limit_fields: LimitFields | None
     metrics: RouteMetrics
+    websocket: bool
 
 
 def compile_routes(
@@ -48,7 +50,12 @@ def compile_routes(
         pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
         fields = LimitFields(plan.rules) if plan else None
         compiled = Route(
-            route.name, upstreams[route.upstream], plan, fields, metrics.route(route.name)
+            route.name,
+            upstreams[route.upstream],
+            plan,
+            fields,
+            metrics.route(route.name),
+            route.websocket,
         )
         entries.append((pattern, compiled))
     return RouteTable(entries)

@@ -33,6 +33,7 @@ from gateway.proxy.head import http_date
 from gateway.proxy.patience import Patience
 from gateway.proxy.repeated import RepeatedRefusal, holds_for_ns
 from gateway.proxy.request import Request
+from gateway.proxy.tunnel import SWITCHED, asks_for_websocket
 from gateway.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Proxy:
         metrics: of the gateway.
         access_log: takes one line for each request; None for none.
         max_connections: how many clients there may be.
+        reserved: as in `ClientConnection`.
 
     Attributes:
         gate: as given.
@@ -74,6 +76,7 @@ class Proxy:
         metrics: GatewayMetrics,
         access_log: AccessLog | None,
         max_connections: int,
+        reserved: frozenset[bytes] = frozenset(),
     ) -> None:
         self.gate = gate
         self._metrics = metrics
@@ -98,6 +101,7 @@ class Proxy:
             patience,
             max_header_size=config.max_header_size,
             max_headers=config.max_headers,
+            reserved=reserved,
         )
 
     def __repr__(self) -> str:
@@ -167,7 +171,11 @@ class Proxy:
     ) -> Request:
         """Serve one request, or begin to; `connection.finished` is called at its end."""
         request = Request(connection, message, payload)
-        if self._is_draining or connection.is_closing or message.upgrade:
+        if (
+            self._is_draining
+            or connection.is_closing
+            or (message.upgrade and not (asks_for_websocket(request) and connection.is_waiting))
+        ):
             request.keeps_alive = False
         try:
             route = request.route = self.gate.find_route(request)
@@ -203,6 +211,9 @@ class Proxy:
             if outcome.verdict.wait_us:
                 self._start(request, self._wait_and_forward(request, route, outcome))
                 return
+        if request.message.upgrade:
+            self._start(request, self._forwarder.forward(request, route.upstream))
+            return
         rest = self._forwarder.forward_at_once(request, route.upstream)
         if rest is not None:
             self._start(request, rest)
@@ -334,6 +345,12 @@ class Proxy:
             request.holding.release()
         route = request.route
         duration_us = (time.monotonic_ns() - request.started_ns) // 1000
+        if request.status == SWITCHED:
+            # It was counted when the protocol was switched.
+            if self._access_log is not None:
+                values = (*_log_values(request), duration_us, request.error)
+                self._access_log.log_tunnel(request.received, *values)
+            return
         if route is not None:
             route.metrics.answered(request.status, duration_us)
         if self._access_log is not None:

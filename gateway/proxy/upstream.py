@@ -14,6 +14,7 @@ from gateway.errors import (
     UpstreamError,
     UpstreamProtocolError,
     UpstreamTimeout,
+    UpstreamTlsError,
 )
 from gateway.proxy.reader import AnswerReader, Informational
 
@@ -31,6 +32,7 @@ class Patience(NamedTuple):
     idle: float
     total: float
     keepalive: float
+    tunnel: float
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -233,6 +235,28 @@ class UpstreamConnection(asyncio.Protocol):
         """Close at once; whoever waits is told that the exchange was given up."""
         self._fail(UpstreamClosedError("given up"))
 
+    @property
+    def writing_paused(self) -> bool:
+        """Whether it has to take what was sent before it gets more."""
+        return self._is_writing_paused
+
+    @property
+    def silence_s(self) -> tuple[float, float]:
+        """How long a tunnel may be silent: as a whole, and when one side has ended, in seconds."""
+        return self._patience.tunnel, self._patience.idle
+
+    def switch(self, protocol: asyncio.Protocol) -> asyncio.Transport | None:
+        """Let another protocol have the connection, after the answer 101.
+
+        Returns:
+            The transport; None if the upstream has closed already. `connection_lost` has to be
+            called when `protocol` is told that the connection is lost.
+        """
+        self.due = self._total_due = inf
+        if self.transport is not None:
+            self.transport.set_protocol(protocol)
+        return self.transport
+
     def forget(self) -> None:
         """Close at once; nobody waits any more."""
         self._on_head = None
@@ -339,16 +363,27 @@ async def open_connection(
     patience: Patience,
     ssl_context: ssl.SSLContext | None,
     max_head: int,
+    server_name: str = "",
 ) -> UpstreamConnection:
     """Connect.
 
     Raises:
-        UpstreamConnectError: refused, unreachable, unknown name, or TLS failed.
+        UpstreamTlsError: the other end is not who it should be, or TLS failed otherwise.
+        UpstreamConnectError: refused, unreachable, or an unknown name.
     """
     try:
         _, protocol = await asyncio.get_running_loop().create_connection(
-            lambda: UpstreamConnection(on_close, patience, max_head), host, port, ssl=ssl_context
+            lambda: UpstreamConnection(on_close, patience, max_head),
+            host,
+            port,
+            ssl=ssl_context,
+            server_hostname=(server_name or host) if ssl_context is not None else None,
         )
+    except ssl.SSLError as error:
+        reason = error.reason or ""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason = error.verify_message
+        raise UpstreamTlsError(reason.replace("_", " ").lower()) from error
     except OSError as error:
         raise UpstreamConnectError(str(error)) from error
     return protocol

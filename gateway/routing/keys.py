@@ -66,6 +66,22 @@ SKIP: Final = Absence.SKIP
 REJECT: Final = Absence.REJECT
 
 
+class Certificate(Protocol):
+    """What a client has proved to be."""
+
+    @property
+    def subject(self) -> str:
+        """Its distinguished name."""
+
+    @property
+    def san(self) -> str:
+        """Its alternative names."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of the whole."""
+
+
 class RequestView(Protocol):
     """What keys are made from."""
 
@@ -89,6 +105,10 @@ class RequestView(Protocol):
     def headers(self) -> Fields:
         """Header fields."""
 
+    @property
+    def client_certificate(self) -> Certificate | None:
+        """The client's certificate, if it has shown one that was verified."""
+
 
 KeyFunction = Callable[[RequestView], str | Absence]
 
@@ -100,9 +120,10 @@ def compile_key(per: Sequence[str], *, if_missing: str, route: str) -> KeyFuncti
     """Compile the words after `per`.
 
     Args:
-        per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name` or
-            `query:name`, in the order in which they appear in the identity.
-        if_missing: what stands for a header, cookie or query parameter that is absent,
+        per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name`,
+            `query:name` or `client_cert:detail`, in the order in which they appear in the
+            identity.
+        if_missing: what stands for a header, cookie, query parameter or certificate that is absent,
             empty, or given twice with different values: `ip` the client's address, `shared`
             one identity for all such requests; or else `skip` or `reject` the request.
         route: the name of the route, for the word `route`.
@@ -273,8 +294,22 @@ def _decode(text: str) -> str:
     return unquote_plus(text, errors="surrogateescape")
 
 
+def _client_certificate(detail: str) -> _Read:
+    read_detail = attrgetter(detail)
+
+    def read(request: RequestView) -> str | None:
+        certificate = request.client_certificate
+        if certificate is None:
+            return None
+        value: str = read_detail(certificate)
+        return value
+
+    return read
+
+
 _READERS: Final[dict[str, Callable[[str], _Read]]] = {
     "header": _header,
     "cookie": _cookie,
     "query": _query,
+    "client_cert": _client_certificate,
 }

@@ -72,7 +72,7 @@ async def serve(
             orders.DRAIN: lambda _: fleet.drain(),
             orders.REOPEN: reopen,
             orders.REFUSE: lambda _: log.warning(
-                "SIGHUP changes nothing: a changed configuration needs a restart"
+                "SIGHUP changes nothing but certificates: a changed configuration needs a restart"
             ),
         },
     )
@@ -80,7 +80,7 @@ async def serve(
     if config.admin is not None:
         address = config.admin.listen
         admin = AdminServer(address.host, address.port, fleet)
-        await admin.start(post.sockets)
+        await admin.start([one.socket for one in post.sockets])
         log.info("health and metrics on http://%s", Address(address.host, admin.port))
     told.say_started()
     gc.collect()

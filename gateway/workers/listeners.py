@@ -10,10 +10,12 @@ from __future__ import annotations
 import socket
 from typing import NamedTuple
 
-from gateway.app import BACKLOG
-from gateway.config.models import Address, GatewayConfig
+from gateway.app import Taken
+from gateway.config.address import UnixAddress
+from gateway.config.models import Address, GatewayConfig, ListenerConfig
 from gateway.errors import StartError
 from gateway.obstacles import cannot_listen
+from gateway.proxy.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
 
 ADMIN_BACKLOG = 128
 
@@ -24,16 +26,23 @@ class Listeners(NamedTuple):
     Attributes:
         workers: those of each worker.
         admin: those of the admin listener; none if it is off.
+        files: of Unix sockets, to be removed at the end.
     """
 
-    workers: list[list[socket.socket]]
-    admin: list[socket.socket]
+    workers: list[list[Taken]]
+    admin: list[Taken]
+    files: list[SocketFile]
 
     def close_workers(self, but: int | None = None) -> None:
         """Close the sockets of all workers, or of all but one."""
         for number, sockets in enumerate(self.workers):
             if number != but:
                 _close(sockets)
+
+    def remove_files(self) -> None:
+        """Remove the files of Unix sockets, of which nothing else will."""
+        for one in self.files:
+            one.remove()
 
     def close_admin(self) -> None:
         """Close those of the admin listener."""
@@ -49,14 +58,14 @@ def bind(config: GatewayConfig, workers: int) -> Listeners:
     if not hasattr(socket, "SO_REUSEPORT"):
         message = "this system cannot spread connections over processes (SO_REUSEPORT)"
         raise StartError("server.workers", message, "server: { workers: 1 }")
-    found = Listeners([[] for _ in range(workers)], [])
+    found = Listeners([[] for _ in range(workers)], [], [])
     try:
-        for index, address in enumerate(config.listen):
+        for index, listener in enumerate(config.listen):
             path = "listen" if len(config.listen) == 1 else f"listen[{index}]"
             try:
-                _bind_for_all(address, found)
+                _bind_for_all(index, listener, found)
             except OSError as error:
-                raise cannot_listen(path, address, error) from error
+                raise cannot_listen(path, listener.address, error) from error
         if config.admin is not None:
             address = config.admin.listen
             try:
@@ -66,55 +75,40 @@ def bind(config: GatewayConfig, workers: int) -> Listeners:
     except StartError:
         found.close_workers()
         found.close_admin()
+        found.remove_files()
         raise
     return found
 
 
-def _bind_for_all(address: Address, found: Listeners) -> None:
-    for family, place in _places(address):
+def _bind_for_all(index: int, listener: ListenerConfig, found: Listeners) -> None:
+    address = listener.address
+    if isinstance(address, UnixAddress):
+        one, file = bound_file(address, listener.mode)
+        found.files.append(file)
+        with one:
+            one.listen(BACKLOG)
+            # They have one queue: whoever is free takes the next connection.
+            for sockets in found.workers:
+                sockets.append(Taken(index, one.dup()))
+        return
+    for family, place in places(socket.getaddrinfo(**lookup(address))):
         # Without SO_REUSEPORT: with it, another gateway's port would be shared in silence.
-        with _bound(family, place) as alone:
+        with bound(family, place) as alone:
             taken = alone.getsockname()
         for sockets in found.workers:
-            one = _bound(family, taken, shares_port=True)
-            sockets.append(one)
+            one = bound(family, taken, shares_port=True)
+            sockets.append(Taken(index, one))
             one.listen(BACKLOG)
 
 
 def _bind_admin(address: Address, found: Listeners) -> None:
-    for family, place in _places(address):
-        one = _bound(family, place)
-        found.admin.append(one)
+    for family, place in places(socket.getaddrinfo(**lookup(address))):
+        one = bound(family, place)
+        found.admin.append(Taken(0, one))
         one.listen(ADMIN_BACKLOG)
 
 
-def _places(address: Address) -> list[tuple[socket.AddressFamily, tuple[object, ...]]]:
-    """What a host and port stand for, which may be several addresses."""
-    found = socket.getaddrinfo(
-        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    return list(dict.fromkeys((family, place) for family, _, _, _, place in found))
-
-
-def _bound(
-    family: socket.AddressFamily, place: tuple[object, ...], *, shares_port: bool = False
-) -> socket.socket:
-    one = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shares_port:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        one.setblocking(False)
-        one.bind(place)
-    except OSError:
-        one.close()
-        raise
-    return one
-
-
-def _close(sockets: list[socket.socket]) -> None:
+def _close(sockets: list[Taken]) -> None:
     for one in sockets:
-        one.close()
+        one.socket.close()
     sockets.clear()

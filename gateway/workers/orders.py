@@ -27,6 +27,8 @@ DRAIN: Final = b"D"
 """The gateway is ending: to the limiter, which ends last."""
 REOPEN: Final = b"R"
 """Go on in a new log file."""
+RENEW: Final = b"C"
+"""Look at once whether certificates have changed."""
 REFUSE: Final = b"H"
 """Say that a changed configuration needs a restart."""
 

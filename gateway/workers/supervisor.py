@@ -182,8 +182,9 @@ class _Supervisor:
             self._stop()
         elif number == signal.SIGUSR1:
             self._tell_all(orders.REOPEN)
-        elif number == signal.SIGHUP and LIMITER in self._children:
-            orders.give(self._children[LIMITER].channel, orders.REFUSE)
+        elif number == signal.SIGHUP:
+            for name, child in self._children.items():
+                orders.give(child.channel, orders.REFUSE if name == LIMITER else orders.RENEW)
 
     def _bury(self) -> None:
         """See who ended, and when to start it again."""
@@ -229,6 +230,7 @@ class _Supervisor:
         self._ends_us = monotonic_us() + times_us + GRACE_US
         self._restarts.forget()
         # Open here, they would take connections that nobody serves.
+        self._listeners.remove_files()
         self._listeners.close_workers()
         for name, child in self._children.items():
             orders.give(child.channel, orders.DRAIN if name == LIMITER else orders.STOP)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from socket import socket
 from typing import Final, NamedTuple
 
-from gateway.app import Gateway, Seat
+from gateway.app import Gateway, Seat, Taken
 from gateway.config.models import GatewayConfig
 from gateway.opening import memory_url
 from gateway.stores.shared import SharedStore
@@ -37,7 +37,7 @@ class Post(NamedTuple):
 
     name: str
     channel: socket
-    sockets: list[socket]
+    sockets: list[Taken]
     log_lock: int
     reason: str
 
@@ -72,6 +72,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
             orders.LINK: link,
             orders.STOP: lambda _: ended.set(),
             orders.REOPEN: lambda _: running.reopen_log(),
+            orders.RENEW: lambda _: running.renew_certificates(),
         },
     )
 

@@ -36,7 +36,7 @@ def test_the_shortest_configuration_is_complete() -> None:
     """One route is enough; all else has a value."""
     config = parse("routes: {/**: {upstream: http://a:1}}")
 
-    assert config.listen == (Address("127.0.0.1", 8080),)
+    assert [listener.address for listener in config.listen] == [Address("127.0.0.1", 8080)]
     assert config.store.url == "memory://"
     assert config.store.deadline == 20_000
     assert config.store.share == "auto"

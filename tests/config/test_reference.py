@@ -16,6 +16,10 @@ PAGE: Final = (Path(__file__).parents[2] / "docs" / "configuration.md").read_tex
 
 SECTIONS: Final[dict[str, type[Model]]] = {
     "The whole file": models.GatewayConfig,
+    "Listeners": models.ListenerConfig,
+    "TLS": models.ListenerTls,
+    "Certificates": models.CertificateConfig,
+    "Client headers": models.ClientHeaders,
     "Store": models.StoreConfig,
     "Migrate": models.MigrateConfig,
     "Upstreams": models.UpstreamConfig,
@@ -23,6 +27,7 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Health": models.HealthConfig,
     "Eject": models.EjectConfig,
     "Breaker": models.BreakerConfig,
+    "TLS to upstreams": models.UpstreamTlsConfig,
     "Policies": models.PolicyConfig,
     "Queue": models.QueueConfig,
     "Leased": models.LeasedConfig,

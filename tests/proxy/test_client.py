@@ -381,12 +381,12 @@ async def test_a_slow_body_is_no_offence_while_it_comes(tmp_path: Path) -> None:
     """The time counts from piece to piece."""
     async with (
         answering(OK) as upstream,
-        running(tmp_path, upstream, server={"body_timeout": "100ms", "min_rate": "off"}) as run,
+        running(tmp_path, upstream, server={"body_timeout": "400ms", "min_rate": "off"}) as run,
     ):
         client = await run.client()
         client.send(post(b"").replace(b"Length: 0", b"Length: 10"))
         for _ in range(10):
-            await asyncio.sleep(0.03)
+            await asyncio.sleep(0.06)
             client.send(b"x")
         assert (await client.read()).status == 200
         assert upstream.requests[0].endswith(b"x" * 10)
@@ -407,25 +407,6 @@ async def test_a_client_that_never_stops_sending_is_cut_off(tmp_path: Path) -> N
                     client.send(b"x" * 10_000)
                     await client.writer.drain()
                     await asyncio.sleep(0.01)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        b"Upgrade: websocket\r\nConnection: Upgrade\r\n",
-        b"Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: x\r\n",
-    ],
-)
-async def test_an_upgrade_is_not_half_done(tmp_path: Path, fields: bytes) -> None:
-    """The upstream sees a plain request; nothing behind it is taken for a request."""
-    async with answering(OK) as upstream, running(tmp_path, upstream) as run:
-        client = await run.client()
-        client.send(b"GET / HTTP/1.1\r\n" + H + fields + b"\r\n" + get("/smuggled"))
-        assert (await client.read()).status == 200
-        assert b"pgrade" not in upstream.requests[0]
-        if b"websocket" in fields:
-            assert await client.at_end() == b""
-            assert len(upstream.requests) == 1
 
 
 async def test_a_waiting_client_that_leaves_gives_its_turn_back(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ async def _served(run: Running, count: int) -> list[Client]:
     for _ in range(count):
         clients.append(await run.client())
         assert (await clients[-1].get()).status == 200
+        # Loops tell the time in milliseconds.
+        await asyncio.sleep(0.003)
     return clients
 
 
@@ -96,10 +98,12 @@ async def test_who_never_finishes_a_head_keeps_nobody_out(tmp_path: Path) -> Non
             tmp_path, upstream, "clients are refused", server={**LONG, "max_connections": 4}
         ) as run,
     ):
-        slow = [await run.client() for _ in range(4)]
-        for client in slow:
-            client.send(b"GET / HTTP/1.1\r\nX-A")
-        await until(lambda: run.gateway.metrics.connections == 4)
+        slow = []
+        for count in range(1, 5):
+            slow.append(await run.client())
+            slow[-1].send(b"GET / HTTP/1.1\r\nX-A")
+            await until(lambda count=count: run.gateway.metrics.connections == count)  # type: ignore[misc]
+            await asyncio.sleep(0.003)
         assert (await run.ask(get())).status == 503
         for connection in run.gateway._proxy._clients:
             connection.due -= 1.0

@@ -224,7 +224,7 @@ async def test_a_port_that_is_taken(tmp_path: Path) -> None:
         )
         with pytest.raises(StartError, match="in use"):
             await other.start()
-        assert not any(listener.is_serving() for listener in other._listeners)
+        assert not other.addresses
         assert (await run.ask(get())).status == 200
 
 

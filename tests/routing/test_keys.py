@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from gateway.routing.keys import MAX_BYTES, REJECT, SKIP, Absence, compile_key
+from gateway.tls.peer import ClientCertificate
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Request:
     method: str = "GET"
     query: str = ""
     headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
+    client_certificate: ClientCertificate | None = None
 
 
 def _key(

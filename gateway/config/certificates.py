@@ -1,0 +1,129 @@
+"""The files of certificates that a configuration names: how they are used, and whether they can be.
+
+The one place where sections of the configuration become the arguments of `gateway.tls`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path as FilePath
+from typing import Final
+
+from gateway.clock import wall_us
+from gateway.config.check import Inspect, Inspection
+from gateway.config.listeners import CertificateConfig, ListenerTls
+from gateway.config.models import GatewayConfig
+from gateway.config.shorthand import Finding, Path
+from gateway.config.upstreams import UpstreamTlsConfig
+from gateway.tls.client import UpstreamTls
+from gateway.tls.files import ClientAuth, KeyPair, TlsFileError, leaf, load_authorities, load_pair
+from gateway.tls.server import ServerTls
+from gateway.tls.x509 import Certificate
+
+DAY_S: Final = 86_400
+SOON_S: Final = 14 * DAY_S
+"""Certificates that end within this time are spoken of."""
+
+
+def server_tls(tls: ListenerTls) -> ServerTls:
+    """TLS of a listener, not loaded yet."""
+    clients = None
+    if tls.client_certificates is not None and tls.client_ca is not None:
+        clients = ClientAuth(tls.client_ca, tls.client_certificates == "required")
+    pairs = [_pair(one) for one in tls.pairs]
+    return ServerTls(pairs, tls.min_version, clients, is_strict=tls.strict_sni)
+
+
+def upstream_tls(tls: UpstreamTlsConfig | None) -> UpstreamTls:
+    """TLS to an upstream, not loaded yet."""
+    if tls is None:
+        return UpstreamTls(None, None)
+    return UpstreamTls(tls.ca, _pair_of(tls), tls.server_name or "", verifies=tls.verify)
+
+
+def inspection(*, is_start: bool) -> Inspect:
+    """What looks at the files.
+
+    Args:
+        is_start: whether the gateway is about to start; it does so with a certificate that has
+            expired, too, for a restart must not make a bad situation worse.
+    """
+    return partial(_inspect, now_s=wall_us() // 1_000_000, is_start=is_start)
+
+
+def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection:
+    problems: list[Finding] = []
+    advice: list[Finding] = []
+    for path, pair in _pairs(config):
+        try:
+            certificate = leaf(pair)
+            load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+        except TlsFileError as error:
+            problems.append(Finding((*path, error.field), error.message, error.hint))
+            continue
+        finding = _validity((*path, "cert"), pair.cert, certificate, now_s)
+        if finding is not None:
+            is_over = not certificate.not_before <= now_s < certificate.not_after
+            (problems if is_over and not is_start else advice).append(finding)
+    for path, ca in _authorities(config):
+        try:
+            load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ca)
+        except TlsFileError as error:
+            problems.append(Finding(path, error.message, error.hint))
+    return Inspection(problems, advice)
+
+
+def _pairs(config: GatewayConfig) -> Iterator[tuple[Path, KeyPair]]:
+    for index, listener in enumerate(config.listen):
+        if listener.tls is None:
+            continue
+        base: Path = ("listen", index, "tls")
+        for number, one in enumerate(listener.tls.pairs):
+            path = base if listener.tls.cert is not None else (*base, "certificates", number)
+            yield path, _pair(one)
+    for name, upstream in config.upstreams.items():
+        pair = _pair_of(upstream.tls)
+        if pair is not None:
+            yield ("upstreams", name, "tls"), pair
+
+
+def _authorities(config: GatewayConfig) -> Iterator[tuple[Path, FilePath]]:
+    for index, listener in enumerate(config.listen):
+        if listener.tls is not None and listener.tls.client_ca is not None:
+            yield ("listen", index, "tls", "client_ca"), listener.tls.client_ca
+    for name, upstream in config.upstreams.items():
+        if upstream.tls is not None and upstream.tls.ca is not None:
+            yield ("upstreams", name, "tls", "ca"), upstream.tls.ca
+
+
+def _validity(path: Path, file: FilePath, certificate: Certificate, now_s: int) -> Finding | None:
+    """What is to be said of the time for which a certificate is valid."""
+    begin, end = certificate.not_before, certificate.not_after
+    if now_s < begin:
+        return Finding(path, f"{file} is not valid before {_date(begin)}", "look at the clock")
+    if now_s >= end:
+        return Finding(path, f"{file} expired on {_date(end)}", "clients refuse it: renew it")
+    # Some are made for a few days only, and then always end soon.
+    soon_s = min(SOON_S, (end - begin) // 3)
+    if end - now_s < soon_s:
+        days = (end - now_s) // DAY_S
+        left = f"in {days} days" if days > 1 else "within two days"
+        return Finding(path, f"{file} expires on {_date(end)}, {left}", "renew it")
+    return None
+
+
+def _date(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
+
+
+def _pair(one: CertificateConfig) -> KeyPair:
+    return KeyPair(one.cert, one.key, one.key_password)
+
+
+def _pair_of(tls: UpstreamTlsConfig | None) -> KeyPair | None:
+    if tls is None or tls.cert is None or tls.key is None:
+        return None
+    return KeyPair(tls.cert, tls.key, tls.key_password)

@@ -1,0 +1,238 @@
+"""A listener whose connections have something to do before they are served.
+
+What that is: a PROXY header is read, TLS is agreed on. Each does so in a task of its own and in
+bounded time; only then is there a `ClientConnection`, so that who never gets there costs the
+proxy nothing. Plain TCP listeners do without all this: the event loop's own server is theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from gateway.metrics import GatewayMetrics
+from gateway.proxy.binding import BACKLOG
+from gateway.proxy.client import ClientConnection, ProxyServer
+from gateway.proxy.proxy_header import LONGEST, ProxyHeaderError, ProxyHeaderReader
+from gateway.routing.client_address import ClientAddress
+from gateway.tasks import Tasks
+from gateway.tls.peer import ClientCertificate, client_certificate
+from gateway.tls.server import ServerTls
+
+log = logging.getLogger(__name__)
+
+ACCEPTS: Final = 100
+"""Connections that are taken in one turn of the event loop."""
+NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+PAUSE_S: Final = 1.0
+"""How long nothing is accepted when there is no room for more (as asyncio does)."""
+SHUTDOWN_S: Final = 5.0
+"""How long a client may take to answer the end of TLS before the connection is dropped."""
+
+
+class Reception(NamedTuple):
+    """What is done with new connections.
+
+    Attributes:
+        tls: TLS, if it is spoken.
+        senders: whose connections begin with a PROXY header; None for nobody's.
+        is_local: whether peers are processes of this machine, who have no addresses; if there
+            are senders, all of them are.
+        fields: details of client certificates, and the names of the fields that tell of them.
+    """
+
+    tls: ServerTls | None = None
+    senders: ClientAddress | None = None
+    is_local: bool = False
+    fields: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.tls is None and self.senders is None and not self.is_local
+
+
+class Listener:
+    """Takes connections on one socket.
+
+    Args:
+        sock: bound to an address; it belongs to the listener from now on.
+        server: makes the connections.
+        reception: what is done with new ones.
+        patience_s: how long each step may take a client.
+        metrics: where failures are counted.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        server: ProxyServer,
+        reception: Reception,
+        patience_s: float,
+        metrics: GatewayMetrics,
+    ) -> None:
+        self._socket = sock
+        self._server = server
+        self._reception = reception
+        self._patience_s = patience_s
+        self._errors = metrics.client_errors
+        self._tasks = Tasks()
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """The socket, as `asyncio.Server` has it."""
+        return () if self._is_closed else (self._socket,)
+
+    async def start_serving(self) -> None:
+        """Begin to take connections."""
+        self._socket.listen(BACKLOG)
+        self._loop.add_reader(self._socket, self._accept)
+
+    def close(self) -> None:
+        """Take no more; those that are not served yet are dropped."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        self._tasks.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS):
+            try:
+                sock, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                log.error("no connection can be taken for %g s: %s", PAUSE_S, error)  # noqa: TRY400
+                self._loop.remove_reader(self._socket)
+                self._pause = self._loop.call_later(PAUSE_S, self._go_on)
+                return
+            sock.setblocking(False)
+            peer = "" if self._reception.is_local else address[0]
+            self._tasks.start(self._receive(sock, peer))
+
+    def _go_on(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._socket, self._accept)
+
+    async def _receive(self, sock: socket.socket, peer: str) -> None:
+        """Do what is to be done, and let the connection be served."""
+        reception = self._reception
+        client = ""
+        senders = reception.senders
+        if senders is not None and (reception.is_local or senders.is_trusted(peer)):
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    client = await _proxy_header(self._loop, sock)
+            except (ProxyHeaderError, TimeoutError) as error:
+                sock.close()
+                self._failed("proxy_header", peer, error)
+                return
+            except OSError as error:
+                sock.close()
+                self._left(peer, error)
+                return
+            except BaseException:
+                sock.close()
+                raise
+        make = partial(self._server.of_peer, client)
+        try:
+            if reception.tls is None:
+                await self._loop.connect_accepted_socket(make, sock)
+                return
+            await self._loop.connect_accepted_socket(
+                partial(self._secured, make),
+                sock,
+                ssl=reception.tls.context,
+                ssl_handshake_timeout=self._patience_s,
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
+        except ssl.SSLError as error:
+            self._failed("handshake", client or peer, error)
+        except ConnectionAbortedError as error:
+            self._failed("handshake_timeout", client or peer, error)
+        except OSError as error:
+            self._left(client or peer, error)
+
+    def _secured(self, make: partial[ClientConnection]) -> ClientConnection:
+        connection = make()
+        if self._reception.tls is not None and self._reception.tls.asks_clients:
+            connection.identify = partial(_identify, self._reception.fields)
+        return connection
+
+    @staticmethod
+    def _left(peer: str, error: OSError) -> None:
+        """Note that somebody came and went, as who only looks whether somebody listens does."""
+        log.debug("%s left before it was served: %s", peer or "a local process", error)
+
+    def _failed(self, kind: str, peer: str, error: BaseException) -> None:
+        self._errors[kind] += 1
+        log.debug("%s of %s: %s", kind, peer or "a local process", error)
+
+
+def _identify(fields: Iterable[tuple[str, str]], connection: ClientConnection, source: Any) -> None:
+    """Take down who a client is.
+
+    Args:
+        fields: as in `Reception`.
+        connection: of the client.
+        source: its transport.
+    """
+    connected = source.get_extra_info("ssl_object")
+    der = connected.getpeercert(binary_form=True)
+    if der is None:
+        return
+    certificate = client_certificate(connected.getpeercert(), der)
+    connection.certificate = certificate
+    connection.own_fields = own_fields(certificate, fields)
+
+
+def own_fields(certificate: ClientCertificate, fields: Iterable[tuple[str, str]]) -> bytes:
+    """The header lines that tell an upstream of a client's certificate."""
+    told = ((name, getattr(certificate, detail)) for detail, name in fields)
+    return b"".join(f"{name}: {value}\r\n".encode("ascii") for name, value in told if value)
+
+
+async def _proxy_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> str:
+    """Take a PROXY header off the beginning of a connection, and nothing behind it."""
+    reader = ProxyHeaderReader()
+    while True:
+        try:
+            data = sock.recv(LONGEST, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            await _readable(loop, sock)
+            continue
+        if not data:
+            raise ConnectionResetError(errno.ECONNRESET, "closed before its PROXY header")
+        size = reader.feed(data)
+        sock.recv(size)
+        if reader.source is not None:
+            return reader.source
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+    arrived = loop.create_future()
+
+    def note() -> None:
+        if not arrived.done():
+            arrived.set_result(None)
+
+    loop.add_reader(sock, note)
+    try:
+        await arrived
+    finally:
+        loop.remove_reader(sock)

@@ -1,0 +1,93 @@
+"""From a checked configuration to what listeners do with new connections, and to TLS."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gateway.config.address import UnixAddress
+from gateway.config.certificates import server_tls, upstream_tls
+from gateway.config.models import GatewayConfig, ListenerConfig
+from gateway.obstacles import cannot_use
+from gateway.proxy.head import reserved_name
+from gateway.proxy.listener import Reception
+from gateway.routing.client_address import ClientAddress
+from gateway.tls.client import UpstreamTls
+from gateway.tls.files import TlsFileError
+from gateway.tls.server import ServerTls
+
+ANY_PREFIX: Final = 64
+"""Who may send PROXY headers is asked for whole addresses; this counts none together."""
+
+
+class Certificates(NamedTuple):
+    """Everything that is made of certificates.
+
+    Attributes:
+        listeners: TLS of each listener, in the order of the configuration; None for plain ones.
+        upstreams: TLS to upstreams that have targets with `https://`, by name.
+    """
+
+    listeners: tuple[ServerTls | None, ...]
+    upstreams: dict[str, UpstreamTls]
+
+    @property
+    def all(self) -> list[ServerTls | UpstreamTls]:
+        """All of it."""
+        return [*(one for one in self.listeners if one is not None), *self.upstreams.values()]
+
+    def load(self) -> None:
+        """Read every file; blocks.
+
+        Raises:
+            StartError: one will not do.
+        """
+        for index, one in enumerate(self.listeners):
+            path = "listen.tls" if len(self.listeners) == 1 else f"listen[{index}].tls"
+            if one is not None:
+                _load(one, path)
+        for name, other in self.upstreams.items():
+            _load(other, f"upstreams.{name}.tls")
+
+
+def _load(tls: ServerTls | UpstreamTls, path: str) -> None:
+    try:
+        tls.load()
+    except TlsFileError as error:
+        raise cannot_use(path, error) from error
+
+
+def certificates_of(config: GatewayConfig) -> Certificates:
+    """What the configuration names, not loaded yet."""
+    return Certificates(
+        tuple(None if one.tls is None else server_tls(one.tls) for one in config.listen),
+        {
+            name: upstream_tls(upstream.tls)
+            for name, upstream in config.upstreams.items()
+            if any(target.scheme == "https" for target in upstream.targets)
+        },
+    )
+
+
+def reception_of(
+    listener: ListenerConfig, config: GatewayConfig, tls: ServerTls | None
+) -> Reception:
+    """What a listener does with new connections."""
+    senders = None
+    if listener.proxy_protocol:
+        said = listener.proxy_protocol
+        networks = said if isinstance(said, tuple) else config.trusted_proxies
+        senders = ClientAddress(networks, ANY_PREFIX)
+    fields: tuple[tuple[str, str], ...] = ()
+    if listener.tls is not None and listener.tls.client_headers is not None:
+        fields = tuple(listener.tls.client_headers.by_detail.items())
+    return Reception(tls, senders, isinstance(listener.address, UnixAddress), fields)
+
+
+def reserved_fields(config: GatewayConfig) -> frozenset[bytes]:
+    """Fields that tell of clients' certificates, which no client may send, on any listener."""
+    return frozenset(
+        reserved_name(name.encode("ascii"))
+        for listener in config.listen
+        if listener.tls is not None and listener.tls.client_headers is not None
+        for name in listener.tls.client_headers.by_detail.values()
+    )

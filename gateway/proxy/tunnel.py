@@ -1,0 +1,278 @@
+"""WebSockets: after the handshake, bytes go both ways and nobody here reads them.
+
+A handshake is a request like any other until its upstream answers 101 (RFC 9110, section 7.8;
+RFC 6455, section 4). From then on both connections belong to a `Tunnel`. What one side sends is
+written to the other as it is; who does not read holds the other back; who ends its sending
+(half-close) still gets what the other one sends; and a reset becomes a reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from aiohttp.hdrs import UPGRADE
+from aiohttp.streams import EMPTY_PAYLOAD
+
+from gateway.errors import BadRequestError
+from gateway.proxy.reset import reset
+
+if TYPE_CHECKING:
+    from gateway.proxy.request import Request
+    from gateway.proxy.upstream import UpstreamConnection
+
+SWITCHED: Final = 101
+SWITCH: Final = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+"""What makes a request, or an answer, a handshake; both fields concern one connection only."""
+
+
+def asks_for_websocket(request: Request) -> bool:
+    """Whether a request asks for a WebSocket in a way that may be passed on.
+
+    Only GET of HTTP/1.1 can (RFC 6455, section 4.1), and a client that names other protocols
+    as well may not be taken by its upstream for one that means another.
+    """
+    return (
+        bool(request.message.upgrade)
+        and request.method == "GET"
+        and not request.is_http_1_0
+        and [value.strip().lower() for value in request.headers.getall(UPGRADE, ())]
+        == ["websocket"]
+    )
+
+
+def may_open_websocket(request: Request) -> bool:
+    """Whether an upstream may answer a request with 101.
+
+    Raises:
+        BadRequestError: the request has a body, whose end and the beginning of a WebSocket
+            might be seen at different places.
+    """
+    if not request.message.upgrade or not asks_for_websocket(request):
+        return False
+    route = request.route
+    if route is None or not route.websocket:
+        return False
+    if request.payload is not EMPTY_PAYLOAD:
+        request.keeps_alive = False
+        raise BadRequestError("A WebSocket handshake has no body", kind="framing")
+    return True
+
+
+class Tunnel:
+    """Two connections that are one from now on.
+
+    Args:
+        request: the handshake, whose answer is not passed on yet.
+        connection: where the answer 101 came from.
+    """
+
+    __slots__ = (
+        "_client",
+        "_connection",
+        "_half_silence_s",
+        "_loop",
+        "_request",
+        "_silence_s",
+        "_upstream",
+        "done",
+    )
+
+    def __init__(self, request: Request, connection: UpstreamConnection) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._request = request
+        self._connection = connection
+        self._silence_s, self._half_silence_s = connection.silence_s
+        self._client = _ClientEnd(self, request)
+        self._upstream = _UpstreamEnd(self, request)
+        self.done = self._loop.create_future()
+
+    async def run(self) -> None:
+        """Pass the answer on, and then all bytes, until both connections are closed.
+
+        Raises:
+            UpstreamError: the upstream has broken off before its answer was passed on.
+        """
+        if self._connection.error is not None:
+            raise self._connection.error
+        request = self._request
+        metrics = request.pool.metrics
+        metrics.tunnels += 1
+        try:
+            self._open()
+            await self.done
+        finally:
+            metrics.tunnels -= 1
+
+    def _open(self) -> None:
+        request, client, upstream = self._request, self._client, self._upstream
+        route = request.route
+        request.status = SWITCHED
+        request.received = 0
+        request.keeps_alive = False
+        if route is not None:
+            duration_us = (time.monotonic_ns() - request.started_ns) // 1000
+            route.metrics.answered(SWITCHED, duration_us)
+        client.is_full = request.connection.writing_paused
+        upstream.is_full = self._connection.writing_paused
+        due = self._loop.time() + self._silence_s
+        client.transport, early = request.connection.switch(client, due, self._is_silent)
+        client.on_lost = request.connection.switched_lost
+        upstream.transport = self._connection.switch(upstream)
+        upstream.on_lost = self._connection.connection_lost
+        client.other, upstream.other = upstream, client
+        answer = self._connection.answer
+        head, first = answer.head, answer.take()
+        client.transport.write(
+            b"%b%b\r\n%b%b\r\n" % (head.status_line, head.fields, request.added_fields, SWITCH)
+        )
+        if first:
+            upstream.data_received(first)
+        if upstream.transport is None:
+            # It has answered and left: there is nobody to send anything to.
+            client.transport.close()
+            return
+        if early:
+            client.data_received(early)
+        client.read()
+        upstream.read()
+
+    def _is_silent(self) -> None:
+        """Nothing came for the time of the limit, unless it came since that was last set."""
+        due = max(self._client.seen, self._upstream.seen) + self._silence_s
+        if due > self._loop.time():
+            self._request.connection.due = due
+            return
+        self._request.error = "tunnel_idle"
+        self._client.give_up()
+        self._upstream.give_up()
+
+    def half(self) -> None:
+        """One side has ended its sending: whoever is to go on has less time to be silent.
+
+        A side that has left altogether looks the same at first.
+        """
+        self._silence_s = min(self._silence_s, self._half_silence_s)
+        self._request.connection.due = self._loop.time() + self._silence_s
+
+    def lost(self) -> None:
+        """One side is gone."""
+        if self._client.transport is self._upstream.transport is None and not self.done.done():
+            self.done.set_result(None)
+
+
+class _End(asyncio.Protocol):
+    """One side of a tunnel.
+
+    Attributes:
+        other: the other side.
+        transport: of this side; None when it is lost.
+        on_lost: told that it is lost.
+        is_full: whether it has to take what was sent to it before it gets more.
+        has_ended: whether nothing more will come from it.
+        seen: the loop's time at which something came from it.
+    """
+
+    error = ""
+    """What is noted of the request if this side breaks off."""
+
+    other: _End
+
+    def __init__(self, tunnel: Tunnel, request: Request) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tunnel = tunnel
+        self._request = request
+        self.transport: asyncio.Transport | None = None
+        self.on_lost: Callable[[Exception | None], None] = lambda _: None
+        self.is_full = False
+        self.has_ended = False
+        self.seen = self._loop.time()
+
+    def pass_on(self, data: bytes) -> None:
+        """Send to the other side what came from this one."""
+        self.seen = self._loop.time()
+        if self.other.transport is not None:
+            self.other.transport.write(data)
+
+    def read(self) -> None:
+        """Read from this side, as long as the other one takes it."""
+        if self.transport is None or self.has_ended:
+            return
+        if self.other.is_full:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    def give_up(self) -> None:
+        """Close; what was sent and is still not read will not be read."""
+        if self.transport is None:
+            return
+        if self.transport.get_write_buffer_size():
+            reset(self.transport)
+        else:
+            self.transport.close()
+
+    # What the transport calls.
+
+    def pause_writing(self) -> None:
+        """This side does not keep up."""
+        self.is_full = True
+        self.other.read()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self.is_full = False
+        self.other.read()
+
+    def eof_received(self) -> bool:
+        """Nothing more comes from here; the other way goes on where that is possible."""
+        self.has_ended = True
+        transport, other = self.transport, self.other.transport
+        if transport is None or other is None:
+            return False
+        if self.other.has_ended:
+            other.close()
+            return False
+        self._tunnel.half()
+        if other.can_write_eof():
+            other.write_eof()
+        else:
+            # TLS knows no half of a connection.
+            other.close()
+        return transport.can_write_eof()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the other side in the same way."""
+        self.transport = None
+        other = self.other.transport
+        if exc is not None:
+            self._request.error = self._request.error or self.error
+        if other is not None:
+            if exc is not None:
+                reset(other)
+            else:
+                other.close()
+        self.on_lost(exc)
+        self._tunnel.lost()
+
+
+class _ClientEnd(_End):
+    error = "client_left"
+
+    def data_received(self, data: bytes) -> None:
+        """The client has sent something."""
+        self._request.received += len(data)
+        self._request.pool.metrics.tunnel_received += len(data)
+        self.pass_on(data)
+
+
+class _UpstreamEnd(_End):
+    error = "closed"
+
+    def data_received(self, data: bytes) -> None:
+        """The upstream has sent something."""
+        self._request.sent += len(data)
+        self._request.pool.metrics.tunnel_sent += len(data)
+        self.pass_on(data)

@@ -1,0 +1,249 @@
+"""Clients that speak TLS, with the gateway and with upstreams; real certificates, real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.certificates import Authority, Issued
+from tests.proxy.wire import OK, Client, Running, answering, get, running
+from tests.servers import becomes, until
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """One for all tests of the module."""
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """An authority that nobody here trusts."""
+    return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
+
+
+@pytest.fixture(scope="module")
+def shown(authority: Authority) -> Issued:
+    """The certificate of most gateways here."""
+    return authority.issue("a.test", "127.0.0.1")
+
+
+def listen(*pairs: Issued, **more: Any) -> dict[str, Any]:
+    """A listener with TLS."""
+    certificates = [{"cert": str(pair.cert), "key": str(pair.key)} for pair in pairs]
+    tls = {**certificates[0]} if len(pairs) == 1 else {"certificates": certificates}
+    return {"address": "127.0.0.1:0", "tls": {**tls, **more}}
+
+
+async def connect(run: Running, context: ssl.SSLContext, name: str | None = "a.test") -> Client:
+    """A client that has agreed on TLS with the gateway."""
+    port = run.gateway.addresses[0].port
+    async with asyncio.timeout(5):
+        client = Client(
+            *await asyncio.open_connection(
+                "127.0.0.1", port, ssl=context, server_hostname=name or ""
+            )
+        )
+    run.clients.append(client)
+    return client
+
+
+def peer_names(client: Client) -> list[str]:
+    """The names of the certificate that the gateway has shown."""
+    decoded: dict[str, Any] = client.writer.get_extra_info("peercert")
+    return [name for _, name in decoded["subjectAltName"]]
+
+
+def failures(run: Running) -> dict[str, int]:
+    """What was counted of clients that never got as far as a request."""
+    return dict(run.gateway.metrics.client_errors)
+
+
+async def test_requests_over_tls(tmp_path: Path, authority: Authority, shown: Issued) -> None:
+    """They are served, and the upstream is told that the scheme is https."""
+    async with (
+        answering(OK) as upstream,
+        running(tmp_path, upstream, listen=listen(shown)) as run,
+    ):
+        client = await connect(run, authority.client_context())
+        for _ in range(3):
+            assert (await client.get()).status == 200
+        assert (await client.ask(get("https://a.test/x"))).status == 200
+        assert (await client.ask(get("http://a.test/x"))).status == 400
+    heads = b"".join(upstream.requests)
+    assert heads.count(b"\r\nX-Forwarded-Proto: https\r\n") == 4
+    assert heads.count(b";proto=https\r\n") == 4
+
+
+async def test_what_is_agreed_on(tmp_path: Path, authority: Authority, shown: Issued) -> None:
+    """TLS 1.3 and http/1.1 with who can, 1.2 with who cannot, forward secret, not compressed."""
+    async with answering(OK) as upstream, running(tmp_path, upstream, listen=listen(shown)) as run:
+        context = authority.client_context()
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        connection = (await connect(run, context)).writer.get_extra_info("ssl_object")
+        assert (connection.version(), connection.selected_alpn_protocol()) == (
+            "TLSv1.3",
+            "http/1.1",
+        )
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        connection = (await connect(run, context)).writer.get_extra_info("ssl_object")
+        assert connection.version() == "TLSv1.2"
+        assert connection.compression() is None
+        assert connection.cipher()[0].startswith("ECDHE-ECDSA-")
+
+
+@pytest.mark.parametrize(
+    ("more", "make"),
+    [
+        ({}, lambda context: _version(context, ssl.TLSVersion.TLSv1_1)),
+        ({"min_version": "1.3"}, lambda context: _version(context, ssl.TLSVersion.TLSv1_2)),
+        ({}, lambda context: _ciphers(context, "AES128-GCM-SHA256")),
+        ({}, lambda context: _ciphers(context, "ECDHE-ECDSA-AES128-SHA")),
+    ],
+    ids=["tls-1.1", "min_version", "no-forward-secrecy", "cbc"],
+)
+async def test_what_is_not_agreed_on(
+    tmp_path: Path,
+    authority: Authority,
+    shown: Issued,
+    more: dict[str, Any],
+    make: Callable[[ssl.SSLContext], None],
+) -> None:
+    """Old versions and ciphers are refused; that is counted, and no line of the log."""
+    async with (
+        answering(OK) as upstream,
+        running(tmp_path, upstream, listen=listen(shown, **more)) as run,
+    ):
+        context = authority.client_context()
+        make(context)
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await connect(run, context)
+        await until(lambda: failures(run) == {"handshake": 1})
+
+
+def _version(context: ssl.SSLContext, version: ssl.TLSVersion) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        context.minimum_version = context.maximum_version = version
+    context.set_ciphers("ALL:@SECLEVEL=0")
+
+
+def _ciphers(context: ssl.SSLContext, ciphers: str) -> None:
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(ciphers)
+
+
+async def test_the_certificate_is_chosen_by_name(tmp_path: Path, authority: Authority) -> None:
+    """By its own names, wildcards included; the first is for unknown names and for none."""
+    pairs = (
+        authority.issue("first.test", "127.0.0.1"),
+        authority.issue("*.b.test"),
+        authority.issue("c.b.test"),
+    )
+    async with answering(OK) as upstream, running(tmp_path, upstream, listen=listen(*pairs)) as run:
+        context = authority.client_context()
+        for asked, names in [
+            ("first.test", ["first.test", "127.0.0.1"]),
+            ("x.b.test", ["*.b.test"]),
+            ("c.b.test", ["c.b.test"]),
+            ("127.0.0.1", ["first.test", "127.0.0.1"]),
+        ]:
+            client = await connect(run, context, asked)
+            assert peer_names(client) == names
+            assert (await client.get()).status == 200
+        context.check_hostname = False
+        for unknown in ("b.test", "y.x.b.test", "else.test", None):
+            client = await connect(run, context, unknown)
+            assert peer_names(client)[0] == "first.test"
+
+
+async def test_unknown_names_may_be_refused(tmp_path: Path, authority: Authority) -> None:
+    """With `strict_sni` a client has to ask for a name, and for one that is there."""
+    pairs = (authority.issue("first.test"), authority.issue("b.test"))
+    async with (
+        answering(OK) as upstream,
+        running(tmp_path, upstream, listen=listen(*pairs, strict_sni=True)) as run,
+    ):
+        context = authority.client_context()
+        assert peer_names(await connect(run, context, "b.test")) == ["b.test"]
+        context.check_hostname = False
+        for unknown in ("else.test", None):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await connect(run, context, unknown)
+        await until(lambda: failures(run) == {"handshake": 2})
+
+
+async def test_new_certificates_are_taken_up(
+    tmp_path: Path, authority: Authority, shown: Issued, caplog: pytest.LogCaptureFixture
+) -> None:
+    """New connections see them, old ones live on, and a broken pair changes nothing."""
+    served = authority.issue("old.test")
+    complaint = "will not do"
+    async with (
+        answering(OK) as upstream,
+        running(tmp_path, upstream, complaint, listen=listen(served)) as run,
+    ):
+        context = authority.client_context()
+        context.check_hostname = False
+        before = await connect(run, context)
+        assert peer_names(before) == ["old.test"]
+
+        async def shows(name: str) -> bool:
+            run.gateway.renew_certificates()
+            client = await connect(run, context)
+            client.close()
+            return peer_names(client) == [name]
+
+        new = authority.issue("new.test", lasts=timedelta(days=9))
+        served.key.write_bytes(new.key.read_bytes())
+        assert await shows("old.test")
+        served.cert.write_bytes(b"nothing")
+        assert await shows("old.test")
+        served.cert.write_bytes(new.cert.read_bytes())
+        await becomes(lambda: shows("new.test"), wanted=True)
+        assert (await before.get()).status == 200
+        certificates = run.gateway.metrics.certificates
+        assert certificates == {str(served.cert): new.not_after.timestamp()}
+
+
+async def test_slow_handshakes_end(tmp_path: Path, shown: Issued) -> None:
+    """Who sends nothing, or half a hello, is disconnected after `header_timeout`, and counted."""
+    async with (
+        answering(OK) as upstream,
+        running(
+            tmp_path, upstream, listen=listen(shown), server={"header_timeout": "200ms"}
+        ) as run,
+    ):
+        clients = [await run.client() for _ in range(3)]
+        clients[1].send(b"\x16\x03\x01\x02\x00\x01")
+        clients[2].send(b"\x16")
+        for client in clients:
+            assert await client.is_closed()
+        await until(lambda: failures(run) == {"handshake_timeout": 3})
+
+
+async def test_plain_http_where_tls_is_spoken(tmp_path: Path, shown: Issued) -> None:
+    """It is no handshake: the connection ends, which is counted; one that only came is not."""
+    async with answering(OK) as upstream, running(tmp_path, upstream, listen=listen(shown)) as run:
+        (await run.client()).close()
+        client = await run.client()
+        client.send(get())
+        await client.at_end()
+        await until(lambda: failures(run) == {"handshake": 1})
+
+
+async def test_a_stop_does_not_wait_for_handshakes(tmp_path: Path, shown: Issued) -> None:
+    """Clients in the middle of one are disconnected at once."""
+    async with answering(OK) as upstream, running(tmp_path, upstream, listen=listen(shown)) as run:
+        client = await run.client()
+        client.send(b"\x16\x03\x01")
+        await until(lambda: len(run.gateway._listeners[0][1]._tasks) == 1)  # type: ignore[union-attr]
+        async with asyncio.timeout(5):
+            await run.gateway.stop(5)
+        assert await client.is_closed()
