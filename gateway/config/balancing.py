@@ -32,6 +32,7 @@ MAX_REQUESTS: Final = 1_000_000
 _PATH: Final = re.compile(r"/[\x21-\x7e]*")
 _TCHAR: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\x20-\x7e]*")
+_JOINED: Final = "keys joined by +, such as ip+header:x-user"
 _FRAMING: Final = ("connection", "content-length", "transfer-encoding")
 
 Count = Annotated[WholeNumber, Field(ge=1, le=MAX_ROW), whole_number_schema(1, MAX_ROW)]
@@ -65,7 +66,7 @@ def _read_hash(value: object) -> HashBy:
     try:
         words = read_keys(line)
         if line.position != len(text):
-            raise line.error(line.position, f"{text[line.position :]!r} is too much", "keys and +")
+            raise line.error(line.position, f"{text[line.position :]!r} is too much", _JOINED)
     except LimitSyntaxError as error:
         hint = error.hint
         if hint.startswith("one of "):
@@ -73,7 +74,7 @@ def _read_hash(value: object) -> HashBy:
         raise problem(error.reason, hint, column=error.column, under=("hash",)) from None
     for word in ("all", "route"):
         if word in words:
-            message = f"{word!r} would send all requests of it to one target"
+            message = f"{word!r} would send all requests to one target"
             raise problem(message, "such as ip or header:x-user", under=("hash",))
     return HashBy(text, words)
 

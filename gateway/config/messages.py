@@ -100,6 +100,8 @@ def _type_hint(kind: str, path: Path, found: object) -> str:
         return f'quote it: "{shown}"'
     if found is None and kind != "string_type":
         return "leave the key out to take what is usual"
+    if path[-1] == "statuses" or path[-2:-1] in {("status",), ("statuses",)}:
+        return "such as 503, or a list: [500, 502, 503, 504]"
     return _section_hint(str(path[-1]), found)
 
 
@@ -118,12 +120,17 @@ def _section_hint(name: str, found: object) -> str:
         is_body = isinstance(found, str)
         said = f"body: {found}" if is_body else f"status: {503 if found == 503 else 429}"
         return f"such as on_limit: {{{said}}}"
-    if name == "log":
-        return "to log no requests, write log: {access: false}" if found is False else _LOG_HINT
-    return ""
+    if name == "log" and found is False:
+        return "to log no requests, write log: {access: false}"
+    return _SECTION_HINTS.get(name, "")
 
 
-_LOG_HINT: Final = "such as log: {format: text, output: stderr}"
+_SECTION_HINTS: Final = {
+    "log": "such as log: {format: text, output: stderr}",
+    "health": "such as health: /healthz, or health: {path: /healthz, every: 5s}",
+    "eject": "such as eject: {failures: 5}, or eject: off",
+    "breaker": "such as breaker: 50%, or breaker: {failures: 50%, open: 10s}",
+}
 _EXAMPLES: Final = {
     "routes": "such as routes: {/**: {upstream: http://127.0.0.1:9000}}",
     "upstream": "such as upstream: http://127.0.0.1:9000",

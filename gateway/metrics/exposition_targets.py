@@ -69,6 +69,8 @@ _FAMILIES: Final[_Families] = (
 
 def of_targets(metrics: GatewayMetrics) -> Iterator[Metric]:
     """Every family, in pieces of the same name where it has many children."""
+    for upstream in list(metrics.upstreams.values()):
+        upstream.refresh()
     for kind, name, text, value in _FAMILIES:
         children = iter(
             [

@@ -109,6 +109,7 @@ class Chooser:
         self._breaker = _breaker(config.breaker) if config.breaker else None
         if self._breaker is not None:
             metrics.breaker = self._breaker.state.value
+        metrics.refresh = lambda: self._note(self._standing.refresh(self._clock()))
         if ejects or self._breaker is not None:
             for index, pool in enumerate(pools):
                 pool.judge = TargetJudge(self, index)
@@ -126,9 +127,7 @@ class Chooser:
         Raises:
             UpstreamError: the breaker is open, or there is no target.
         """
-        now = self._clock()
-        if self._standing.due_us <= now:
-            self._note(self._standing.refresh(now))
+        now = self._refresh()
         candidates = self._standing.usable
         if not candidates:
             raise UpstreamTargetError(self._retry_after_us)
@@ -147,6 +146,13 @@ class Chooser:
         if self._looks_at_load and not pool.has_idle:
             self._expect(pool)
         return pool
+
+    def _refresh(self) -> int:
+        """Let time have its way with the targets; returns the present."""
+        now = self._clock()
+        if self._standing.due_us <= now:
+            self._note(self._standing.refresh(now))
+        return now
 
     def _candidates(self, config: UpstreamConfig) -> list[Candidate]:
         """Named by where they are, so that gateways agree whatever the order is."""

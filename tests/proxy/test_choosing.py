@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from gateway.clock import ManualClock
+from gateway.metrics import render
 from tests.proxy.wire import Peer, Running, ScriptedUpstream, get, running
 from tests.servers import until
 
@@ -182,6 +184,19 @@ async def test_failures_in_a_row_eject_a_target(tmp_path: Path, status: int) -> 
         clock.advance(seconds=1)
         assert Counter(await whom(run, 4)) == {0: 2, 1: 2}
         assert (ejected.is_ejected, ejected.ejections) == (False, 2)
+
+
+async def test_a_scrape_says_what_is_so_now(tmp_path: Path) -> None:
+    """An ejection whose time is over is not shown, even if nobody asked for anything since."""
+    async with fleet_of(tmp_path, 2, eject=EJECT) as (fleet, run, clock):
+        fleet.status[0] = 503
+        await whom(run, 4)
+        shown = []
+        for seconds in (0, 10):
+            clock.advance(seconds=seconds)
+            text = render(run.gateway.metrics).decode()
+            shown.append(re.findall(r"^sluice_target_ejected\{.*\} (.*)$", text, re.MULTILINE))
+        assert shown == [["1.0", "0.0"], ["0.0", "0.0"]]
 
 
 async def test_a_target_that_is_not_there_is_ejected(tmp_path: Path) -> None:
