@@ -131,8 +131,9 @@ class Gateway:
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
             self._decider,
         )
+        self._max_connections = _max_connections(config)
         self._proxy = Proxy(
-            *(gate, config.server, self.metrics, access_log, _max_connections(config)),
+            *(gate, config.server, self.metrics, access_log, self._max_connections),
             reserved_fields(config),
         )
         self._renewal = Renewal(self._certificates.all, self._note_certificates)
@@ -248,7 +249,10 @@ class Gateway:
             )
         else:
             patience_s = self.config.server.header_timeout / US
-            listener = Listener(taken.socket, server, reception, patience_s, self.metrics)
+            listener = Listener(
+                *(taken.socket, server, reception, patience_s, self.metrics),
+                self._max_connections,
+            )
         self._listeners.append((config, listener))
 
     async def stop(self, seconds: float | None = None) -> None:

@@ -22,6 +22,7 @@ from gateway.config.models import (
 from gateway.config.shorthand import KEY, Finding, Path
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration
+from gateway.limits.key_words import CLIENT_CERTIFICATE
 from gateway.limits.rate import NS_PER_US
 from gateway.routing.pattern import Pattern
 from gateway.routing.table import shadowed
@@ -164,6 +165,7 @@ def advice(config: GatewayConfig) -> Iterator[Finding]:
     for name, policy in config.policies.items():
         if name not in used and config.routes:
             yield Finding(("policies", name, KEY), f"no route uses the policy {name!r}")
+        yield from _certificate_advice(name, policy, config)
         for finding in _policy_advice(policy):
             yield finding._replace(path=("policies", name, *finding.path))
     migrate = config.store.migrate
@@ -176,6 +178,18 @@ def advice(config: GatewayConfig) -> Iterator[Finding]:
         if network.prefixlen == 0:
             message = "everybody is trusted: clients can choose the address they are counted by"
             yield Finding(("trusted_proxies", index), message, "the networks of your own proxies")
+
+
+def _certificate_advice(
+    name: str, policy: PolicyConfig, config: GatewayConfig
+) -> Iterator[Finding]:
+    if any(one.tls is not None and one.tls.client_certificates for one in config.listen):
+        return
+    for index, line in enumerate(policy.limits):
+        if any(word.startswith(f"{CLIENT_CERTIFICATE}:") for word in line.per):
+            message = "no listener asks clients for certificates: nobody will have one"
+            hint = "client_certificates and client_ca, in tls of a listener"
+            yield Finding(("policies", name, "limits", index), message, hint)
 
 
 def _tls_advice(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from gateway.config.values import (
     problem,
 )
 
-MinVersion = Literal["1.2", "1.3"]
+_VERSION: Final = re.compile(r"(?:[Tt][Ll][Ss]v?)?(1\.[0-9])")
 HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 NOT_FOR_CERTIFICATES: Final = frozenset(
     {
@@ -80,12 +80,25 @@ class ClientHeaders(Model):
 
 
 def _as_version(value: object) -> object:
-    """A number without quotes will do, and what other servers call it."""
+    """Read a version as people and other servers write it."""
     if isinstance(value, float):
-        return str(value)
-    if isinstance(value, str):
-        return value.strip().removeprefix("TLSv").removeprefix("tls")
-    return value
+        value = str(value)
+    match = _VERSION.fullmatch(value.strip()) if isinstance(value, str) else None
+    return match[1] if match else value
+
+
+MinVersion = Annotated[
+    Literal["1.2", "1.3"],
+    BeforeValidator(_as_version),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": [1.2, 1.3]},
+                {"type": "string", "pattern": r"^\s*([Tt][Ll][Ss]v?)?1\.[23]\s*$"},
+            ]
+        }
+    ),
+]
 
 
 class ListenerTls(Model):
@@ -101,9 +114,7 @@ class ListenerTls(Model):
         description="Several, chosen by the name that a client asks for; the first is for names "
         "that none of them has.",
     )
-    min_version: Annotated[MinVersion, BeforeValidator(_as_version)] = Field(
-        "1.2", description="The oldest version of TLS: 1.2 or 1.3."
-    )
+    min_version: MinVersion = Field("1.2", description="The oldest version of TLS: 1.2 or 1.3.")
     strict_sni: Switch = Field(
         False, description="Whether clients that ask for an unknown name are turned away."
     )
@@ -121,7 +132,7 @@ class ListenerTls(Model):
     def _check(self) -> ListenerTls:
         if (self.cert is None) != (self.key is None):
             said, lacks = ("cert", "key") if self.key is None else ("key", "cert")
-            raise problem(f"{said} without {lacks}", f"name both: {{ cert: ..., {lacks}: ... }}")
+            raise problem(f"{said} without {lacks}", "name both: { cert: ..., key: ... }")
         if self.cert is None and not self.certificates:
             raise problem("TLS without a certificate", "such as { cert: cert.pem, key: key.pem }")
         if self.cert is not None and self.certificates:

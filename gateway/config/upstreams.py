@@ -127,7 +127,7 @@ class UpstreamTlsConfig(Model):
     def _check_pair(self) -> UpstreamTlsConfig:
         if (self.cert is None) != (self.key is None):
             said, lacks = ("cert", "key") if self.key is None else ("key", "cert")
-            raise problem(f"{said} without {lacks}", f"name both: {{ cert: ..., {lacks}: ... }}")
+            raise problem(f"{said} without {lacks}", "name both: { cert: ..., key: ... }")
         if self.key_password is not None and self.key is None:
             hint = "put it beside the key that it opens"
             raise problem("key_password without key", hint, under=("key_password",))

@@ -67,6 +67,8 @@ class Listener:
         reception: what is done with new ones.
         patience_s: how long each step may take a client.
         metrics: where failures are counted.
+        most: how many connections may be on their way at a time; one more, and the oldest of
+            them is dropped, so that who never gets on keeps nobody out.
     """
 
     def __init__(
@@ -76,13 +78,16 @@ class Listener:
         reception: Reception,
         patience_s: float,
         metrics: GatewayMetrics,
+        most: int,
     ) -> None:
         self._socket = sock
         self._server = server
         self._reception = reception
         self._patience_s = patience_s
         self._errors = metrics.client_errors
+        self._most = most
         self._tasks = Tasks()
+        self._under_way: dict[asyncio.Task[None], None] = {}
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -123,7 +128,20 @@ class Listener:
                 return
             sock.setblocking(False)
             peer = "" if self._reception.is_local else address[0]
-            self._tasks.start(self._receive(sock, peer))
+            self._start(sock, peer)
+
+    def _start(self, sock: socket.socket, peer: str) -> None:
+        if len(self._under_way) >= self._most:
+            oldest = next(iter(self._under_way))
+            del self._under_way[oldest]
+            oldest.cancel()
+            self._errors["handshake_timeout"] += 1
+        task = self._tasks.start(self._receive(sock, peer))
+        self._under_way[task] = None
+        task.add_done_callback(self._is_over)
+
+    def _is_over(self, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(task, None)
 
     def _go_on(self) -> None:
         self._pause = None

@@ -228,6 +228,21 @@ async def test_slow_handshakes_end(tmp_path: Path, shown: Issued) -> None:
         await until(lambda: failures(run) == {"handshake_timeout": 3})
 
 
+async def test_who_never_ends_a_handshake_keeps_nobody_out(
+    tmp_path: Path, authority: Authority, shown: Issued
+) -> None:
+    """As many may be in one as there may be clients; then the oldest of them makes room."""
+    async with (
+        answering(OK) as upstream,
+        running(tmp_path, upstream, listen=listen(shown), server={"max_connections": 3}) as run,
+    ):
+        idlers = [await run.client() for _ in range(3)]
+        client = await connect(run, authority.client_context())
+        assert (await client.get()).status == 200
+        assert await idlers[0].is_closed()
+        assert failures(run) == {"handshake_timeout": 1}
+
+
 async def test_plain_http_where_tls_is_spoken(tmp_path: Path, shown: Issued) -> None:
     """It is no handshake: the connection ends, which is counted; one that only came is not."""
     async with answering(OK) as upstream, running(tmp_path, upstream, listen=listen(shown)) as run:
