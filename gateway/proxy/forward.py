@@ -344,9 +344,10 @@ async def _stream(request: Request, connection: UpstreamConnection) -> None:
     while True:
         if client.writing_paused:
             # The client is slow, not the upstream.
-            connection.hold_clock()
-            await client.drained()
-            connection.run_clock()
+            connection.hold_back()
+            with request.pool.slow_readers.one(connection):
+                await client.drained()
+            connection.flow()
         data = await connection.read()
         if not data:
             break

@@ -24,6 +24,7 @@ from gateway.errors import (
 from gateway.metrics import UpstreamMetrics
 from gateway.proxy.choosing import Chooser
 from gateway.proxy.deadlines import Watch
+from gateway.proxy.narrow import SlowReaders
 from gateway.proxy.upstream import Patience, UpstreamConnection, open_connection
 from gateway.tls.client import UpstreamTls
 
@@ -60,6 +61,7 @@ class TargetPool:
         authority: the same as a `Host` field says it.
         metrics: as given.
         judge: is told how each try went; None if nobody wants to know.
+        slow_readers: clients that do not take what comes from it.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class TargetPool:
         self._idle: deque[UpstreamConnection] = deque()
         self._open: set[UpstreamConnection] = set()
         self._connecting = 0
+        self.slow_readers = SlowReaders()
         self._pending: deque[asyncio.Future[UpstreamConnection | None]] = deque()
         timeouts = config.timeouts
         self._patience = Patience(
@@ -158,6 +161,7 @@ class TargetPool:
             self._admit_next()
             raise UpstreamConnectError("closed at once")
         self._open.add(connection)
+        self.slow_readers.narrow_if_many(connection)
         self._watch.start()
         self.metrics.connections += 1
         return connection

@@ -18,12 +18,13 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamTlsError,
 )
+from gateway.proxy.narrow import PIECE, NarrowReader
 from gateway.proxy.reader import AnswerReader, Informational
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
 
-HIGH_WATER: Final = 256 * 1024
+HIGH_WATER: Final = 128 * 1024
 """Bytes of a body that may lie here unread before the upstream is held back."""
 
 
@@ -55,6 +56,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_first_byte_s",
         "_holds",
         "_is_busy",
+        "_is_narrow",
         "_is_reading_paused",
         "_is_writing_paused",
         "_loop",
@@ -95,6 +97,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._is_writing_paused = False
         self._is_reading_paused = False
+        self._is_narrow = False
 
     def __repr__(self) -> str:
         state = "busy" if self._is_busy else "idle"
@@ -178,6 +181,34 @@ class UpstreamConnection(asyncio.Protocol):
         if not self._holds and not self.answer.is_complete:
             self._await("idle", self._patience.idle)
 
+    def hold_back(self) -> None:
+        """Whoever reads the answer is slow: take no more of it, until `flow`."""
+        self.hold_clock()
+        if not self._is_reading_paused and self.transport is not None:
+            self._is_reading_paused = True
+            self.transport.pause_reading()
+
+    def narrow(self, buffer: bytearray) -> None:
+        """Until `release` read no more at a time than fits this buffer."""
+        if not self._is_narrow:
+            self._is_narrow = True
+            self._read_through(NarrowReader(self, buffer))
+
+    def _read_through(self, protocol: asyncio.BaseProtocol) -> None:
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if not self._is_reading_paused:
+            transport.pause_reading()
+        transport.set_protocol(protocol)
+        if not self._is_reading_paused:
+            transport.resume_reading()
+
+    def flow(self) -> None:
+        """Go on after `hold_back`."""
+        self.run_clock()
+        self._resume_reading()
+
     def expire(self) -> None:
         """The time is over."""
         self._fail(UpstreamTimeout(self._phase))
@@ -222,14 +253,21 @@ class UpstreamConnection(asyncio.Protocol):
 
     def read_now(self) -> bytes:
         """What has arrived of the body and was not read yet; may be empty."""
+        if self._is_reading_paused:
+            self._resume_reading()
+        return self.answer.take()
+
+    def _resume_reading(self) -> None:
         if self._is_reading_paused and self.transport is not None:
             self._is_reading_paused = False
             self.transport.resume_reading()
-        return self.answer.take()
 
     def release(self) -> None:
         """End the exchange; the connection waits for another one."""
         self._is_busy = False
+        if self._is_narrow:
+            self._is_narrow = False
+            self._read_through(self)
         self._total_due = inf
         self._await("keepalive", self._patience.keepalive)
 
@@ -319,7 +357,8 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             if not self._holds:
                 self._await("idle", self._patience.idle)
-            if answer.buffered > HIGH_WATER and not self._is_reading_paused and self.transport:
+            most = PIECE // 2 if self._is_narrow else HIGH_WATER
+            if answer.buffered > most and not self._is_reading_paused and self.transport:
                 self._is_reading_paused = True
                 self.transport.pause_reading()
         if answer.has_head:
