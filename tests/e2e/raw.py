@@ -36,6 +36,7 @@ class RawConnection:
 
     def __init__(self, sock: socket.socket) -> None:
         sock.settimeout(TIMEOUT_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
         self._rest = b""
 
