@@ -147,6 +147,7 @@ class UpstreamMetrics:
         tunnel_sent: bytes that were sent to clients.
         breaker: the state of its circuit breaker: closed, open or half_open; empty if it has none.
         targets: those that are chosen from or checked, by name.
+        refresh: called before `breaker` and `targets` are shown; sets what changed with time.
     """
 
     __slots__ = (
@@ -154,6 +155,7 @@ class UpstreamMetrics:
         "connections",
         "errors",
         "first_byte",
+        "refresh",
         "requests",
         "targets",
         "tunnel_received",
@@ -171,6 +173,7 @@ class UpstreamMetrics:
         self.tunnel_sent = 0
         self.breaker = ""
         self.targets: dict[str, TargetMetrics] = {}
+        self.refresh: Callable[[], None] = lambda: None
 
     def target(self, name: str) -> TargetMetrics:
         """The counters of a target, made when first asked for."""

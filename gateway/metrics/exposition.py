@@ -104,9 +104,9 @@ def _collect(metrics: GatewayMetrics) -> Iterator[Metric]:
     yield from _of_routes(metrics)
     yield from _of_policies(metrics)
     yield from _of_upstreams(metrics)
-    yield from _of_websockets(metrics)
     yield from of_breakers(metrics)
     yield from of_targets(metrics)
+    yield from _of_websockets(metrics)
     yield from _of_stores(metrics)
 
 

@@ -47,14 +47,14 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
     for name, policy in list(metrics.policies.items()):
         yield ["policy", name, [getattr(policy, key) for key in _DECIDED], policy.waiting]
     for name, upstream in list(metrics.upstreams.items()):
+        upstream.refresh()
         yield [
             *("upstream", name, upstream.requests, dict(upstream.errors)),
             *(_plain(upstream.first_byte), upstream.connections),
-            *(upstream.tunnel_received, upstream.tunnel_sent, upstream.tunnels),
-            upstream.breaker,
+            *(upstream.tunnel_received, upstream.tunnel_sent, upstream.tunnels, upstream.breaker),
             {
-                name: [getattr(one, key) for key in _OF_TARGET]
-                for name, one in upstream.targets.items()
+                target: [getattr(counted, key) for key in _OF_TARGET]
+                for target, counted in upstream.targets.items()
             },
         ]
     for name, store in list(metrics.stores.items()):
