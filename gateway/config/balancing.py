@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, Final
@@ -37,9 +37,45 @@ _FRAMING: Final = ("connection", "content-length", "transfer-encoding")
 
 Count = Annotated[WholeNumber, Field(ge=1, le=MAX_ROW), whole_number_schema(1, MAX_ROW)]
 
-Status = Annotated[WholeNumber, Field(ge=100, le=599), whole_number_schema(100, 599)]
+_CLASS: Final = re.compile(r"[1-5]xx")
+
+
+def _read_status(value: object) -> int | str:
+    if isinstance(value, str) and _CLASS.fullmatch(value):
+        return value
+    number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{3}", value) else value
+    if isinstance(number, int) and not isinstance(number, bool) and 100 <= number <= 599:
+        return number
+    raise problem(f"found {describe(value)}", "a status such as 503, or 5xx for all of a kind")
+
+
+Status = Annotated[
+    int | str,
+    PlainValidator(_read_status),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 100, "maximum": 599},
+                {"type": "string", "pattern": "^[1-5]([0-9][0-9]|xx)$"},
+            ]
+        }
+    ),
+]
+"""A status from 100 to 599, or `5xx` for all that begin so."""
 
 Statuses = Annotated[tuple[Status, ...], ListOf]
+
+
+def numbers(statuses: Iterable[int | str]) -> frozenset[int]:
+    """All statuses that are meant."""
+    meant: set[int] = set()
+    for status in statuses:
+        if isinstance(status, str):
+            first = int(status[0]) * 100
+            meant.update(range(first, first + 100))
+        else:
+            meant.add(status)
+    return frozenset(meant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +106,7 @@ def _read_hash(value: object) -> HashBy:
     except LimitSyntaxError as error:
         hint = error.hint
         if hint.startswith("one of "):
-            hint = "path, ip, host, method, header:NAME, cookie:NAME or query:NAME"
+            hint = "path, ip, host, method, header:NAME, cookie:NAME, query:NAME or client_cert"
         raise problem(error.reason, hint, column=error.column, under=("hash",)) from None
     for word in ("all", "route"):
         if word in words:
@@ -101,7 +137,7 @@ def _read_balance(value: object) -> str | HashBy:
 
 
 _KEY_PATTERN: Final = (r"^\s*(path|{key}(\s*\+\s*{key})*)\s*$").replace(
-    "{key}", r"(ip|host|method|(header|cookie|query):[^\s/+]+)"
+    "{key}", r"(ip|host|method|client_cert(:\w+)?|(header|cookie|query):[^\s/+]+)"
 )
 
 Balance = Annotated[

@@ -29,7 +29,7 @@ from gateway.balancing import (
     WindowBreaker,
 )
 from gateway.clock import Clock, monotonic_us
-from gateway.config.balancing import BreakerConfig, EjectConfig, HashBy, HealthConfig
+from gateway.config.balancing import BreakerConfig, EjectConfig, HashBy, HealthConfig, numbers
 from gateway.config.consistency import parts
 from gateway.config.models import UpstreamConfig
 from gateway.config.units import format_duration
@@ -104,8 +104,8 @@ class Chooser:
             CheckCounter(health.healthy_after, health.unhealthy_after) for _ in self._pools
         ]
         self._is_panic = False
-        self._ejecting = frozenset(config.eject.statuses if config.eject and ejects else ())
-        self._breaking = frozenset(config.breaker.statuses if config.breaker else ())
+        self._ejecting = numbers(config.eject.statuses if config.eject and ejects else ())
+        self._breaking = numbers(config.breaker.statuses if config.breaker else ())
         self._breaker = _breaker(config.breaker) if config.breaker else None
         if self._breaker is not None:
             metrics.breaker = self._breaker.state.value

@@ -136,8 +136,8 @@ async def test_random_two_avoids_who_is_slow(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "fields"),
     [
-        ("header:x-user", [f"X-User: {number}" for number in range(12)]),
-        ("cookie:session", [f"Cookie: session={number}" for number in range(12)]),
+        ("header:x-user", [f"X-User: {number}" for number in range(40)]),
+        ("cookie:session", [f"Cookie: session={number}" for number in range(40)]),
     ],
 )
 async def test_a_hash_keeps_a_key_at_its_target(
@@ -148,7 +148,8 @@ async def test_a_hash_keeps_a_key_at_its_target(
     async with fleet_of(tmp_path, 3, **settings) as (fleet, run, clock):
         homes = {}
         for field in fields:
-            (homes[field],) = {*await whom(run, 3, field)}
+            (homes[field],) = {*await whom(run, 2, field)}
+        # That one of them has none of so many keys is one chance in a million.
         assert {*homes.values()} == {0, 1, 2}
         assert await whom(run, 3) == [0, 1, 2], "without a key they take turns"
 
@@ -218,8 +219,8 @@ async def test_other_answers_do_not_eject(tmp_path: Path) -> None:
         for status in (404, 500):
             fleet.status[0] = status
             assert Counter(await whom(run, 8)) == {0: 4, 1: 4}
-    async with fleet_of(tmp_path, 2, eject={**EJECT, "statuses": [500]}) as (fleet, run, _clock):
-        fleet.status[0] = 503
+    async with fleet_of(tmp_path, 2, eject={**EJECT, "statuses": "5xx"}) as (fleet, run, _clock):
+        fleet.status[0] = 404
         assert Counter(await whom(run, 8)) == {0: 4, 1: 4}
         fleet.status[0] = 500
         assert Counter(await whom(run, 8)) == {0: 2, 1: 6}
