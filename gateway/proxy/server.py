@@ -25,7 +25,8 @@ from gateway.errors import BadRequestError, ClientError, UpstreamError
 from gateway.logs import AccessLog
 from gateway.metrics import GatewayMetrics
 from gateway.proxy.admission import Admission
-from gateway.proxy.client import ClientConnection, ProxyServer
+from gateway.proxy.client import ClientConnection
+from gateway.proxy.clients import ProxyServer
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.forward import Forwarder
 from gateway.proxy.gate import Gate
@@ -101,6 +102,7 @@ class Proxy:
             patience,
             max_header_size=config.max_header_size,
             max_headers=config.max_headers,
+            max_head=config.max_head_size,
             reserved=reserved,
         )
 
