@@ -210,6 +210,7 @@ class ClientConnection(RequestIntake):
         if self._patience.is_progress(self._unread - unread(self.transport)):
             self._await_reader()
         else:
+            self._proxy.reader_is_late(self._current)
             self.break_off()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

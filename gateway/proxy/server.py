@@ -151,10 +151,17 @@ class Proxy:
         """A client took too long to send the head of a request."""
         self._metrics.client_errors["header_timeout"] += 1
 
+    def reader_is_late(self, request: Request | None) -> None:
+        """A client took too long to take the answer to a request, or what is left of one."""
+        self._metrics.client_errors["send_timeout"] += 1
+        if request is not None:
+            request.error = "send_timeout"
+
     def client_left(self, request: Request) -> None:
         """A client is gone before its answer was complete."""
-        self._metrics.clients_left += 1
-        request.error = "client_left"
+        if not request.error:
+            self._metrics.clients_left += 1
+            request.error = "client_left"
         # nginx's word for it; nothing was answered.
         request.status = request.status or CLIENT_LEFT
         if request.task is not None:
