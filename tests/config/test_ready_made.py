@@ -36,6 +36,6 @@ def test_variables_move_a_ready_made_configuration() -> None:
 
 
 def test_they_are_all_there() -> None:
-    """The five that the documentation names."""
-    names = ["api-keys", "edge", "queue", "redis-shared", "sidecar"]
+    """The six that the documentation names."""
+    names = ["api-keys", "edge-tls", "edge", "queue", "redis-shared", "sidecar"]
     assert [path.stem for path in FILES] == names
