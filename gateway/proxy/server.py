@@ -101,6 +101,7 @@ class Proxy:
             patience,
             max_header_size=config.max_header_size,
             max_headers=config.max_headers,
+            max_head=config.max_head_size,
             reserved=reserved,
         )
 
