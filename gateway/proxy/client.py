@@ -6,7 +6,7 @@ and the answer is bytes.
 
 What this class relies on beyond aiohttp's public interface: `_messages`, `_parser`,
 `_buffer_paused`, `_pause_reading_for_buffer`, `_resume_reading_for_buffer`, `_close`,
-`_force_close`, `_paused`, `_drain_helper`, `_upgraded`, `_message_tail`. The dependency is bounded
+`_force_close`, `_paused`, `_drain_helper`, `_upgraded`. The dependency is bounded
 to one minor version because of them.
 """
 
@@ -141,11 +141,6 @@ class ClientConnection(RequestIntake):
     def is_busy(self) -> bool:
         """Whether a request is being served."""
         return self._current is not None
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether nothing has come behind a request that asks for another protocol."""
-        return not self._message_tail
 
     @property
     def current(self) -> Request | None:
@@ -350,7 +345,7 @@ class ClientConnection(RequestIntake):
                 or bool(request.message.upgrade)
                 or bool(self._rest)
             )
-        elif self._upgraded and not self._stay_with_http():
+        elif self._upgraded and not self.stay_with_http():
             self._end(lingers=True)
         elif self._rest:
             self._is_between_requests = True
@@ -367,20 +362,6 @@ class ClientConnection(RequestIntake):
             self._is_between_requests = False
             self._on_late = self._head_is_late
             self.due = self._loop.time() + self._patience.head
-
-    def _stay_with_http(self) -> bool:
-        """Go on after a protocol was asked for and not switched to (RFC 9110, section 7.8).
-
-        Returns:
-            False if the client has not waited for the answer: bytes of another protocol must
-            not be read as requests.
-        """
-        if not self.is_waiting:
-            return False
-        assert self._parser is not None
-        self._parser.set_upgraded(False)
-        self._upgraded = False
-        return True
 
     def switch(
         self, protocol: asyncio.Protocol, due: float, on_late: Callable[[], None]
