@@ -6,7 +6,7 @@ and the answer is bytes.
 
 What this class relies on beyond aiohttp's public interface: `_messages`, `_parser`,
 `_buffer_paused`, `_pause_reading_for_buffer`, `_resume_reading_for_buffer`, `_close`,
-`_force_close`, `_paused`, `_drain_helper`, `_upgraded`, `_message_tail`. The dependency is bounded
+`_force_close`, `_paused`, `_drain_helper`, `_upgraded`. The dependency is bounded
 to one minor version because of them.
 """
 
@@ -28,7 +28,7 @@ from gateway.proxy.patience import Patience, unread
 from gateway.proxy.reset import reset
 
 if TYPE_CHECKING:
-    from gateway.proxy.clients import ProxyServer
+    from gateway.proxy.acceptor import ProxyServer
     from gateway.proxy.repeated import RepeatedRefusal
     from gateway.proxy.request import Request
     from gateway.proxy.server import Proxy
@@ -262,13 +262,16 @@ class ClientConnection(RequestIntake):
         if self._messages and not self._messages[-1][1].is_eof():
             self._messages.pop()
         current = self._current
-        is_whole = bool(self._messages) if current is None else current.payload.is_eof()
+        if current is not None:
+            is_whole = current.payload.is_eof()
+        else:
+            is_whole = bool(self._messages or self._rest)
         # After TLS's own end nothing can be sent.
         if self.transport is None or not is_whole or self.scheme == "https":
             return False
         if self._half_closed is None:
             self._half_closed = HalfClosed(self, self.transport)
-        if current is not None and not self._messages:
+        if current is not None and not self._rest:
             current.keeps_alive = False
         return True
 
@@ -314,6 +317,9 @@ class ClientConnection(RequestIntake):
                 if not self._messages and not self.read_head():
                     self._await_head()
                     return
+                if self._half_closed is not None and self._framing.is_in_body:
+                    self._end(lingers=False)
+                    return
                 message, payload = self._messages.popleft()
                 if self._parser is not None:
                     self._parser.message_consumed()
@@ -342,14 +348,18 @@ class ClientConnection(RequestIntake):
             )
         elif self._upgraded and not self.stay_with_http():
             self._end(lingers=True)
+        elif self._rest:
+            self._is_between_requests = True
+            if not self._is_serving:
+                self.serve_next()
         else:
             self._await_request()
-            if self._rest and not self._is_serving:
-                self.serve_next()
 
     def _await_head(self) -> None:
         """The next head has begun: from now on its time counts, not the idle time."""
-        if self._is_between_requests:
+        if self._half_closed is not None:
+            self._end(lingers=False)
+        elif self._is_between_requests:
             self._is_between_requests = False
             self._on_late = self._head_is_late
             self.due = self._loop.time() + self._patience.head

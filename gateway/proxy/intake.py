@@ -2,6 +2,9 @@
 
 What follows a request waits here, unparsed, until that request has been served: it may belong
 to another protocol, or be no request at all, and then the one before it still has its answer.
+
+What this relies on beyond aiohttp's public interface: `_messages`, `_parser`, `_upgraded`,
+`_message_tail`, `_buffer_paused` and the two methods that set it, `_close`, `_force_close`.
 """
 
 from __future__ import annotations
@@ -56,11 +59,6 @@ class RequestIntake(RequestHandler):
     def is_busy(self) -> bool:
         """Whether a request is being served."""
         raise NotImplementedError
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether nothing has come behind a request that asks for another protocol."""
-        return not self._message_tail
 
     def serve_next(self) -> None:
         """Serve what is here; `read_head` tells whether there is something."""
@@ -151,6 +149,11 @@ class RequestIntake(RequestHandler):
             payload, self._payload = self._payload, EMPTY_PAYLOAD
             if not payload.is_eof():
                 payload.set_exception(RequestPayloadError("not valid"))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing has come behind a request that asks for another protocol."""
+        return not self._message_tail
 
     def stay_with_http(self) -> bool:
         """Go on after a protocol was asked for and not switched to (RFC 9110, section 7.8).

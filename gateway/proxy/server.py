@@ -24,9 +24,9 @@ from gateway.decider import Outcome, Pending, refusing_rule
 from gateway.errors import BadRequestError, ClientError, UpstreamError
 from gateway.logs import AccessLog
 from gateway.metrics import GatewayMetrics
+from gateway.proxy.acceptor import ProxyServer
 from gateway.proxy.admission import Admission
 from gateway.proxy.client import ClientConnection
-from gateway.proxy.clients import ProxyServer
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.forward import Forwarder
 from gateway.proxy.gate import Gate

@@ -1,4 +1,4 @@
-"""What makes a connection object for each client that connects."""
+"""Makes the connection objects of clients, for `loop.create_server`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from aiohttp import web
 
 from gateway.proxy.client import ClientConnection
 from gateway.proxy.intake import READ_BUFFER
+from gateway.proxy.patience import Patience
 
 if TYPE_CHECKING:
-    from gateway.proxy.patience import Patience
     from gateway.proxy.server import Proxy
 
 
