@@ -56,6 +56,10 @@ fuzz: dev test-packages ## run every property for many more examples than `make 
 model: dev test-packages ## gateways and stores under random faults, SEEDS runs of SECONDS of each store
 	$(BIN)/python -m tests.model --seeds $(SEEDS) --seconds $(SECONDS) $(ARGS)
 
+.PHONY: autobahn
+autobahn: dev ## Autobahn's WebSocket suite with and without the gateway; needs a Python 2.7
+	$(BIN)/python -m tests.autobahn $(ARGS)
+
 .PHONY: lint
 lint: dev ## check style, format, types and the Dockerfile
 	$(BIN)/ruff check .
@@ -82,6 +86,6 @@ lock: dev ## write requirements/*.txt anew from pyproject.toml
 
 .PHONY: clean
 clean: ## remove everything that the commands above have made
-	rm -rf .venv .venv-bench build dist .coverage .coverage.* htmlcov
+	rm -rf .venv .venv-autobahn .venv-bench build dist .coverage .coverage.* htmlcov
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -152,6 +152,11 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
         f"{format_size(server.max_header_size)} each, sent within "
         f"{format_duration(server.header_timeout)}, and {body}."
     )
+    if "max_head_size" in server.model_fields_set:
+        yield (
+            "The request line and all header fields together may have "
+            f"{format_size(server.max_head_size)}."
+        )
     yield (
         f"A client that sends nothing for {format_duration(server.body_timeout)} inside a body, or "
         f"for {format_duration(server.keepalive_timeout)} between requests, is disconnected."

@@ -17,7 +17,7 @@ from pydantic import (
 
 from gateway.config.address import Address, AddressError, UnixAddress, parse_network
 from gateway.config.base import Model
-from gateway.config.places import NETWORK_PATTERN, FilePath, ListenerAddress
+from gateway.config.places import NETWORK_PATTERN, FilePath, KeyPassword, ListenerAddress
 from gateway.config.values import (
     ListOf,
     Off,
@@ -45,7 +45,7 @@ class CertificateConfig(Model):
         description="PEM: the certificate, then those between it and the authority."
     )
     key: FilePath = Field(description="PEM: its private key.")
-    key_password: str | None = Field(
+    key_password: KeyPassword | None = Field(
         None, description="What opens the key, if it is encrypted: ${file:...}.", repr=False
     )
 
@@ -106,7 +106,7 @@ class ListenerTls(Model):
 
     cert: FilePath | None = Field(None, description="For a single certificate: PEM.")
     key: FilePath | None = Field(None, description="Its private key, PEM.")
-    key_password: str | None = Field(
+    key_password: KeyPassword | None = Field(
         None, description="What opens the key, if it is encrypted: ${file:...}.", repr=False
     )
     certificates: Annotated[tuple[CertificateConfig, ...], ListOf] = Field(

@@ -1,4 +1,4 @@
-"""Types of places: files, networks, and where a gateway listens."""
+"""Types of places: files (and what opens them), networks, and where a gateway listens."""
 
 from __future__ import annotations
 
@@ -48,6 +48,13 @@ def _read_path(value: object, info: ValidationInfo) -> Path:
     return Path(text) if folder is None else folder / text
 
 
+def _read_key_password(value: object) -> str:
+    if isinstance(value, str) and value:
+        return value
+    # What was found is not said: it is a secret.
+    raise problem("this is no passphrase", "text in quotes, or ${file:/run/secrets/key}")
+
+
 def _read_network(value: object) -> IPv4Network | IPv6Network:
     if isinstance(value, IPv4Network | IPv6Network):
         return value
@@ -78,6 +85,13 @@ FilePath = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1, "examples": ["/etc/sluice/tls/cert.pem"]}),
 ]
 """The path of a file; a relative one begins at the configuration."""
+
+KeyPassword = Annotated[
+    str,
+    PlainValidator(_read_key_password),
+    WithJsonSchema({"type": "string", "minLength": 1}),
+]
+"""What opens a private key; never shown."""
 
 Network = Annotated[
     IPv4Network | IPv6Network,

@@ -22,6 +22,7 @@ _PLAIN_HOST: Final = re.compile(
 )
 _IN_PROSE: Final = re.compile(r"://.*@", re.DOTALL)
 _OPTION: Final = re.compile(r"password=", re.IGNORECASE)
+_KEY_PASSWORD: Final = re.compile(r"key_password[\"']?\s*:\s*")
 _REFERENCE: Final = re.compile(
     r"((?<!\$)\$\{(?:[A-Za-z_][A-Za-z0-9_]*(?::-[^{}]*)?|file:[^{}\s]*)\})"
 )
@@ -68,9 +69,10 @@ def _hidden_parts(line: str) -> Iterator[tuple[int, int]]:
             yield begin, at
         elif not is_web and not rest.startswith("${") and not _PLAIN_HOST.match(rest):
             yield begin + len(_before_colon(rest)), len(line)
-    option = _OPTION.search(line)
-    if option:
-        yield option.end(), len(line)
+    for secret in (_OPTION, _KEY_PASSWORD):
+        option = secret.search(line)
+        if option:
+            yield option.end(), len(line)
 
 
 class Secrets:

@@ -157,6 +157,9 @@ class ServerConfig(Model):
     max_headers: Annotated[WholeNumber, Field(ge=1, le=10_000), whole_number_schema(1, 10_000)] = (
         Field(100, description="Header fields of one request.")
     )
+    max_head_size: Size = Field(
+        64 << 10, description="Of the request line and all header fields together."
+    )
     max_body: Annotated[Size | None, Off] = Field(None, description="Of a request; off for any.")
     max_waiting: Positive = Field(
         10_000, description="Requests that may wait for a turn, over all policies and keys."

@@ -15,7 +15,7 @@ from pydantic import (
 from gateway.config.address import Address, AddressError, parse_host_pattern, parse_origin
 from gateway.config.balancing import Balance, BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.base import Model, untouched
-from gateway.config.places import FilePath
+from gateway.config.places import FilePath, KeyPassword
 from gateway.config.values import (
     Duration,
     ListOf,
@@ -100,7 +100,7 @@ class UpstreamTlsConfig(Model):
         None, description="PEM: the certificate that the gateway shows if it is asked for one."
     )
     key: FilePath | None = Field(None, description="Its private key, PEM.")
-    key_password: str | None = Field(
+    key_password: KeyPassword | None = Field(
         None, description="What opens the key, if it is encrypted: ${file:...}.", repr=False
     )
     server_name: str | None = Field(

@@ -19,8 +19,20 @@ AddressInfo = tuple[Any, Any, int, str, tuple[Any, ...]]
 
 
 def places(infos: Iterable[AddressInfo]) -> list[Place]:
-    """What a host and port stand for, which may be several addresses."""
-    return list(dict.fromkeys((family, place) for family, _, _, _, place in infos))
+    """What a host and port stand for, which may be several addresses.
+
+    Those of a family that this system lacks are left out, unless there are no others.
+    """
+    found = list(dict.fromkeys((family, place) for family, _, _, _, place in infos))
+    return [one for one in found if _is_known(one[0])] or found
+
+
+def _is_known(family: socket.AddressFamily) -> bool:
+    try:
+        socket.socket(family, socket.SOCK_STREAM).close()
+    except OSError as error:
+        return error.errno != errno.EAFNOSUPPORT
+    return True
 
 
 def lookup(address: Address) -> dict[str, Any]:

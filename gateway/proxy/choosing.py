@@ -241,8 +241,8 @@ class Chooser:
         if changes and self._is_panic != self._standing.is_panic:
             self._is_panic = not self._is_panic
             if self._is_panic:
-                then = "all are used" if self._standing.usable else "requests are answered 503"
-                log.error("upstream %s: no target is healthy; %s", self._name, then)
+                then = "used nevertheless" if self._standing.usable else "requests are answered 503"
+                log.error("upstream %s: all targets are left out; %s", self._name, then)
 
 
 class TargetJudge:

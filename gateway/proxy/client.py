@@ -5,8 +5,8 @@ Here a request is served from the very call that brought its last byte, one afte
 and the answer is bytes.
 
 What this class relies on beyond aiohttp's public interface: `_messages`, `_parser`,
-`_buffer_paused`, `_msg_queue_resume_size`, `_resume_reading_if_drained`, `_close`,
-`_force_close`, `_paused`, `_drain_helper`, `_upgraded`, `_message_tail`. The dependency is bounded
+`_buffer_paused`, `_pause_reading_for_buffer`, `_resume_reading_for_buffer`, `_close`,
+`_force_close`, `_paused`, `_drain_helper`, `_upgraded`. The dependency is bounded
 to one minor version because of them.
 """
 
@@ -19,16 +19,16 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
-from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMessage, BadHttpMethod, LineTooLong
-from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
+from aiohttp.web_protocol import _ErrInfo
 
-from gateway.errors import BadRequestError
+from gateway.proxy.framing import is_whole_head
 from gateway.proxy.half_close import HalfClosed
+from gateway.proxy.intake import RequestIntake, judge
 from gateway.proxy.patience import Patience, unread
 from gateway.proxy.reset import reset
 
 if TYPE_CHECKING:
+    from gateway.proxy.acceptor import ProxyServer
     from gateway.proxy.repeated import RepeatedRefusal
     from gateway.proxy.request import Request
     from gateway.proxy.server import Proxy
@@ -43,15 +43,12 @@ UNSENT_MAX = 128 * 1024
 LONGEST_SEGMENT = 4096
 """Bytes of a request that are kept to recognise it by."""
 
-READ_BUFFER = 128 * 1024
-"""Bytes of a request's body that lie here before the client is held back (twice as many)."""
-
 FAIR_S = 1.0
 """For so long a client may keep its place with a head that is not complete, when there is no
 room left for others."""
 
 
-class ClientConnection(RequestHandler):
+class ClientConnection(RequestIntake):
     """One connection from a client.
 
     Attributes:
@@ -66,7 +63,6 @@ class ClientConnection(RequestHandler):
         due: the loop's time at which the client has taken too long; `inf` for never.
         sent_headers: the header fields of the request before, and
         sent_fields: what was made of them for the upstream: clients mostly repeat themselves.
-        segment: what the present request was read from, if that is one whole request.
         refused: the last refusal, in case the client does not listen.
     """
 
@@ -92,16 +88,20 @@ class ClientConnection(RequestHandler):
         "refused",
         "reserved",
         "scheme",
-        "segment",
         "sent_fields",
         "sent_headers",
         "sent_host",
     )
 
     def __init__(
-        self, server: ProxyServer, proxy: Proxy, patience: Patience, **options: Any
+        self,
+        server: ProxyServer,
+        proxy: Proxy,
+        patience: Patience,
+        max_head: int,
+        **options: Any,
     ) -> None:
-        super().__init__(server, **options)
+        super().__init__(server, max_head, **options)
         self._proxy = proxy
         self._patience = patience
         self._current: Request | None = None
@@ -125,7 +125,6 @@ class ClientConnection(RequestHandler):
         self.sent_headers: object = None
         self.sent_host = ""
         self.sent_fields = b""
-        self.segment = b""
         self.refused: RepeatedRefusal | None = None
 
     @property
@@ -142,11 +141,6 @@ class ClientConnection(RequestHandler):
     def is_busy(self) -> bool:
         """Whether a request is being served."""
         return self._current is not None
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether nothing has come behind a request that asks for another protocol."""
-        return not self._message_tail
 
     @property
     def current(self) -> Request | None:
@@ -216,6 +210,7 @@ class ClientConnection(RequestHandler):
         if self._patience.is_progress(self._unread - unread(self.transport)):
             self._await_reader()
         else:
+            self._proxy.reader_is_late(self._current)
             self.break_off()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -267,75 +262,71 @@ class ClientConnection(RequestHandler):
         if self._messages and not self._messages[-1][1].is_eof():
             self._messages.pop()
         current = self._current
-        is_whole = bool(self._messages) if current is None else current.payload.is_eof()
+        if current is not None:
+            is_whole = current.payload.is_eof()
+        else:
+            is_whole = bool(self._messages or self._rest)
         # After TLS's own end nothing can be sent.
         if self.transport is None or not is_whole or self.scheme == "https":
             return False
         if self._half_closed is None:
             self._half_closed = HalfClosed(self, self.transport)
-        if current is not None and not self._messages:
+        if current is not None and not self._rest:
             current.keeps_alive = False
         return True
 
     def data_received(self, data: bytes) -> None:
         """Parse, and serve what is complete; nothing follows the last request."""
-        if self._is_between_requests:
-            if self.refused is not None and not self._paused:
-                answer = self._proxy.refuse_again(self.refused, data)
-                if answer:
-                    self.send(answer)
-                    self.due = self._loop.time() + self._patience.idle
-                    return
-                self.refused = None
-            self.segment = data if len(data) <= LONGEST_SEGMENT else b""
-        else:
+        if not self._is_between_requests:
             self.segment = b""
-        super().data_received(data)
-        if self._messages:
-            if len(self._messages) > 1 or not data.endswith(b"\r\n\r\n"):
-                self.segment = b""
-            if self._current is None and not self._is_serving:
-                self._serve_queued()
-            elif isinstance(self._messages[-1][0], _ErrInfo):
-                self._break_body()
-        elif self._is_between_requests:
-            # The next head has begun, so from now on its time counts, not the idle time.
-            self._is_between_requests = False
-            self._on_late = self._head_is_late
-            self.due = self._loop.time() + self._patience.head
-
-    def _break_body(self) -> None:
-        """Tell the reader of a body that what came next cannot be read; aiohttp does not."""
-        if len(self._messages) > 1:
-            payload = self._messages[-2][1]
-        elif self._current is not None:
-            payload = self._current.payload
-        else:
+            self.receive(data)
             return
-        if not payload.is_eof():
-            payload.set_exception(RequestPayloadError("not valid"))
+        if self.refused is not None and not self._paused:
+            answer = self._proxy.refuse_again(self.refused, data)
+            if answer:
+                self.send(answer)
+                self.due = self._loop.time() + self._patience.idle
+                return
+            self.refused = None
+        self.segment = b""
+        if not is_whole_head(data, self._max_head):
+            self.receive(data)
+            return
+        # Most requests are nothing but a head, and come in one piece.
+        self.parse(data)
+        if len(data) <= LONGEST_SEGMENT:
+            self.segment = data
+        if self._messages:
+            self.expect_message()
+        self.serve_next()
 
     async def start(self) -> None:
         """What aiohttp runs as the task of the connection: nothing; see `data_received`."""
 
-    def _serve_queued(self) -> None:
+    def serve_next(self) -> None:
         """Serve the requests that are here, until one has to be waited for."""
         self._is_serving = True
         try:
-            while self._messages and self._current is None and not self._force_close:
+            while self._current is None and not self._force_close:
+                if not self._messages and not self._rest:
+                    return
                 if self._paused:
                     # Who does not read answers gets no more of them.
                     self._await_reader()
                     return
+                if not self._messages and not self.read_head():
+                    self._await_head()
+                    return
+                if self._half_closed is not None and self._framing.is_in_body:
+                    self._end(lingers=False)
+                    return
                 message, payload = self._messages.popleft()
                 if self._parser is not None:
                     self._parser.message_consumed()
-                if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
-                    self._resume_reading_if_drained()
                 self.due = inf
                 self._is_between_requests = False
                 if isinstance(message, _ErrInfo):
-                    self._proxy.reject(self, _judge(message, self.max_line_size))
+                    self._proxy.reject(self, judge(message, self.max_line_size))
                     self._end(lingers=True)
                     return
                 self._is_finished = False
@@ -350,27 +341,28 @@ class ClientConnection(RequestHandler):
         self._current = None
         self._is_finished = True
         if not request.keeps_alive or self.is_closing:
-            self._end(lingers=not request.payload.is_eof() or bool(request.message.upgrade))
-        elif self._upgraded and not self._stay_with_http():
+            self._end(
+                lingers=not request.payload.is_eof()
+                or bool(request.message.upgrade)
+                or bool(self._rest)
+            )
+        elif self._upgraded and not self.stay_with_http():
             self._end(lingers=True)
-        elif not self._messages:
+        elif self._rest:
+            self._is_between_requests = True
+            if not self._is_serving:
+                self.serve_next()
+        else:
             self._await_request()
-        elif not self._is_serving:
-            self._serve_queued()
 
-    def _stay_with_http(self) -> bool:
-        """Go on after a protocol was asked for and not switched to (RFC 9110, section 7.8).
-
-        Returns:
-            False if the client has not waited for the answer: bytes of another protocol must
-            not be read as requests.
-        """
-        if not self.is_waiting:
-            return False
-        assert self._parser is not None
-        self._parser.set_upgraded(False)
-        self._upgraded = False
-        return True
+    def _await_head(self) -> None:
+        """The next head has begun: from now on its time counts, not the idle time."""
+        if self._half_closed is not None:
+            self._end(lingers=False)
+        elif self._is_between_requests:
+            self._is_between_requests = False
+            self._on_late = self._head_is_late
+            self.due = self._loop.time() + self._patience.head
 
     def switch(
         self, protocol: asyncio.Protocol, due: float, on_late: Callable[[], None]
@@ -410,8 +402,8 @@ class ClientConnection(RequestHandler):
     def resume_writing(self) -> None:
         """The client has read enough of what was sent."""
         super().resume_writing()
-        if self._messages and self._current is None and not self._is_serving:
-            self._serve_queued()
+        if self._current is None and not self._is_serving:
+            self.serve_next()
 
     def _end(self, *, lingers: bool) -> None:
         """Close; but while the client may still be sending, let it read the answer first.
@@ -421,6 +413,7 @@ class ClientConnection(RequestHandler):
         """
         self._close = True
         self._messages.clear()
+        self._rest = b""
         transport = self.transport
         if transport is None or self._force_close:
             return
@@ -431,7 +424,9 @@ class ClientConnection(RequestHandler):
         with suppress(RuntimeError):
             transport.resume_reading()
         if transport.can_write_eof():
-            transport.write_eof()
+            # The client may have reset the connection, which is told a turn later.
+            with suppress(OSError):
+                transport.write_eof()
         self._on_late = self.break_off
         self.due = self._loop.time() + self._patience.linger
 
@@ -452,61 +447,3 @@ class ClientConnection(RequestHandler):
         self._force_close = True
         if self.transport is not None:
             reset(self.transport)
-
-
-def _judge(error: _ErrInfo, max_header_size: int) -> BadRequestError:
-    """What a client is told whose bytes could not be parsed: constant text, nothing of his."""
-    reason = error.exc
-    if isinstance(reason, BadHttpMethod) and "HTTPS" not in reason.message:
-        return BadRequestError("This method is not known", 501, kind="method")
-    if isinstance(reason, LineTooLong):
-        if reason.args[1] == max_header_size:
-            return BadRequestError("The request target is too long", 414, kind="too_large")
-        return BadRequestError("A header field is too long", 431, kind="too_large")
-    if isinstance(reason, BadHttpMessage) and "Too many headers" in reason.message:
-        return BadRequestError("The request has too many header fields", 431, kind="too_large")
-    return BadRequestError("The request is not valid HTTP")
-
-
-class ProxyServer(web.Server):
-    """Makes a `ClientConnection` for each client.
-
-    Attributes:
-        reserved: as in `ClientConnection`.
-    """
-
-    def __init__(
-        self,
-        proxy: Proxy,
-        patience: Patience,
-        *,
-        max_header_size: int,
-        max_headers: int,
-        reserved: frozenset[bytes] = frozenset(),
-    ) -> None:
-        super().__init__(proxy.unused_handler)
-        self.reserved = reserved
-        self._proxy = proxy
-        self._patience = patience
-        self._options = {
-            "loop": asyncio.get_running_loop(),
-            "access_log": None,
-            "auto_decompress": False,
-            # Time limits are the proxy's; aiohttp's timer would be a second one.
-            "keepalive_timeout": 0,
-            "max_line_size": max_header_size,
-            # One more, so that the error tells which of the two was too long.
-            "max_field_size": max_header_size + 1,
-            "max_headers": max_headers,
-            "read_bufsize": READ_BUFFER,
-        }
-
-    def __call__(self) -> ClientConnection:
-        """A new connection."""
-        return ClientConnection(self, self._proxy, self._patience, **self._options)
-
-    def of_peer(self, peer: str) -> ClientConnection:
-        """A new connection from an address that somebody else has told."""
-        connection = self()
-        connection.peer = peer
-        return connection

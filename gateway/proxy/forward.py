@@ -12,12 +12,13 @@ from collections.abc import Callable, Coroutine
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp.hdrs import CONTENT_LENGTH, TRANSFER_ENCODING
+from aiohttp.hdrs import CONTENT_LENGTH
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway.clock import wall_us
 from gateway.errors import BadRequestError, UpstreamClosedError, UpstreamError
 from gateway.proxy.head import (
+    PSEUDONYM,
     Origin,
     http_date,
     request_fields,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     Done = Callable[[Request, Exception | None, Coroutine[Any, Any, None] | None], None]
 
-VIA: Final = b"Via: 1.1 sluice\r\n"
+VIA: Final = f"Via: 1.1 {PSEUDONYM}\r\n".encode("ascii")
 CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """Methods that may be sent again (RFC 9110, section 9.2.2)."""
@@ -202,16 +203,9 @@ class Forwarder:
         payload = request.payload
         if payload is EMPTY_PAYLOAD:
             # 0 bytes that were announced stay announced.
-            announced = request.headers.get(CONTENT_LENGTH)
-            if announced is not None and announced.strip("0"):
-                # 2^64 - 1 is what the parser takes for no length at all.
-                request.keeps_alive = False
-                raise BadRequestError("The body's length is not valid", kind="framing")
-            return b"", b"" if announced is None else b"Content-Length: 0\r\n", None
+            is_announced = CONTENT_LENGTH in request.headers
+            return b"", b"Content-Length: 0\r\n" if is_announced else b"", None
         length = None if request.message.chunked else int(request.headers[CONTENT_LENGTH])
-        if length is None and request.headers[TRANSFER_ENCODING].lower() != "chunked":
-            request.keeps_alive = False
-            raise BadRequestError("This transfer coding is not known", 501, kind="framing")
         if payload.is_eof() and payload.exception() is None:
             if request.body is None:
                 request.body = payload.read_nowait()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from aiohttp.http_writer import HttpVersion11
+from aiohttp.hdrs import CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING, VIA
+from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway import answer
 from gateway.answer import Answer
@@ -21,16 +23,34 @@ from gateway.errors import BadRequestError
 from gateway.holding import Holding, leases_of
 from gateway.limits.decision import Verdict
 from gateway.policy import Missing, Plan, Policy
+from gateway.proxy.head import PSEUDONYM
 from gateway.proxy.request import Request
 from gateway.proxy.routes import Route
 from gateway.routing.client_address import ClientAddress
 from gateway.routing.host import normal_host
 from gateway.routing.table import RouteTable
 
+HOPS_MAX: Final = 10
+"""Gateways of this kind that a request may go through before it counts as running in circles."""
 KNOWN_MAX: Final = 4096
 """Targets whose route is remembered."""
 KNOWN_MAX_LENGTH: Final = 256
 """Longer paths are looked up each time, or clients could fill memory with them."""
+
+
+def _check_coding(request: Request) -> None:
+    if request.is_http_1_0:
+        # Framing that HTTP/1.0 does not know (RFC 9112, section 6.1).
+        request.keeps_alive = False
+        raise BadRequestError("A request of HTTP/1.0 has no chunks", kind="framing")
+    if request.headers[TRANSFER_ENCODING].lower() != "chunked":
+        request.keeps_alive = False
+        raise BadRequestError("This transfer coding is not known", 501, kind="framing")
+
+
+def _hops(via: Sequence[str]) -> int:
+    """How often a request was here, or at others of this kind (RFC 9110, section 7.6.3)."""
+    return sum(hop.split()[1:2] == [PSEUDONYM] for line in via for hop in line.split(","))
 
 
 class Gate:
@@ -63,13 +83,7 @@ class Gate:
         Raises:
             BadRequestError: there is none, or the request cannot be read in one way.
         """
-        if request.is_http_1_0:
-            if request.message.chunked:
-                # Framing that HTTP/1.0 does not know (RFC 9112, section 6.1).
-                request.keeps_alive = False
-                raise BadRequestError("A request of HTTP/1.0 has no chunks", kind="framing")
-        elif request.message.version != HttpVersion11:
-            raise BadRequestError("This version of HTTP is not supported", 505, kind="version")
+        self._check_fields(request)
         request.read_target()
         # Most requests ask for something that was asked for before.
         known_as = (request.raw_host, request.method, request.path)
@@ -87,6 +101,25 @@ class Gate:
         if not request.raw_host and not request.is_http_1_0:
             raise BadRequestError("The host is not valid", kind="host")
         return route
+
+    def _check_fields(self, request: Request) -> None:
+        """Refuse what frames a body in a way that others may read otherwise, or runs in circles.
+
+        Most of it the parser has refused already.
+        """
+        headers = request.headers
+        if request.payload is EMPTY_PAYLOAD:
+            # 2^64 - 1 is what the parser takes for no length at all.
+            if TRANSFER_ENCODING in headers or headers.get(CONTENT_LENGTH, "").strip("0"):
+                request.keeps_alive = False
+                raise BadRequestError("The body's length is not valid", kind="framing")
+        elif request.message.chunked:
+            _check_coding(request)
+        if VIA in headers and _hops(headers.getall(VIA)) >= HOPS_MAX:
+            raise BadRequestError("The request runs in circles", 508, kind="loop")
+        if EXPECT in headers and ", ".join(headers.getall(EXPECT)).lower() != "100-continue":
+            request.keeps_alive = False
+            raise BadRequestError("What the request expects is not known", 417, kind="expect")
 
     def _look_up(self, request: Request) -> Route:
         if request.method in ("CONNECT", "TRACE"):

@@ -20,6 +20,9 @@ from gateway.proxy.grammar import is_head
 
 Header = tuple[bytes, bytes]
 
+PSEUDONYM: Final = "sluice"
+"""What this gateway calls itself in `Via` (RFC 9110, section 7.6.3)."""
+
 PASS: Final = 0
 HOP_BY_HOP: Final = 1
 LENGTH: Final = 2

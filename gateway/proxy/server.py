@@ -24,8 +24,9 @@ from gateway.decider import Outcome, Pending, refusing_rule
 from gateway.errors import BadRequestError, ClientError, UpstreamError
 from gateway.logs import AccessLog
 from gateway.metrics import GatewayMetrics
+from gateway.proxy.acceptor import ProxyServer
 from gateway.proxy.admission import Admission
-from gateway.proxy.client import ClientConnection, ProxyServer
+from gateway.proxy.client import ClientConnection
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.forward import Forwarder
 from gateway.proxy.gate import Gate
@@ -101,6 +102,7 @@ class Proxy:
             patience,
             max_header_size=config.max_header_size,
             max_headers=config.max_headers,
+            max_head=config.max_head_size,
             reserved=reserved,
         )
 
@@ -149,10 +151,17 @@ class Proxy:
         """A client took too long to send the head of a request."""
         self._metrics.client_errors["header_timeout"] += 1
 
+    def reader_is_late(self, request: Request | None) -> None:
+        """A client took too long to take the answer to a request, or what is left of one."""
+        self._metrics.client_errors["send_timeout"] += 1
+        if request is not None:
+            request.error = "send_timeout"
+
     def client_left(self, request: Request) -> None:
         """A client is gone before its answer was complete."""
-        self._metrics.clients_left += 1
-        request.error = "client_left"
+        if not request.error:
+            self._metrics.clients_left += 1
+            request.error = "client_left"
         # nginx's word for it; nothing was answered.
         request.status = request.status or CLIENT_LEFT
         if request.task is not None:

@@ -219,4 +219,5 @@ def _read(path: Path, field: Field) -> str:
         raise TlsFileError(field, message) from None
     if len(content) > MAX_BYTES:
         raise TlsFileError(field, f"{path} is larger than {MAX_BYTES >> 20} MiB")
-    return content.decode("latin-1")
+    # Comments may be in any encoding; OpenSSL's functions want ASCII.
+    return content.decode("ascii", "replace").replace("\N{REPLACEMENT CHARACTER}", "?")

@@ -84,6 +84,9 @@ class Renewal:
                 "the certificates before stay in use, for the changed ones will not do: %s",
                 error.message,
             )
+        except Exception:
+            # The next look must come, whatever this one was.
+            log.exception("certificates cannot be looked at: %s", files)
         else:
             log.info("changed certificates are in use: %s", files)
             self._renewed()

@@ -97,3 +97,45 @@ def test_an_upstream_that_does_not_read_holds_the_client_back(start_gateway: Sta
             sender.join(20)
         assert flow.sent == SIZE
         assert peak_mib(gateway.server.pid) - before < 20
+
+
+def test_a_websocket_holds_back_whoever_is_not_read(start_gateway: StartGateway) -> None:
+    """In a tunnel too, either way: the gateway takes in no more than fits its buffers."""
+    flow = _Flow()
+    goes_up = threading.Event()
+    may_read = threading.Event()
+
+    def serve(connection: RawConnection) -> None:
+        connection.read_head()
+        connection.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        )
+        if goes_up.is_set():
+            assert may_read.wait(30)
+            if connection.discard_body(SIZE) == SIZE:
+                connection.send(b"all")
+        else:
+            flow.send(connection.send)
+
+    fields = ("Connection: Upgrade", "Upgrade: websocket")
+    with RawUpstream(serve) as upstream:
+        gateway = start_gateway(f"routes:\n  /**: {{ upstream: {upstream.url} }}\n")
+        reset_peak(gateway.server.pid)
+        before = peak_mib(gateway.server.pid)
+        with RawClient(gateway.port) as client:
+            client.request("/", *fields)
+            assert flow.wait_for_standstill() < UNDER_WAY
+            assert _read_all(client.sock) > SIZE
+        assert flow.sent == SIZE
+        flow.sent = 0
+        goes_up.set()
+        with RawClient(gateway.port) as client:
+            assert client.get("/", *fields).status == 101
+            sender = threading.Thread(target=flow.send, args=(client.send,), daemon=True)
+            sender.start()
+            assert flow.wait_for_standstill() < UNDER_WAY
+            may_read.set()
+            assert client.sock.recv(3, socket.MSG_WAITALL) == b"all"
+            sender.join(20)
+        assert flow.sent == SIZE
+        assert peak_mib(gateway.server.pid) - before < 20

@@ -92,7 +92,7 @@ MALFORMED = {
         400,
         POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n0\r\n\r\n",
     ),
-    "no version": (505, b"GET /\r\n\r\n"),
+    "no version": (400, b"GET /\r\n\r\n"),
     "HTTP/2.0": (505, b"GET / HTTP/2.0\r\n" + H + b"\r\n"),
     "a blank in the target": (400, b"GET /a b HTTP/1.1\r\n" + H + b"\r\n"),
     "no host": (400, b"GET / HTTP/1.1\r\n\r\n"),

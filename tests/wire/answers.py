@@ -197,6 +197,10 @@ LENGTHLESS: Final = {
     },
     **{f"D14 nothing, {end.value}": cut_off(end, request=POST) for end in End},
     **{f"D14 nothing to GET, {end.value}": cut_off(end, asked=2) for end in End},
+    "E09 closed behind the answer": Case((OK + HELLO, End.FIN), body=b"hello", reuses=False),
+    "E09 reset behind the answer": Case(
+        (OK + HELLO, Pause(0.02), End.RST), body=b"hello", reuses=False
+    ),
     "D14 half a head": cut_off(OK + b"Content-Le", End.FIN),
     "D14 half a status line": cut_off(b"HTTP/1.", End.FIN),
 }

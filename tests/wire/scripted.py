@@ -1,4 +1,4 @@
-"""An origin that answers by script: given bytes, pauses, and kinds of ending a connection.
+"""An origin that answers by script: given bytes, pauses, events to wait for, kinds of ending.
 
 The script of a request is found by its path, so that one origin behind one gateway serves any
 number of cases. What it is sent is noted, with the connection over which it came.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tests.e2e.raw import RawConnection, RawUpstream, header_values
+from tests.e2e.raw import TIMEOUT_S, RawConnection, RawUpstream, header_values
 
 
 class End(Enum):
@@ -37,7 +38,7 @@ class Read(Enum):
     NOTHING = "nothing: its body is never read"
 
 
-Step = bytes | Pause | End | Read
+Step = bytes | Pause | End | Read | threading.Event
 Script = Sequence[Step]
 
 
@@ -69,12 +70,14 @@ class ScriptedOrigin(RawUpstream):
         cut: how what a script says is sent: `whole`, `bytes` for one by one, `random` for
             pieces of any size.
         asked: every request.
+        ended: the numbers of the connections that have ended, and when.
     """
 
     def __init__(self, scripts: Mapping[str, Script]) -> None:
         self.scripts = dict(scripts)
         self.cut = "whole"
         self.asked: list[Asked] = []
+        self.ended: dict[int, float] = {}
         self._numbers = itertools.count()
         self._random = random.Random(0)
         super().__init__(self._follow_scripts)
@@ -85,6 +88,12 @@ class ScriptedOrigin(RawUpstream):
 
     def _follow_scripts(self, connection: RawConnection) -> None:
         number = next(self._numbers)
+        try:
+            self._converse(connection, number)
+        finally:
+            self.ended[number] = time.monotonic()
+
+    def _converse(self, connection: RawConnection, number: int) -> None:
         while head := connection.read_head():
             path = head.split(b" ")[1].partition(b"?")[0].decode("latin-1")
             asked = Asked(number, head, path)
@@ -102,6 +111,8 @@ class ScriptedOrigin(RawUpstream):
                 self._send(connection, step)
             elif isinstance(step, Pause):
                 time.sleep(step.seconds)
+            elif isinstance(step, threading.Event):
+                assert step.wait(TIMEOUT_S)
             elif step is Read.BODY:
                 asked.body = _read_body(connection, asked.head)
             elif step is End.RST:
@@ -116,6 +127,14 @@ class ScriptedOrigin(RawUpstream):
             size = {"whole": len(data), "bytes": 1}.get(self.cut, self._random.randint(1, 40))
             connection.send(data[:size])
             data = data[size:]
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for something that happens in another thread or process."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def _read_body(connection: RawConnection, head: bytes) -> bytes:
