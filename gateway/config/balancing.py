@@ -28,6 +28,8 @@ from gateway.limits.key_words import read_keys
 METHODS: Final = ("round_robin", "least_requests", "random_two")
 MAX_ROW: Final = 1_000
 MAX_REQUESTS: Final = 1_000_000
+MIN_EVERY_US: Final = 10_000
+"""More checks would be a load of their own, for gateway and targets alike."""
 
 _PATH: Final = re.compile(r"/[\x21-\x7e]*")
 _TCHAR: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -233,6 +235,8 @@ class HealthConfig(Model):
 
     @model_validator(mode="after")
     def _check_together(self) -> HealthConfig:
+        if self.every < MIN_EVERY_US:
+            raise problem("checks are at least 10ms apart", "such as 1s", under=("every",))
         for name in ("status", "host", "headers"):
             if self.path is None and name in self.model_fields_set:
                 message = f"{name} goes with a path: without one, nothing is asked"

@@ -177,7 +177,7 @@ class Chooser:
 
     def observe(self, index: int, request: Request, outcome: Outcome) -> None:
         """How a try went: what that says of the target, and of the upstream."""
-        is_failure = _is_failure(outcome)
+        is_failure = _is_failure(request, outcome)
         if self._breaker is not None:
             failed = outcome in self._breaking if isinstance(outcome, int) else is_failure
             self._report(self._breaker, request, is_failure=failed)
@@ -259,10 +259,12 @@ class TargetJudge:
         self._chooser.observe(self._index, request, outcome)
 
 
-def _is_failure(outcome: Outcome) -> bool | None:
+def _is_failure(request: Request, outcome: Outcome) -> bool | None:
     """Whether a try failed; None if that is not the target's doing. Statuses are for others."""
     if isinstance(outcome, UpstreamTimeout):
-        return None if outcome.phase == "queue" else True
+        # A client that is slow with its body can use up all the time that there is.
+        is_clients = outcome.phase == "total" and not request.payload.is_eof()
+        return None if outcome.phase == "queue" or is_clients else True
     if isinstance(outcome, UpstreamError):
         return None if isinstance(outcome, UpstreamBusyError) else True
     return None

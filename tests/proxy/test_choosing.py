@@ -248,6 +248,25 @@ async def test_a_client_that_leaves_is_no_failure(tmp_path: Path) -> None:
         assert [target.is_ejected for target in counted] == [False, False]
 
 
+async def test_a_client_that_is_slow_is_no_failure(tmp_path: Path) -> None:
+    """Time that a client uses up with its body says nothing of the target; silence does."""
+    settings: dict[str, Any] = {"eject": EJECT, "timeouts": {"total": "100ms"}}
+    async with fleet_of(tmp_path, 2, **settings) as (fleet, run, _clock):
+        slow = [await run.client() for _ in range(6)]
+        for client in slow:
+            client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf")
+        assert {(await client.read()).status for client in slow} == {504}
+        targets = run.gateway.metrics.upstream("u").targets.values()
+        assert [target.is_ejected for target in targets] == [False, False]
+
+        for event in fleet.may_answer:
+            event.clear()
+        assert await whom(run, 3) == [-1] * 3
+        assert sum(target.is_ejected for target in targets) == 1
+        for event in fleet.may_answer:
+            event.set()
+
+
 async def test_a_target_that_comes_back_starts_slowly(tmp_path: Path) -> None:
     """A tenth of its weight at first, half in the middle, then all of it."""
     settings: dict[str, Any] = {"eject": EJECT, "slow_start": "100s"}
