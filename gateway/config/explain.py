@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from gateway.config.explain_consistency import explain_consistency, explain_migration
+from gateway.config.explain_retry import explain_retry
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
 from gateway.config.explain_upstreams import explain_choice
 from gateway.config.models import (
@@ -21,6 +22,7 @@ from gateway.config.models import (
     StoreConfig,
     Timeouts,
     UpstreamConfig,
+    retry_of,
 )
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size
@@ -85,6 +87,7 @@ def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
     lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
     lines += [f"  {line}" for line in _websocket(route, upstream)]
     lines += [f"  {line}" for line in explain_choice(upstream)]
+    lines += [f"  {line}" for line in explain_retry(retry_of(route, upstream))]
     return lines
 
 
