@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from gateway.config.explain_consistency import explain_consistency, explain_migration
+from gateway.config.explain_retry import explain_retry
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
-from gateway.config.explain_upstreams import explain_choice
+from gateway.config.explain_upstreams import explain_choice, explain_timeouts, explain_websocket
 from gateway.config.explain_words import join, key_word
 from gateway.config.models import (
     GatewayConfig,
@@ -20,8 +21,8 @@ from gateway.config.models import (
     RouteConfig,
     ServerConfig,
     StoreConfig,
-    Timeouts,
     UpstreamConfig,
+    retry_of,
 )
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size
@@ -82,10 +83,11 @@ def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
         lines.append(f"  They are limited by {word} {names}.")
     else:
         lines.append("  They are not limited.")
-    lines.append(f"  {_timeouts(upstream)}")
+    lines.append(f"  {explain_timeouts(upstream)}")
     lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
-    lines += [f"  {line}" for line in _websocket(route, upstream)]
+    lines += [f"  {line}" for line in explain_websocket(route, upstream)]
     lines += [f"  {line}" for line in explain_choice(upstream)]
+    lines += [f"  {line}" for line in explain_retry(retry_of(route, upstream))]
     return lines
 
 
@@ -265,28 +267,6 @@ def _upstream(name: str, upstream: UpstreamConfig) -> str:
         for target in upstream.targets
     ]
     return name if targets == [name] else f"{name} ({join(targets)})"
-
-
-def _timeouts(upstream: UpstreamConfig) -> str:
-    times = upstream.timeouts
-    total = f", {format_duration(times.total)} in all" if times.total else ""
-    return (
-        f"The upstream has {format_duration(times.connect)} to connect, "
-        f"{format_duration(times.first_byte)} to begin its answer, {format_duration(times.idle)} "
-        f"between two pieces of it{total}."
-    )
-
-
-def _websocket(route: RouteConfig, upstream: UpstreamConfig) -> Iterator[str]:
-    """What is not as usual with WebSockets."""
-    silence = upstream.timeouts.tunnel
-    if not route.websocket:
-        yield "No WebSocket can be opened: who asks for one is answered as if it had not."
-    elif silence is None:
-        yield "A WebSocket stays open until one side closes it, however long it is silent."
-    elif silence != Timeouts.model_fields["tunnel"].default:
-        silent_for = format_duration(silence)
-        yield f"A WebSocket in which nobody sends anything for {silent_for} is closed."
 
 
 # Policies.

@@ -1,4 +1,4 @@
-"""How an upstream's targets are chosen and left out, in sentences."""
+"""How long an upstream may take, and how its targets are chosen and left out, in sentences."""
 
 from __future__ import annotations
 
@@ -7,8 +7,32 @@ from typing import Final
 
 from gateway.config.balancing import BreakerConfig, EjectConfig, HashBy, HealthConfig
 from gateway.config.explain_words import join, key_word
+from gateway.config.models import RouteConfig
 from gateway.config.units import format_duration
-from gateway.config.upstreams import UpstreamConfig
+from gateway.config.upstreams import Timeouts, UpstreamConfig
+
+
+def explain_timeouts(upstream: UpstreamConfig) -> str:
+    """How long the upstream may take for what."""
+    times = upstream.timeouts
+    total = f", {format_duration(times.total)} in all" if times.total else ""
+    return (
+        f"The upstream has {format_duration(times.connect)} to connect, "
+        f"{format_duration(times.first_byte)} to begin its answer, {format_duration(times.idle)} "
+        f"between two pieces of it{total}."
+    )
+
+
+def explain_websocket(route: RouteConfig, upstream: UpstreamConfig) -> Iterator[str]:
+    """What is not as usual with WebSockets."""
+    silence = upstream.timeouts.tunnel
+    if not route.websocket:
+        yield "No WebSocket can be opened: who asks for one is answered as if it had not."
+    elif silence is None:
+        yield "A WebSocket stays open until one side closes it, however long it is silent."
+    elif silence != Timeouts.model_fields["tunnel"].default:
+        silent_for = format_duration(silence)
+        yield f"A WebSocket in which nobody sends anything for {silent_for} is closed."
 
 
 def explain_choice(upstream: UpstreamConfig) -> Iterator[str]:

@@ -40,6 +40,7 @@ from gateway.config.policies import (
     bind,
     has_queue,
 )
+from gateway.config.retry import RetryConfig
 from gateway.config.service import AdminConfig, LogConfig, MigrateConfig, ServerConfig, StoreConfig
 from gateway.config.shorthand import KEY, expand
 from gateway.config.upstreams import Target, Timeouts, UpstreamConfig, UpstreamTlsConfig
@@ -78,6 +79,7 @@ __all__ = [
     "OnLimit",
     "PolicyConfig",
     "QueueConfig",
+    "RetryConfig",
     "RouteConfig",
     "ServerConfig",
     "StoreConfig",
@@ -110,6 +112,9 @@ class RouteConfig(Model):
         (), description="Names of policies; all must let a request through."
     )
     websocket: Switch = Field(True, description="Whether WebSockets may be opened.")
+    retry: Annotated[RetryConfig | None, Off] = Field(
+        None, description="As in its upstream, field by field; off for never."
+    )
 
     @field_validator("name")
     @classmethod
@@ -131,6 +136,13 @@ class RouteConfig(Model):
                 raise problem("the host has a key of its own", "write host: ...", under=(name, KEY))
             lower[name.lower()] = value.strip()
         return lower
+
+
+def retry_of(route: RouteConfig, upstream: UpstreamConfig) -> RetryConfig | None:
+    """When requests of a route are sent again: as it says, and for the rest as its upstream."""
+    if route.retry is None:
+        return None if "retry" in route.model_fields_set else upstream.retry
+    return overlay(route.retry, upstream.retry or untouched(RetryConfig))
 
 
 class Defaults(Model):

@@ -145,7 +145,7 @@ def written_default(model: type[BaseModel], name: str) -> object:
     if isinstance(default, str | int):
         return default
     addresses = default if isinstance(default, tuple) else (default,)
-    shown = [str(one) for one in addresses if isinstance(one, Address | ListenerConfig | int)]
+    shown = [str(one) for one in addresses if isinstance(one, Address | ListenerConfig | int | str)]
     return ", ".join(shown) or None
 
 
@@ -261,6 +261,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
         "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21-\x7e]*)$"},
         "PolicyConfig": limits,
+        "RetryConfig": definitions["RetryConfig"]["properties"]["tries"],
         "StoreConfig": definitions["StoreConfig"]["properties"]["url"],
         "Target": _URL,
         "UpstreamConfig": {"anyOf": [_URL, upstream["anyOf"][1]]},

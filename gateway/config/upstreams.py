@@ -16,6 +16,7 @@ from gateway.config.address import Address, AddressError, parse_host_pattern, pa
 from gateway.config.balancing import Balance, BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.base import Model, untouched
 from gateway.config.places import FilePath, KeyPassword
+from gateway.config.retry import RetryConfig
 from gateway.config.values import (
     Duration,
     ListOf,
@@ -144,6 +145,9 @@ class UpstreamConfig(Model):
         description="Where requests go: one URL, or a list of URLs or {url, weight}."
     )
     timeouts: Timeouts = Field(untouched(Timeouts), description="How long it may take.")
+    retry: Annotated[RetryConfig | None, Off] = Field(
+        None, description="When a request that failed is sent again: how many tries, or more."
+    )
     max_connections: Positive = Field(1024, description="Open connections to each target at most.")
     max_pending: Annotated[
         WholeNumber, Field(ge=0, le=1_000_000_000), whole_number_schema(0, 1_000_000_000)

@@ -342,7 +342,8 @@ PathPattern = Annotated[
 ]
 
 
-def _read_method(value: object) -> str:
+def read_method(value: object) -> str:
+    """The name of a method that routes may have."""
     text = _text(value, "a method such as GET").strip()
     if text in METHODS:
         return text
@@ -361,7 +362,7 @@ def _read_method(value: object) -> str:
 
 Method = Annotated[
     str,
-    PlainValidator(_read_method),
+    PlainValidator(read_method),
     WithJsonSchema({"enum": list(METHODS)}),
 ]
 

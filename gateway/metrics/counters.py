@@ -140,6 +140,8 @@ class UpstreamMetrics:
     Attributes:
         requests: how many were sent.
         errors: how many failed, by `UpstreamError.kind`.
+        retries: how many of them were sent again, by why: connect, reset, timeout or status.
+        retries_refused: how often the budget did not allow that.
         connections: how many connections are open at the moment.
         first_byte: from sending the request to the first byte of the answer.
         tunnels: how many WebSockets are open at the moment.
@@ -157,6 +159,8 @@ class UpstreamMetrics:
         "first_byte",
         "refresh",
         "requests",
+        "retries",
+        "retries_refused",
         "targets",
         "tunnel_received",
         "tunnel_sent",
@@ -166,6 +170,8 @@ class UpstreamMetrics:
     def __init__(self) -> None:
         self.requests = 0
         self.errors: defaultdict[str, int] = defaultdict(int)
+        self.retries: defaultdict[str, int] = defaultdict(int)
+        self.retries_refused = 0
         self.connections = 0
         self.first_byte = Histogram(REQUEST_BOUNDS_US)
         self.tunnels = 0

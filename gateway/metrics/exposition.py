@@ -252,6 +252,7 @@ def _of_upstreams(metrics: GatewayMetrics) -> Iterator[Metric]:
             for kind, count in sorted(upstream.errors.items()):
                 errors.add_metric((name, kind), count)
         yield errors
+    yield from _of_retries(metrics)
     for upstreams in _slices(metrics.upstreams):
         connections = GaugeMetricFamily(
             "sluice_upstream_connections",
@@ -270,6 +271,28 @@ def _of_upstreams(metrics: GatewayMetrics) -> Iterator[Metric]:
         for name, upstream in upstreams:
             _add_histogram(first_byte, name, upstream.first_byte)
         yield first_byte
+
+
+def _of_retries(metrics: GatewayMetrics) -> Iterator[Metric]:
+    for upstreams in _slices(metrics.upstreams):
+        retries = CounterMetricFamily(
+            "sluice_upstream_retries",
+            "Requests that were sent again, by what went wrong.",
+            labels=("upstream", "reason"),
+        )
+        for name, upstream in upstreams:
+            for reason, count in sorted(upstream.retries.items()):
+                retries.add_metric((name, reason), count)
+        yield retries
+    for upstreams in _slices(metrics.upstreams):
+        refused = CounterMetricFamily(
+            "sluice_upstream_retries_refused",
+            "Requests that were not sent again because the budget was spent.",
+            labels=("upstream",),
+        )
+        for name, upstream in upstreams:
+            refused.add_metric((name,), upstream.retries_refused)
+        yield refused
 
 
 def _of_websockets(metrics: GatewayMetrics) -> Iterator[Metric]:

@@ -56,6 +56,7 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
                 target: [getattr(counted, key) for key in _OF_TARGET]
                 for target, counted in upstream.targets.items()
             },
+            *(dict(upstream.retries), upstream.retries_refused),
         ]
     for name, store in list(metrics.stores.items()):
         store.refresh()
@@ -111,7 +112,8 @@ def _add_policy(policy: PolicyMetrics, values: Piece, *, gauges: bool) -> None:
 
 
 def _add_upstream(upstream: UpstreamMetrics, values: Piece, *, gauges: bool) -> None:
-    requests, errors, first_byte, connections, received, sent, tunnels, breaker, targets = values
+    requests, errors, first_byte, connections, received, sent, tunnels, *rest = values
+    breaker, targets, retries, refused = rest
     upstream.requests += requests
     _count(upstream.errors, errors)
     _observe(upstream.first_byte, first_byte)
@@ -123,6 +125,8 @@ def _add_upstream(upstream: UpstreamMetrics, values: Piece, *, gauges: bool) -> 
         upstream.breaker = max(upstream.breaker or breaker, breaker, key=_BREAKER.index)
     for name, values_of_target in targets.items():
         _add_target(upstream.target(name), values_of_target, gauges=gauges)
+    _count(upstream.retries, retries)
+    upstream.retries_refused += refused
 
 
 def _add_target(target: TargetMetrics, values: Piece, *, gauges: bool) -> None:

@@ -50,6 +50,10 @@ class Watch:
         if self._timer is None:
             self._timer = self._loop.call_later(self._tick_s, self._look)
 
+    def keep_to(self, shortest: float) -> None:
+        """Look often enough for a limit of so many seconds as well."""
+        self._tick_s = min(self._tick_s, max(shortest / 4, SHORTEST_TICK_S))
+
     def stop(self) -> None:
         """Look no more."""
         if self._timer is not None:

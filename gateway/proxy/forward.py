@@ -12,11 +12,8 @@ from collections.abc import Callable, Coroutine
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp.hdrs import CONTENT_LENGTH
-from aiohttp.streams import EMPTY_PAYLOAD
-
 from gateway.clock import wall_us
-from gateway.errors import BadRequestError, UpstreamClosedError, UpstreamError
+from gateway.errors import UpstreamClosedError, UpstreamError
 from gateway.proxy.head import (
     PSEUDONYM,
     Origin,
@@ -27,22 +24,23 @@ from gateway.proxy.head import (
     without_length,
 )
 from gateway.proxy.reader import NO_BODY
+from gateway.proxy.retry import IDEMPOTENT
+from gateway.proxy.tries import Tries, connect, first_byte_s, wants_another
 from gateway.proxy.tunnel import SWITCH, SWITCHED, Tunnel, may_open_websocket
-from gateway.proxy.upload import Upload, chunk
+from gateway.proxy.upload import Upload, chunk, take_body
 from gateway.tasks import Tasks
 
 if TYPE_CHECKING:
     from gateway.proxy.pool import TargetPool, Upstream
     from gateway.proxy.reader import AnswerReader
     from gateway.proxy.request import Request
+    from gateway.proxy.routes import Route
     from gateway.proxy.upstream import UpstreamConnection
 
     Done = Callable[[Request, Exception | None, Coroutine[Any, Any, None] | None], None]
 
 VIA: Final = f"Via: 1.1 {PSEUDONYM}\r\n".encode("ascii")
 CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
-IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-"""Methods that may be sent again (RFC 9110, section 9.2.2)."""
 
 
 class Forwarder:
@@ -69,7 +67,7 @@ class Forwarder:
             The work that needs a task, if nothing was sent, because there is no idle connection
             to its upstream or its body is not here yet.
         """
-        body, framing, upload = self._take_body(request)
+        body, framing, upload = take_body(request, self._max_body)
         if upload is not None:
             return self.forward(request, upstream)
         pool = upstream.only
@@ -91,6 +89,9 @@ class Forwarder:
             on_head=self._answered,
             request=request,
         )
+        route = request.route
+        if route is not None and route.retry is not None:
+            connection.limit(first_byte_s(request, route.retry), inf)
         return None
 
     def give_up(self, request: Request) -> None:
@@ -104,10 +105,16 @@ class Forwarder:
         connection = request.lent
         error: Exception | None = connection.error
         rest = None
+        route = request.route
         try:
             if connection.answer.has_head:
                 _note_head(request, connection)
-                if connection.answer.is_complete and not request.connection.writing_paused:
+                if route is not None and route.retry is not None:
+                    rest = self._after_first(request, route, connection.answer.status)
+                if rest is not None:
+                    connection.read_now()
+                    request.pool.give_back(connection)
+                elif connection.answer.is_complete and not request.connection.writing_paused:
                     error = None
                     _send_whole(request, connection)
                     request.pool.give_back(connection)
@@ -115,11 +122,25 @@ class Forwarder:
                     rest = self._stream_rest(request, connection)
             elif _may_repeat(request, connection):
                 rest = self._forward_to(request, request.pool, None)
-            elif request.pool.judge is not None:
-                request.pool.judge.observe(request, connection.error)
+            else:
+                if request.pool.judge is not None:
+                    request.pool.judge.observe(request, connection.error)
+                if route is not None and route.retry is not None and connection.error is not None:
+                    rest = self._after_first(request, route, connection.error)
         except Exception as failure:  # noqa: BLE001 - judged where all failures are
             error = failure
         self._done(request, error, rest)
+
+    def _after_first(
+        self, request: Request, route: Route, outcome: int | UpstreamError
+    ) -> Coroutine[Any, Any, None] | None:
+        """The tries that follow a first one which was forwarded at once, if any may."""
+        if route.retry is None:
+            return None
+        tries = Tries(request, route.retry, route.upstream)
+        if not tries.may_follow(request.pool, outcome):
+            return None
+        return self._go_on(request, tries, None, None)
 
     async def _stream_rest(self, request: Request, connection: UpstreamConnection) -> None:
         try:
@@ -143,9 +164,44 @@ class Forwarder:
     async def _forward_to(
         self, request: Request, pool: TargetPool, connection: UpstreamConnection | None
     ) -> None:
-        """One try at a target; its judge is told how that went."""
+        """Send the request to a target, and on to others as far as its route allows."""
+        route = request.route
+        if route is None or route.retry is None:
+            await self._judged(request, pool, connection, None)
+        else:
+            tries = Tries(request, route.retry, route.upstream)
+            await self._go_on(request, tries, pool, connection)
+
+    async def _go_on(
+        self,
+        request: Request,
+        tries: Tries,
+        pool: TargetPool | None,
+        connection: UpstreamConnection | None,
+    ) -> None:
+        """Try until there is an answer to be passed on, or nothing may be tried any more."""
+        while True:
+            if pool is None:
+                pool = await tries.next_target()
+                connection = pool.take_idle()
+            try:
+                if await self._judged(request, pool, connection, tries):
+                    return
+            except UpstreamError as error:
+                if request.status or not tries.may_follow(pool, error):
+                    raise
+            pool = None
+
+    async def _judged(
+        self,
+        request: Request,
+        pool: TargetPool,
+        connection: UpstreamConnection | None,
+        tries: Tries | None,
+    ) -> bool:
+        """One try at a target, whose judge is told how that went; False if another follows."""
         try:
-            await self._try(request, pool, connection)
+            return await self._try(request, pool, connection, tries)
         except UpstreamError as error:
             if pool.judge is not None and not request.status:
                 pool.judge.observe(request, error)
@@ -156,16 +212,20 @@ class Forwarder:
             raise
 
     async def _try(
-        self, request: Request, pool: TargetPool, connection: UpstreamConnection | None
-    ) -> None:
+        self,
+        request: Request,
+        pool: TargetPool,
+        connection: UpstreamConnection | None,
+        tries: Tries | None,
+    ) -> bool:
         may_switch = may_open_websocket(request)
-        body, framing, upload = self._take_body(request)
+        body, framing, upload = take_body(request, self._max_body)
         if may_switch:
             framing += SWITCH
         request.pool = pool
-        request.upstream = pool.name
+        request.upstream = pool.name if tries is None else tries.named(pool)
         if connection is None:
-            connection = await pool.connect()
+            connection = await connect(pool, tries)
         is_reused = connection.answer.is_complete
         pool.metrics.requests += 1
         while True:
@@ -179,54 +239,38 @@ class Forwarder:
                     is_whole=upload is None,
                 )
                 connection.answer.may_switch = may_switch
+                if tries is not None:
+                    tries.limit(connection)
                 if upload is not None:
-                    await self._exchange_bodies(request, connection, upload)
+                    is_last = await self._exchange_bodies(request, connection, upload, tries)
                 else:
-                    await connection.head()
-                    _note_head(request, connection)
-                    await _stream(request, connection)
+                    is_last = await _pass_answer_on(request, connection, tries)
             except UpstreamClosedError:
                 connection.abort()
                 if not is_reused or upload is not None or not _may_repeat(request, connection):
                     raise
+                # Only once (RFC 9112, section 9.3.1).
                 is_reused = False
-                connection = await pool.connect()
+                connection = await connect(pool, tries)
             except BaseException:
                 connection.abort()
                 raise
             else:
                 pool.give_back(connection)
-                return
-
-    def _take_body(self, request: Request) -> tuple[bytes, bytes, Upload | None]:
-        """The body if it is here already, its framing, and what is to be streamed if not."""
-        payload = request.payload
-        if payload is EMPTY_PAYLOAD:
-            # 0 bytes that were announced stay announced.
-            is_announced = CONTENT_LENGTH in request.headers
-            return b"", b"Content-Length: 0\r\n" if is_announced else b"", None
-        length = None if request.message.chunked else int(request.headers[CONTENT_LENGTH])
-        if payload.is_eof() and payload.exception() is None:
-            if request.body is None:
-                request.body = payload.read_nowait()
-                self._check_size(len(request.body))
-            return request.body, b"Content-Length: %d\r\n" % len(request.body), None
-        upload = Upload(
-            payload, request.connection, is_chunked=length is None, max_body=self._max_body
-        )
-        if length is None:
-            return b"", b"Transfer-Encoding: chunked\r\n", upload
-        self._check_size(length)
-        return b"", b"Content-Length: %d\r\n" % length, upload
-
-    def _check_size(self, size: int) -> None:
-        if self._max_body is not None and size > self._max_body:
-            raise BadRequestError("The request's body is too large", 413, kind="too_large")
+                return is_last
 
     async def _exchange_bodies(
-        self, request: Request, connection: UpstreamConnection, upload: Upload
-    ) -> None:
-        """Send the request's body while waiting for the answer, which may come before its end."""
+        self,
+        request: Request,
+        connection: UpstreamConnection,
+        upload: Upload,
+        tries: Tries | None,
+    ) -> bool:
+        """Send the request's body while waiting for the answer, which may come before its end.
+
+        Returns:
+            False if the answer was not passed on, because the request is sent again.
+        """
         pump = self._tasks.start(upload.pump(connection))
         try:
             await connection.head()
@@ -234,8 +278,14 @@ class Forwarder:
             if not upload.is_done:
                 # The client's rest may come too late; then the connection must end.
                 request.keeps_alive = False
+            elif upload.kept is not None:
+                request.body = upload.kept
+            if wants_another(request, connection, tries):
+                return False
             await _stream(request, connection)
         except UpstreamError:
+            if upload.is_done and upload.kept is not None:
+                request.body = upload.kept
             if upload.error is not None and not request.status:
                 raise upload.error from None
             raise
@@ -247,6 +297,19 @@ class Forwarder:
                 request.connection.due = inf
                 pump.cancel()
                 connection.abort()
+        return True
+
+
+async def _pass_answer_on(
+    request: Request, connection: UpstreamConnection, tries: Tries | None
+) -> bool:
+    """Wait for the answer; returns False if the request is sent again instead."""
+    await connection.head()
+    _note_head(request, connection)
+    if wants_another(request, connection, tries):
+        return False
+    await _stream(request, connection)
+    return True
 
 
 def _may_repeat(request: Request, connection: UpstreamConnection) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
+from gateway.clock import monotonic_us
 from gateway.config.models import Target, UpstreamConfig
 from gateway.errors import (
     UpstreamBusyError,
@@ -23,9 +24,11 @@ from gateway.errors import (
 )
 from gateway.metrics import UpstreamMetrics
 from gateway.proxy.choosing import Chooser
+from gateway.proxy.connecting import open_connection
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.narrow import SlowReaders
-from gateway.proxy.upstream import Patience, UpstreamConnection, open_connection
+from gateway.proxy.retry import RetryBudget, RetryRule
+from gateway.proxy.upstream import Patience, UpstreamConnection
 from gateway.tls.client import UpstreamTls
 
 log = logging.getLogger(__name__)
@@ -60,6 +63,7 @@ class TargetPool:
         name: host and port, for logs.
         authority: the same as a `Host` field says it.
         metrics: as given.
+        total_s: how long an exchange may take, in seconds; `inf` for any time.
         judge: is told how each try went; None if nobody wants to know.
         slow_readers: clients that do not take what comes from it.
     """
@@ -101,6 +105,7 @@ class TargetPool:
             keepalive=config.keepalive / US,
             tunnel=inf if timeouts.tunnel is None else timeouts.tunnel / US,
         )
+        self.total_s = self._patience.total
         self._watch = Watch(self._open, min(self._patience))
 
     def __repr__(self) -> str:
@@ -119,6 +124,10 @@ class TargetPool:
         """Whether there is a connection that waits for work, as far as is known."""
         return bool(self._idle)
 
+    def keep_to(self, seconds: float) -> None:
+        """Keep to a time limit of this length as well as to those of the configuration."""
+        self._watch.keep_to(seconds)
+
     def take_idle(self) -> UpstreamConnection | None:
         """A connection that is open and waiting for work, the one used last."""
         while self._idle:
@@ -133,12 +142,15 @@ class TargetPool:
         Raises:
             UpstreamError: it could not be had.
         """
-        if len(self._open) + self._connecting < self._max_connections and not self._pending:
-            self._connecting += 1
-        else:
+        while self._pending or len(self._open) + self._connecting >= self._max_connections:
             freed = await self._wait_for_place()
-            if freed is not None:
+            if freed is None:
+                break
+            if freed.is_open:
                 return freed
+            # It was closed on its way here.
+        else:
+            self._connecting += 1
         try:
             async with asyncio.timeout(self._connect_timeout):
                 connection = await self._open_connection(self._closed)
@@ -265,6 +277,7 @@ class Upstream:
         metrics: its counters.
         health: how its targets are checked; None if they are not.
         only: the target that every request goes to; None where `pick` has a choice.
+        budget: how often its requests may be sent again.
     """
 
     def __init__(
@@ -284,9 +297,30 @@ class Upstream:
         needs_choice = len(self._pools) > 1 or config.health or config.breaker
         self._chooser = Chooser(name, config, self._pools, metrics) if needs_choice else None
         self.only = self._pools[0] if self._chooser is None else None
+        self.budget = RetryBudget()
 
     def __repr__(self) -> str:
         return f"<Upstream {self.name}: {list(self._pools)}>"
+
+    @property
+    def total_s(self) -> float:
+        """How long an exchange may take, in seconds; `inf` for any time."""
+        return self._pools[0].total_s
+
+    def keep_to(self, seconds: float) -> None:
+        """Keep to a time limit of this length as well as to those of the configuration."""
+        for pool in self._pools:
+            pool.keep_to(seconds)
+
+    def may_retry(self, rule: RetryRule, reason: str) -> bool:
+        """Whether there may be one more retry now; it is counted, and so is its refusal."""
+        metrics = self.metrics
+        firsts = metrics.requests + self.budget.unsent - sum(metrics.retries.values())
+        if not self.budget.spend(monotonic_us(), firsts, rule.share, rule.floor):
+            metrics.retries_refused += 1
+            return False
+        metrics.retries[reason] += 1
+        return True
 
     @property
     def pools(self) -> tuple[TargetPool, ...]:

@@ -108,6 +108,11 @@ class AnswerReader:
         self.length: int | None = None
         self.trailers = b""
 
+    @property
+    def had_interim(self) -> bool:
+        """Whether interim answers came before it."""
+        return self._interim_count > 0
+
     def take(self) -> bytes:
         """The pieces of the body that are there, joined."""
         body = self.body

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.answer import LimitFields
-from gateway.config.models import GatewayConfig
+from gateway.config.models import GatewayConfig, RouteConfig, retry_of
 from gateway.metrics import GatewayMetrics, RouteMetrics
 from gateway.policy import Plan, compile_plan, compile_policy
 from gateway.proxy.pool import Upstream
+from gateway.proxy.retry import RetryRule, compile_rule
 from gateway.routing.table import Pattern, RouteTable
 
 
@@ -24,6 +25,7 @@ class Route:
         limit_fields: makes the header lines about limits of its answers.
         metrics: its counters.
         websocket: whether WebSockets may be opened.
+        retry: when its requests are sent again; None for never.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Route:
     limit_fields: LimitFields | None
     metrics: RouteMetrics
     websocket: bool
+    retry: RetryRule | None
 
 
 def compile_routes(
@@ -56,6 +59,15 @@ def compile_routes(
             fields,
             metrics.route(route.name),
             route.websocket,
+            _retry(route, config, upstreams[route.upstream]),
         )
         entries.append((pattern, compiled))
     return RouteTable(entries)
+
+
+def _retry(route: RouteConfig, config: GatewayConfig, upstream: Upstream) -> RetryRule | None:
+    """What a route says of retries, and for the rest what its upstream says."""
+    rule = compile_rule(retry_of(route, config.upstreams[route.upstream]))
+    if rule is not None and rule.timeout_s is not None:
+        upstream.keep_to(rule.timeout_s)
+    return rule

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
@@ -12,11 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from gateway.errors import (
     UpstreamClosedError,
-    UpstreamConnectError,
     UpstreamError,
     UpstreamProtocolError,
     UpstreamTimeout,
-    UpstreamTlsError,
 )
 from gateway.proxy.narrow import PIECE, NarrowReader
 from gateway.proxy.reader import AnswerReader, Informational
@@ -161,6 +158,20 @@ class UpstreamConnection(asyncio.Protocol):
         self.run_clock()
         if not self.answer.has_begun and not self._holds:
             self._await("first_byte", self._first_byte_s)
+
+    def limit(self, first_byte_s: float | None, total_due: float) -> None:
+        """Give the exchange that has just begun less time than others have.
+
+        Args:
+            first_byte_s: seconds until the first byte of its answer; None for no other limit.
+            total_due: the loop's time at which all of it must be over; `inf` for no other.
+        """
+        self._total_due = min(self._total_due, total_due)
+        if self._phase == "first_byte" and first_byte_s is not None:
+            self.due = min(self.due, self._loop.time() + first_byte_s)
+        if self._total_due < self.due:
+            self._phase = "total"
+            self.due = self._total_due
 
     def _await(self, phase: str, seconds: float) -> None:
         self._phase = phase
@@ -415,37 +426,3 @@ class UpstreamConnection(asyncio.Protocol):
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         self._drained = None
-
-
-async def open_connection(
-    host: str,
-    port: int,
-    *,
-    on_close: Callable[[UpstreamConnection], None],
-    patience: Patience,
-    ssl_context: ssl.SSLContext | None,
-    max_head: int,
-    server_name: str = "",
-) -> UpstreamConnection:
-    """Connect.
-
-    Raises:
-        UpstreamTlsError: the other end is not who it should be, or TLS failed otherwise.
-        UpstreamConnectError: refused, unreachable, or an unknown name.
-    """
-    try:
-        _, protocol = await asyncio.get_running_loop().create_connection(
-            lambda: UpstreamConnection(on_close, patience, max_head),
-            host,
-            port,
-            ssl=ssl_context,
-            server_hostname=(server_name or host) if ssl_context is not None else None,
-        )
-    except ssl.SSLError as error:
-        reason = error.reason or ""
-        if isinstance(error, ssl.SSLCertVerificationError):
-            reason = error.verify_message
-        raise UpstreamTlsError(reason.replace("_", " ").lower()) from error
-    except OSError as error:
-        raise UpstreamConnectError(str(error)) from error
-    return protocol

@@ -24,6 +24,7 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Migrate": models.MigrateConfig,
     "Upstreams": models.UpstreamConfig,
     "Timeouts": models.Timeouts,
+    "Retry": models.RetryConfig,
     "TLS to upstreams": models.UpstreamTlsConfig,
     "Health": models.HealthConfig,
     "Eject": models.EjectConfig,
