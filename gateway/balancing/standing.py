@@ -5,9 +5,10 @@ requests. One that was ejected comes back on trial: a single failure ejects it a
 as long, and a success ends the trial. The time grows until the target has been well for as long
 as it was last left out.
 
-When nobody is left, all are candidates again: what checks find wrong with every target is more
-likely wrong with the checks, and a request that may fail is better than one that must
-(Envoy calls that panic mode).
+Ejection never takes the last one that is well. When checks leave nobody, those that are only
+ejected are candidates again, or else all: what checks find wrong with every target is more likely
+wrong with the checks, and a request that may fail is better than one that must (Envoy calls that
+panic mode).
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Standing:
         candidates: all targets, in order.
         ejection: when failures eject a target; None for never.
         slow_start_us: microseconds in which a target that came back gets its weight; 0 for at once.
-        is_panic_allowed: whether all are candidates when nobody else is.
+        is_panic_allowed: whether those that are left out are candidates when nobody else is.
 
     Attributes:
         usable: those that may be chosen; empty only if panic is not allowed.
@@ -149,6 +150,8 @@ class Standing:
         target.failures += 1
         if target.failures < ejection.failures or self._ejected >= self._most:
             return []
+        if not any(_is_well(other) for other in self._targets if other is not target):
+            return []
         target.last_us = ejection.length_us(target.earlier)
         target.earlier += 1
         target.until_us = now_us + target.last_us
@@ -200,10 +203,10 @@ class Standing:
                 else:
                     due = min(due, now_us + max(1, self._slow_start_us // STEPS))
         self.due_us = due
-        usable = [target.candidate for target in self._targets if _is_well(target)]
+        usable = [target for target in self._targets if _is_well(target)]
         if not usable and self._is_panic_allowed:
-            usable = [target.candidate for target in self._targets]
-        self.usable = usable
+            usable = [target for target in self._targets if target.is_healthy] or self._targets
+        self.usable = [target.candidate for target in usable]
 
 
 def _is_well(target: _Target) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, Final
@@ -28,6 +28,8 @@ from gateway.limits.key_words import read_keys
 METHODS: Final = ("round_robin", "least_requests", "random_two")
 MAX_ROW: Final = 1_000
 MAX_REQUESTS: Final = 1_000_000
+MIN_EVERY_US: Final = 10_000
+"""More checks would be a load of their own, for gateway and targets alike."""
 
 _PATH: Final = re.compile(r"/[\x21-\x7e]*")
 _TCHAR: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -37,9 +39,45 @@ _FRAMING: Final = ("connection", "content-length", "transfer-encoding")
 
 Count = Annotated[WholeNumber, Field(ge=1, le=MAX_ROW), whole_number_schema(1, MAX_ROW)]
 
-Status = Annotated[WholeNumber, Field(ge=100, le=599), whole_number_schema(100, 599)]
+_CLASS: Final = re.compile(r"[1-5]xx")
+
+
+def _read_status(value: object) -> int | str:
+    if isinstance(value, str) and _CLASS.fullmatch(value):
+        return value
+    number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{3}", value) else value
+    if isinstance(number, int) and not isinstance(number, bool) and 100 <= number <= 599:
+        return number
+    raise problem(f"found {describe(value)}", "a status such as 503, or 5xx for all of a kind")
+
+
+Status = Annotated[
+    int | str,
+    PlainValidator(_read_status),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 100, "maximum": 599},
+                {"type": "string", "pattern": "^[1-5]([0-9][0-9]|xx)$"},
+            ]
+        }
+    ),
+]
+"""A status from 100 to 599, or `5xx` for all that begin so."""
 
 Statuses = Annotated[tuple[Status, ...], ListOf]
+
+
+def numbers(statuses: Iterable[int | str]) -> frozenset[int]:
+    """All statuses that are meant."""
+    meant: set[int] = set()
+    for status in statuses:
+        if isinstance(status, str):
+            first = int(status[0]) * 100
+            meant.update(range(first, first + 100))
+        else:
+            meant.add(status)
+    return frozenset(meant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +108,7 @@ def _read_hash(value: object) -> HashBy:
     except LimitSyntaxError as error:
         hint = error.hint
         if hint.startswith("one of "):
-            hint = "path, ip, host, method, header:NAME, cookie:NAME or query:NAME"
+            hint = "path, ip, host, method, header:NAME, cookie:NAME, query:NAME or client_cert"
         raise problem(error.reason, hint, column=error.column, under=("hash",)) from None
     for word in ("all", "route"):
         if word in words:
@@ -101,7 +139,7 @@ def _read_balance(value: object) -> str | HashBy:
 
 
 _KEY_PATTERN: Final = (r"^\s*(path|{key}(\s*\+\s*{key})*)\s*$").replace(
-    "{key}", r"(ip|host|method|(header|cookie|query):[^\s/+]+)"
+    "{key}", r"(ip|host|method|client_cert(:\w+)?|(header|cookie|query):[^\s/+]+)"
 )
 
 Balance = Annotated[
@@ -197,6 +235,8 @@ class HealthConfig(Model):
 
     @model_validator(mode="after")
     def _check_together(self) -> HealthConfig:
+        if self.every < MIN_EVERY_US:
+            raise problem("checks are at least 10ms apart", "such as 1s", under=("every",))
         for name in ("status", "host", "headers"):
             if self.path is None and name in self.model_fields_set:
                 message = f"{name} goes with a path: without one, nothing is asked"

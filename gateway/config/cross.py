@@ -161,6 +161,7 @@ def advice(config: GatewayConfig) -> Iterator[Finding]:
     for name in config.upstreams:
         if name not in used:
             yield Finding(("upstreams", name, KEY), f"no route uses the upstream {name!r}")
+        yield from _upstream_advice(name, config.upstreams[name])
     used = {name for route in config.routes for name in route.policies}
     for name, policy in config.policies.items():
         if name not in used and config.routes:
@@ -203,6 +204,18 @@ def _tls_advice(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:
         message = "whoever answers at the target's address is believed to be it"
         hint = "ca: the file of the authority that signed its certificate"
         yield Finding((*path, "verify"), message, hint)
+
+
+def _upstream_advice(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:
+    if len(upstream.targets) > 1:
+        return
+    if upstream.health is not None and upstream.if_none_healthy == "all":
+        message = "checks of an only target are counted and change nothing"
+        hint = "if_none_healthy: reject answers 503 while it is not well"
+        yield Finding(("upstreams", name, "health", KEY), message, hint)
+    if upstream.slow_start:
+        message = "an only target has all requests from the start"
+        yield Finding(("upstreams", name, "slow_start", KEY), message, "leave it out")
 
 
 def _policy_advice(policy: PolicyConfig) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from gateway.config.explain_consistency import explain_consistency, explain_migr
 from gateway.config.explain_retry import explain_retry
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
 from gateway.config.explain_upstreams import explain_choice, explain_timeouts, explain_websocket
+from gateway.config.explain_words import join, key_word
 from gateway.config.models import (
     GatewayConfig,
     LimitLine,
@@ -77,7 +78,7 @@ def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
     upstream = config.upstreams[route.upstream]
     lines = [f"Route {route.name}: {_requests(route)} go to {_upstream(route.upstream, upstream)}."]
     if route.policies:
-        names = _join(route.policies)
+        names = join(route.policies)
         word = "policy" if len(route.policies) == 1 else "policies"
         lines.append(f"  They are limited by {word} {names}.")
     else:
@@ -125,7 +126,7 @@ def explain_limit(line: LimitLine) -> str:
 
 
 def _explain_server(config: GatewayConfig) -> Iterator[str]:
-    addresses = _join([_listener(str(listener)) for listener in config.listen])
+    addresses = join([_listener(str(listener)) for listener in config.listen])
     yield f"The gateway listens on {addresses}."
     for listener in config.listen:
         yield from explain_listener(listener, _listener(str(listener)))
@@ -135,7 +136,7 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
     else:
         yield f"Health and metrics are on {_listener(str(config.admin.listen))}."
     if config.trusted_proxies:
-        networks = _join([str(network) for network in config.trusted_proxies])
+        networks = join([str(network) for network in config.trusted_proxies])
         yield f"The client address in X-Forwarded-For is believed if it comes from {networks}."
     else:
         yield (
@@ -237,7 +238,7 @@ def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
 
 
 def _requests(route: RouteConfig) -> str:
-    what = f"{_join(route.methods, 'or')} requests" if route.methods else "requests"
+    what = f"{join(route.methods, 'or')} requests" if route.methods else "requests"
     text = f"{what} for {_path(route.path)}"
     if route.host:
         below = route.host.removeprefix("*.")
@@ -247,7 +248,7 @@ def _requests(route: RouteConfig) -> str:
             f"any {name}" if value == "*" else f"{name}: {value}"
             for name, value in route.headers.items()
         ]
-        text += f" with {_join(conditions)}"
+        text += f" with {join(conditions)}"
     return text
 
 
@@ -265,7 +266,7 @@ def _upstream(name: str, upstream: UpstreamConfig) -> str:
         f"{target.url} (weight {target.weight})" if heavy else target.url
         for target in upstream.targets
     ]
-    return name if targets == [name] else f"{name} ({_join(targets)})"
+    return name if targets == [name] else f"{name} ({join(targets)})"
 
 
 # Policies.
@@ -337,7 +338,7 @@ def _missing(policy: PolicyConfig) -> str:
     words = [word for line in policy.limits for word in line.per if ":" in word]
     if not words:
         return ""
-    lacking = _join([_word(word) for word in dict.fromkeys(words)], "or")
+    lacking = join([key_word(word) for word in dict.fromkeys(words)], "or")
     return f"A request without {lacking} is {_IF_MISSING[policy.if_missing]}."
 
 
@@ -385,20 +386,11 @@ def _period(period_us: int) -> str:
 def _whom(per: Sequence[str]) -> str:
     if tuple(per) == ("all",):
         return "for everybody together"
-    words = [_word(word) for word in per]
+    words = [key_word(word) for word in per]
     if len(words) > 1:
-        return f"for each combination of {_join(words)}"
+        return f"for each combination of {join(words)}"
     is_named = ":" in per[0] and not per[0].startswith("client_cert")
     return f"for each {'value of ' if is_named else ''}{words[0]}"
-
-
-def _word(word: str) -> str:
-    kind, _, name = word.partition(":")
-    if kind == "client_cert":
-        return f"client certificate ({name})"
-    if name:
-        return f"{'query parameter' if kind == 'query' else kind} {name}"
-    return "client address" if word == "ip" else word
 
 
 # Words.
@@ -420,9 +412,3 @@ def _listener(address: str) -> str:
 
 def _number(number: int) -> str:
     return f"{number:,}"
-
-
-def _join(words: Sequence[str], conjunction: str = "and") -> str:
-    if len(words) == 1:
-        return words[0]
-    return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"

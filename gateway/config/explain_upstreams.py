@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gateway.config.balancing import BreakerConfig, EjectConfig, HashBy, HealthConfig
+from gateway.config.explain_words import join, key_word
 from gateway.config.models import RouteConfig
 from gateway.config.units import format_duration
 from gateway.config.upstreams import Timeouts, UpstreamConfig
@@ -64,17 +65,10 @@ _BALANCED: Final = {
 def _balance(balance: str | HashBy) -> str:
     if not isinstance(balance, HashBy):
         return _BALANCED[balance]
-    key = " and ".join(_word(word) for word in balance.words)
+    key = join([key_word(word) for word in balance.words])
     same = f"Requests with the same {key} go to the same target"
     lacks = any(":" in word for word in balance.words)
     return f"{same}; those that lack it take turns." if lacks else f"{same}."
-
-
-def _word(word: str) -> str:
-    kind, _, name = word.partition(":")
-    if name:
-        return f"{'query parameter' if kind == 'query' else kind} {name}"
-    return "client address" if word == "ip" else word
 
 
 def _health(health: HealthConfig) -> str:
@@ -82,7 +76,7 @@ def _health(health: HealthConfig) -> str:
     if health.path is None:
         asked = f"Every {every} each target is connected to, within {timeout}"
     else:
-        wanted = _join([str(status) for status in health.status]) or "200 to 399"
+        wanted = join([str(status) for status in health.status], "or") or "200 to 399"
         asked = (
             f"Every {every} each target is asked for {health.path} and must answer {wanted} "
             f"within {timeout}"
@@ -111,15 +105,9 @@ def _breaker(breaker: BreakerConfig) -> str:
     )
 
 
-def _statuses(statuses: Sequence[int]) -> str:
-    return f", {_join([str(status) for status in statuses])}" if statuses else ""
+def _statuses(statuses: Sequence[int | str]) -> str:
+    return f", {join([str(status) for status in statuses], 'or')}" if statuses else ""
 
 
 def _times(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _join(words: Sequence[str]) -> str:
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} or {words[-1]}"

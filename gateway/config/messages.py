@@ -100,8 +100,6 @@ def _type_hint(kind: str, path: Path, found: object) -> str:
         return f'quote it: "{shown}"'
     if found is None and kind != "string_type":
         return "leave the key out to take what is usual"
-    if path[-1] == "statuses" or path[-2:-1] in {("status",), ("statuses",)}:
-        return "such as 503, or a list: [500, 502, 503, 504]"
     return _section_hint(str(path[-1]), found)
 
 

@@ -29,7 +29,7 @@ from gateway.balancing import (
     WindowBreaker,
 )
 from gateway.clock import Clock, monotonic_us
-from gateway.config.balancing import BreakerConfig, EjectConfig, HashBy, HealthConfig
+from gateway.config.balancing import BreakerConfig, EjectConfig, HashBy, HealthConfig, numbers
 from gateway.config.consistency import parts
 from gateway.config.models import UpstreamConfig
 from gateway.config.units import format_duration
@@ -104,8 +104,8 @@ class Chooser:
             CheckCounter(health.healthy_after, health.unhealthy_after) for _ in self._pools
         ]
         self._is_panic = False
-        self._ejecting = frozenset(config.eject.statuses if config.eject and ejects else ())
-        self._breaking = frozenset(config.breaker.statuses if config.breaker else ())
+        self._ejecting = numbers(config.eject.statuses if config.eject and ejects else ())
+        self._breaking = numbers(config.breaker.statuses if config.breaker else ())
         self._breaker = _breaker(config.breaker) if config.breaker else None
         if self._breaker is not None:
             metrics.breaker = self._breaker.state.value
@@ -177,7 +177,7 @@ class Chooser:
 
     def observe(self, index: int, request: Request, outcome: Outcome) -> None:
         """How a try went: what that says of the target, and of the upstream."""
-        is_failure = _is_failure(outcome)
+        is_failure = _is_failure(request, outcome)
         if self._breaker is not None:
             failed = outcome in self._breaking if isinstance(outcome, int) else is_failure
             self._report(self._breaker, request, is_failure=failed)
@@ -241,8 +241,8 @@ class Chooser:
         if changes and self._is_panic != self._standing.is_panic:
             self._is_panic = not self._is_panic
             if self._is_panic:
-                then = "all are used" if self._standing.usable else "requests are answered 503"
-                log.error("upstream %s: no target is healthy; %s", self._name, then)
+                then = "used nevertheless" if self._standing.usable else "requests are answered 503"
+                log.error("upstream %s: all targets are left out; %s", self._name, then)
 
 
 class TargetJudge:
@@ -259,10 +259,12 @@ class TargetJudge:
         self._chooser.observe(self._index, request, outcome)
 
 
-def _is_failure(outcome: Outcome) -> bool | None:
+def _is_failure(request: Request, outcome: Outcome) -> bool | None:
     """Whether a try failed; None if that is not the target's doing. Statuses are for others."""
     if isinstance(outcome, UpstreamTimeout):
-        return None if outcome.phase == "queue" else True
+        # A client that is slow with its body can use up all the time that there is.
+        is_clients = outcome.phase == "total" and not request.payload.is_eof()
+        return None if outcome.phase == "queue" or is_clients else True
     if isinstance(outcome, UpstreamError):
         return None if isinstance(outcome, UpstreamBusyError) else True
     return None

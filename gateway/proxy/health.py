@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.balancing import HealthConfig
+from gateway.config.balancing import HealthConfig, numbers
 from gateway.config.units import format_duration
 from gateway.errors import UpstreamError
 from gateway.tasks import Tasks
@@ -55,16 +55,19 @@ class HealthChecks:
 async def _watch(upstream: Upstream, index: int, config: HealthConfig) -> None:
     pool = upstream.pools[index]
     request = _request(pool, config)
+    expected = numbers(config.status) or EXPECTED
     while True:
-        upstream.checked(index, await _check(pool, config, request))
+        upstream.checked(index, await _check(pool, request, expected, config.timeout))
         every = config.every * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
         await asyncio.sleep(every / US)
 
 
-async def _check(pool: TargetPool, config: HealthConfig, request: bytes) -> str:
+async def _check(
+    pool: TargetPool, request: bytes, expected: Container[int], timeout_us: int
+) -> str:
     """Ask once; returns why the check failed, or nothing if it passed."""
     try:
-        async with asyncio.timeout(config.timeout / US):
+        async with asyncio.timeout(timeout_us / US):
             connection = await pool.open_apart()
             try:
                 if not request:
@@ -75,10 +78,10 @@ async def _check(pool: TargetPool, config: HealthConfig, request: bytes) -> str:
             finally:
                 connection.abort()
     except TimeoutError:
-        return f"no answer within {format_duration(config.timeout)}"
+        return f"no answer within {format_duration(timeout_us)}"
     except UpstreamError as error:
         return f"{error.kind} ({error})"
-    return "" if status in (config.status or EXPECTED) else f"status {status}"
+    return "" if status in expected else f"status {status}"
 
 
 def _request(pool: TargetPool, config: HealthConfig) -> bytes:

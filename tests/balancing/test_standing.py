@@ -53,6 +53,7 @@ def test_laws_of_standing(
     """Never more ejected than the share (or one), never all; somebody is left if panic may be."""
     standing = standing_of(count, failures, share, 7 * S, panic=panic)
     now = 0
+    was_ejected = set[int]()
     for what, place, pause in steps:
         index = place % count
         if what == "wait":
@@ -68,8 +69,12 @@ def test_laws_of_standing(
         ejected = [one for one in range(count) if standing.is_ejected(one)]
         assert len(ejected) <= max(1, count * share // 100)
         assert len(ejected) < count
-        well = {one for one in range(count) if standing.is_healthy(one)} - {*ejected}
-        assert usable(standing) == (well or ({*range(count)} if panic else set()))
+        healthy = {one for one in range(count) if standing.is_healthy(one)}
+        well = healthy - {*ejected}
+        if what == "failed":
+            assert well or not healthy - was_ejected, "the last that was well was ejected"
+        was_ejected = {*ejected}
+        assert usable(standing) == (well or ((healthy or {*range(count)}) if panic else set()))
         assert standing.is_panic == (not well)
         assert standing.due_us > now
         for candidate in standing.usable:
@@ -137,6 +142,28 @@ def test_no_more_are_ejected_than_the_share() -> None:
     standing.refresh(10 * S)
     standing.failed(3, 10 * S)
     assert usable(standing) == {0, 2}
+
+
+def test_the_last_that_is_well_is_never_ejected() -> None:
+    """However it fails: the others are known to be worse."""
+    standing = standing_of(3)
+    for index in (0, 1):
+        standing.checked(index, 0, is_healthy=False)
+    fail(standing, 2, 99, 1)
+    assert usable(standing) == {2}
+    standing.checked(1, 2, is_healthy=True)
+    standing.failed(2, 3)
+    assert usable(standing) == {1}
+
+
+def test_who_is_ejected_is_better_than_who_fails_checks() -> None:
+    """When checks take the last one that was well, the ejected one is used, and not the dead."""
+    standing = standing_of(3)
+    standing.checked(0, 0, is_healthy=False)
+    fail(standing, 1, 3, 0)
+    standing.checked(2, 0, is_healthy=False)
+    assert standing.is_panic
+    assert usable(standing) == {1}
 
 
 def test_what_was_sent_before_an_ejection_does_not_end_it() -> None:

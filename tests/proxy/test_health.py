@@ -67,6 +67,12 @@ def is_healthy(run: Running) -> bool:
     return target.is_healthy
 
 
+def checks(run: Running) -> int:
+    """How often the only target was checked."""
+    (target,) = run.gateway.metrics.upstream("u").targets.values()
+    return target.checks
+
+
 async def test_a_check_says_what_is_configured(tmp_path: Path) -> None:
     """Path, host and fields; over a connection of its own, which ends with it."""
     patient = Patient()
@@ -97,6 +103,8 @@ async def test_a_check_names_the_target_by_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "answer", "is_well"),
     [
+        (["2xx"], NO_CONTENT, True),
+        (["2xx", 301], b"HTTP/1.1 302 Found\r\n\r\n", False),
         ([], OK, True),
         ([], b"HTTP/1.1 399 Fine\r\n\r\n", True),
         ([], b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK, True),
@@ -109,7 +117,7 @@ async def test_a_check_names_the_target_by_default(tmp_path: Path) -> None:
     ],
 )
 async def test_what_a_target_may_answer(
-    tmp_path: Path, status: list[int], answer: bytes, is_well: bool
+    tmp_path: Path, status: list[int | str], answer: bytes, is_well: bool
 ) -> None:
     """One of the statuses, and HTTP; the first check is believed at once."""
     patient = Patient(answer)
@@ -185,18 +193,27 @@ async def test_without_a_path_a_connection_is_enough(tmp_path: Path) -> None:
 
 
 async def test_a_target_of_tls_is_checked_over_tls(tmp_path: Path) -> None:
-    """A certificate that nobody trusts is no connection."""
+    """A certificate that nobody trusts is no connection; one that is trusted is."""
     certificate = Certificate.make(tmp_path / "tls")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate.file, certificate.key)
     asked = asyncio.Event()
 
-    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
         asked.set()
+        writer.write(OK)
         writer.close()
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, running(tmp_path, url, LEFT_OUT, u={"health": {**QUICK}}) as run:
-        await until(lambda: not is_healthy(run))
-        assert not asked.is_set()
+    health = {**QUICK, "path": "/"}
+    async with server:
+        async with running(tmp_path, url, LEFT_OUT, u={"health": health}) as run:
+            await until(lambda: not is_healthy(run))
+            assert not asked.is_set()
+        u = {"health": health, "tls": {"ca": str(certificate.file)}}
+        async with running(tmp_path, url, u=u) as run:
+            await asyncio.wait_for(asked.wait(), 5)
+            await until(lambda: checks(run) >= 2)
+            assert is_healthy(run)

@@ -1,0 +1,22 @@
+"""Words that several explanations share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def key_word(word: str) -> str:
+    """A canonical key word, such as `header:x-user`, in words."""
+    kind, _, name = word.partition(":")
+    if kind == "client_cert":
+        return f"client certificate ({name})"
+    if name:
+        return f"{'query parameter' if kind == 'query' else kind} {name}"
+    return "client address" if word == "ip" else word
+
+
+def join(words: Sequence[str], conjunction: str = "and") -> str:
+    """`a, b and c`; empty for none."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"
