@@ -74,14 +74,15 @@ def test_it_is_the_same_in_any_pieces(
 def test_others_read_the_same(data: bytes, is_head: bool, ends: bool) -> None:
     """What is accepted as a whole answer is the same answer to h11, and to llhttp as well."""
     ours = Reading(data, [len(data) or 1], is_head=is_head, ends=ends)
-    if not ours.is_whole:
+    trailers = ours.reader.trailers.lower()
+    # Both take what trailers say of framing for what a head says, and refuse it.
+    if not ours.is_whole or b"\r\ncontent-length:" in trailers or b"-encoding:" in trailers:
         return
     theirs = read_with_h11(data, is_head=is_head)
     assert (theirs.status, theirs.body) == (ours.reader.status, ours.body)
     assert [status for status, _ in theirs.interim] == ours.interim
     assert theirs.is_whole
-    # llhttp takes trailers for fields of the head.
-    if not is_head and not ours.reader.trailers:
+    if not is_head:
         assert read_with_llhttp(data) == (ours.reader.status, ours.body)
 
 
