@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -17,6 +15,7 @@ from gateway.errors import (
 )
 from gateway.proxy.narrow import PIECE, NarrowReader
 from gateway.proxy.reader import AnswerReader, Informational
+from gateway.proxy.remains import remains
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
@@ -385,8 +384,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.due = inf
         if self.error is None and self._is_busy:
             try:
-                if exc is not None and not self.answer.is_complete and transport is not None:
-                    self._read_rest(transport)
+                if exc is not None and transport is not None:
+                    self._read_remains(transport)
                 if exc is not None and not self.answer.is_complete:
                     self.error = UpstreamClosedError("reset before the answer was complete")
                 else:
@@ -397,24 +396,12 @@ class UpstreamConnection(asyncio.Protocol):
         self._wake()
         self._on_close(self)
 
-    def _read_rest(self, transport: asyncio.Transport) -> None:
-        """Read what had arrived when a write failed.
-
-        An upstream that answers early and closes resets the connection as soon as it gets more
-        of the request. The answer lies in the socket then, and nobody would look for it.
-
-        Raises:
-            UpstreamProtocolError: it is not a valid answer.
-        """
-        sock = transport.get_extra_info("socket")
-        if sock is None or transport.get_extra_info("ssl_object") is not None:
-            return
-        with suppress(OSError):
-            while not self.answer.is_complete and self.answer.buffered <= HIGH_WATER:
-                data = os.read(sock.fileno(), HIGH_WATER)
-                if not data:
-                    break
-                self.answer.feed(data)
+    def _read_remains(self, transport: asyncio.Transport) -> None:
+        """An early answer may have come before the reset."""
+        for data in remains(transport):
+            if self.answer.is_complete or self.answer.buffered > HIGH_WATER:
+                break
+            self.answer.feed(data)
 
     def pause_writing(self) -> None:
         """Hold the request's body back."""
