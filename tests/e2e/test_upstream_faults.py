@@ -19,7 +19,9 @@ import requests
 
 from tests.e2e.crowd import Crowd
 from tests.e2e.faulty import FAULTS
+from tests.e2e.memory import peak_mib, reset_peak
 from tests.e2e.raw import get
+from tests.e2e.rude import be_rude
 from tests.e2e.signs import wait_for_metric
 from tests.e2e.test_failures import black_hole
 from tests.processes import ROOT, Gateway, ServerProcess, answers, free_port
@@ -69,6 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         gateway = Gateway.start(
             f"""
 log: {{ access: off }}
+server: {{ header_timeout: 300ms, body_timeout: 300ms }}
 defaults: {{ timeouts: {{ connect: 300ms, first_byte: 400ms, idle: 400ms }} }}
 upstreams:
   faulty: {{ targets: 'http://127.0.0.1:{port}', max_connections: 64, keepalive: 300ms }}
@@ -171,6 +174,28 @@ async def test_an_upstream_that_is_frozen_under_load(site: Site) -> None:
     crowd = Crowd(site.gateway.port, ("ok",), 6)
     await crowd.ask(CLIENTS, 5)
     assert {note.fate for note in crowd.notes} == {"200"}
+
+
+async def test_a_mix_of_all_faults_leaves_no_trace(site: Site) -> None:
+    """Upstreams and clients fail at random; from one such time to the next nothing grows."""
+    pid = site.gateway.server.pid
+
+    async def once(seed: int) -> None:
+        crowd = Crowd(site.gateway.port, tuple(FAULTS), seed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(crowd.ask(CLIENTS // 2, 12))
+            for number in range(CLIENTS // 2):
+                group.create_task(be_rude(site.gateway.port, seed + number, 12))
+        for note in crowd.notes:
+            assert note.fate in {*CLEAN, "broken"}, note
+        _assert_sent_once(crowd, await asyncio.to_thread(site.counts))
+
+    await once(100)
+    reset_peak(pid)
+    before = peak_mib(pid)
+    await once(200)
+    await once(300)
+    assert peak_mib(pid) - before < 3
 
 
 async def _until(condition: Callable[[], bool]) -> None:
