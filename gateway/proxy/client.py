@@ -143,6 +143,11 @@ class ClientConnection(RequestIntake):
         return self._current is not None
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it sends no more, but may still read."""
+        return self._half_closed is not None
+
+    @property
     def current(self) -> Request | None:
         """The request that is being served."""
         return self._current
@@ -380,6 +385,8 @@ class ClientConnection(RequestIntake):
         """
         transport = self.transport
         assert transport is not None
+        if self._half_closed is not None:
+            self._half_closed.stop()
         early, self._message_tail = self._message_tail, b""
         transport.set_protocol(protocol)
         self.due = due

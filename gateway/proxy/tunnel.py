@@ -136,6 +136,8 @@ class Tunnel:
             return
         if early:
             client.data_received(early)
+        if request.connection.has_ended:
+            client.eof_received()
         client.read()
         upstream.read()
 

@@ -289,11 +289,15 @@ class UpstreamConnection(asyncio.Protocol):
         """Let another protocol have the connection, after the answer 101.
 
         Returns:
-            The transport; None if the upstream has closed already. `connection_lost` has to be
-            called when `protocol` is told that the connection is lost.
+            The transport, from which nothing is read at first; None if the upstream has closed
+            already. `connection_lost` has to be called when `protocol` is told that the
+            connection is lost.
         """
         self.due = self._total_due = inf
+        # What is read from now on is no answer, and neither is its end.
+        self._is_busy = False
         if self.transport is not None:
+            self.transport.pause_reading()
             self.transport.set_protocol(protocol)
         return self.transport
 
