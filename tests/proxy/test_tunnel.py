@@ -513,7 +513,7 @@ async def test_a_client_that_ends_its_sending_before_the_101(tmp_path: Path) -> 
     async def script(peer: Peer) -> None:
         await peer.head()
         connection = next(iter(run.gateway._proxy._clients))
-        await until(lambda: connection.has_ended)
+        await until(lambda: connection._half_closed is not None)
         await peer.send(SWITCHED)
         heard = await peer.at_end()
         # Longer than a client that has ended is believed to be there without a sign.
