@@ -286,26 +286,24 @@ class UpstreamConnection(asyncio.Protocol):
         self._fail(UpstreamClosedError("given up"))
 
     @property
-    def writing_paused(self) -> bool:
-        """Whether it has to take what was sent before it gets more."""
-        return self._is_writing_paused
-
-    @property
     def silence_s(self) -> tuple[float, float]:
         """How long a tunnel may be silent: as a whole, and when one side has ended, in seconds."""
         return self._patience.tunnel, self._patience.idle
 
-    def switch(self, protocol: asyncio.Protocol) -> asyncio.Transport | None:
+    def switch(self, protocol: asyncio.Protocol) -> tuple[asyncio.Transport | None, bool]:
         """Let another protocol have the connection, after the answer 101.
 
         Returns:
-            The transport; None if the upstream has closed already. `connection_lost` has to be
-            called when `protocol` is told that the connection is lost.
+            The transport, from which nothing is read at first (None if it is closed already),
+            and whether its buffer is full. `connection_lost` is to be called when that is lost.
         """
         self.due = self._total_due = inf
+        # What is read from now on is no answer, and neither is its end.
+        self._is_busy = False
         if self.transport is not None:
+            self.transport.pause_reading()
             self.transport.set_protocol(protocol)
-        return self.transport
+        return self.transport, self._is_writing_paused
 
     def forget(self) -> None:
         """Close at once; nobody waits any more."""
