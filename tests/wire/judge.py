@@ -107,6 +107,10 @@ class StrictClient:
         self._rest = parser.trailing_data[0]
         return heard
 
+    def has_ended(self) -> bool:
+        """Whether the connection ends in order without a further byte; a reset raises."""
+        return not self._rest and self.sock.recv(1) == b""
+
     def is_over(self) -> bool:
         """Whether the connection ends without a further byte, in order or not."""
         if self._rest:
