@@ -24,6 +24,7 @@ DEBIAN = (
     "mariadb-server",
     "nginx",
     "redis-server",
+    "slowhttptest",
     "util-linux",
     "wrk",
 )
@@ -38,7 +39,16 @@ LIMITERS = (
     "uvloop>=0.22,<1",
 )
 _LUA_MODULE = Path("/usr/lib/nginx/modules/ngx_http_lua_module.so")
-_PROGRAMS = ("curl", "haproxy", "mariadbd", "nginx", "redis-server", "taskset", "wrk")
+_PROGRAMS = (
+    "curl",
+    "haproxy",
+    "mariadbd",
+    "nginx",
+    "redis-server",
+    "slowhttptest",
+    "taskset",
+    "wrk",
+)
 
 
 def main() -> None:

@@ -35,6 +35,10 @@ class Answer(NamedTuple):
     body: bytes
 
 
+NO_FURTHER: Final = Answer(200, b"Cache-Control: no-store\r\n", b"")
+"""To an OPTIONS request whose `Max-Forwards` ends here (RFC 9110, section 7.6.2)."""
+
+
 @lru_cache(maxsize=64)
 def status_line(status: int) -> bytes:
     """The status line of an answer of the gateway's own."""

@@ -27,7 +27,7 @@ from gateway.proxy.admission import affordable
 from gateway.proxy.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
 from gateway.proxy.gate import Gate
 from gateway.proxy.health import HealthChecks
-from gateway.proxy.listener import Listener
+from gateway.proxy.listener import Listener, Patience
 from gateway.proxy.pool import Upstream
 from gateway.proxy.receptions import certificates_of, reception_of, reserved_fields
 from gateway.proxy.routes import compile_routes
@@ -248,9 +248,10 @@ class Gateway:
                 server, sock=taken.socket, backlog=BACKLOG, start_serving=False
             )
         else:
-            patience_s = self.config.server.header_timeout / US
+            times = self.config.server
+            patience = Patience(times.header_timeout / US, times.body_timeout / US)
             listener = Listener(
-                *(taken.socket, server, reception, patience_s, self.metrics),
+                *(taken.socket, server, reception, patience, self.metrics),
                 self._max_connections,
             )
         self._listeners.append((config, listener))

@@ -156,8 +156,12 @@ class Gateway:
         folder: Path,
         env: Mapping[str, str] | None = None,
         hosts: Sequence[str] = ("127.0.0.1",),
+        before: Sequence[str] = (),
     ) -> Gateway:
-        """Run `config`, a configuration without `listen` and `admin`, and wait until ready."""
+        """Run `config`, a configuration without `listen` and `admin`, and wait until ready.
+
+        The command is put after the words of `before`, such as `prlimit --nofile=64`.
+        """
         port, admin_port = free_port(), free_port()
         path = folder / f"gateway-{port}.yaml"
         addresses = ", ".join(f'"{host}:{port}"' for host in hosts)
@@ -165,7 +169,7 @@ class Gateway:
         path.write_text(listeners + config)
         server = ServerProcess(
             f"gateway-{port}",
-            [sys.executable, "-m", "gateway", "run", "-c", str(path)],
+            [*before, sys.executable, "-m", "gateway", "run", "-c", str(path)],
             folder,
             lambda: answers(admin_port, "/readyz"),
             # The gateway of this tree, whichever is installed.

@@ -11,6 +11,7 @@ from bench.scenarios import (
     mariadb,
     refusing,
     shared,
+    slow,
     startup,
     transfer,
 )
@@ -23,6 +24,7 @@ SCENARIOS: dict[str, Run] = {
     "refusing": refusing.run,
     "latency": latency.run,
     "transfer": transfer.run,
+    "slow": slow.run,
     "startup": startup.run,
     "limiter-memory": limiter.memory,
     "limiter-redis": limiter.on_redis,

@@ -17,13 +17,19 @@ MAX_CONNECTIONS: Final = "max_connections"
 MAX_CONNECTIONS_PER_IP: Final = "max_connections_per_ip"
 
 LOOK_AGAIN_S: Final = 0.1
-"""For so long nobody is looked for again who could be spared, once nobody was left."""
+"""For so long nobody is looked for again who could be spared, once hardly anybody was found."""
+
+FEW: Final = 1 / 16
+"""A look at all clients that finds more of them than this part was worth its time."""
 
 LOOK_AGAIN_EACH_S: Final = 10e-6
 """The same for each client: looking at one takes about a microsecond."""
 
 RESERVE: Final = 128
 """Open files of the gateway itself: listeners, logs, stores, the admin listener's connections."""
+
+LEAST_RESERVE: Final = 32
+"""The same where a quarter of all files would be less than is needed to run."""
 
 MOST: Final = 1_000_000
 
@@ -62,7 +68,7 @@ def affordable(open_files: int, upstream_connections: int) -> int:
     """
     if open_files < 0:
         return MOST
-    left = open_files - min(RESERVE, open_files // 4)
+    left = open_files - min(RESERVE, max(LEAST_RESERVE, open_files // 4))
     return max(1, min(left - min(upstream_connections, left // 2), MOST))
 
 
@@ -129,12 +135,14 @@ class Admission:
                     return client
             if now < self._look_again_at:
                 return None
-            self._look_again_at = now + max(LOOK_AGAIN_S, LOOK_AGAIN_EACH_S * len(self._clients))
             found = [
                 (rank, client.due, client)
                 for client in self._clients
                 if (rank := client.spare(now))
             ]
+            count = len(self._clients)
+            if len(found) < FEW * count:
+                self._look_again_at = now + max(LOOK_AGAIN_S, LOOK_AGAIN_EACH_S * count)
             if not found:
                 return None
             # Of those that wait for the same, who waits longest is due first.

@@ -4,10 +4,8 @@ aiohttp's `RequestHandler` serves each request in a task and answers through res
 Here a request is served from the very call that brought its last byte, one after the other,
 and the answer is bytes.
 
-What this class relies on beyond aiohttp's public interface: `_messages`, `_parser`,
-`_buffer_paused`, `_pause_reading_for_buffer`, `_resume_reading_for_buffer`, `_close`,
-`_force_close`, `_paused`, `_drain_helper`, `_upgraded`. The dependency is bounded
-to one minor version because of them.
+What this class relies on beyond aiohttp's public interface, besides `intake`: `_paused` and
+`_drain_helper`. The dependency is bounded to one minor version because of all that.
 """
 
 from __future__ import annotations
@@ -366,7 +364,7 @@ class ClientConnection(RequestIntake):
 
     def switch(
         self, protocol: asyncio.Protocol, due: float, on_late: Callable[[], None]
-    ) -> tuple[asyncio.Transport, bytes]:
+    ) -> tuple[asyncio.Transport, bytes, bool]:
         """Let another protocol have the connection, after a request that asked for one.
 
         Args:
@@ -376,15 +374,17 @@ class ClientConnection(RequestIntake):
             on_late: must set `due` anew.
 
         Returns:
-            The transport, and what the client has sent behind the request.
+            The transport, what was sent behind the request, and whether that is all there will be.
         """
         transport = self.transport
         assert transport is not None
+        if self._half_closed is not None:
+            self._half_closed.stop()
         early, self._message_tail = self._message_tail, b""
         transport.set_protocol(protocol)
         self.due = due
         self._on_late = on_late
-        return transport, early
+        return transport, early, self._half_closed is not None
 
     def switched_lost(self, exc: BaseException | None) -> None:
         """The connection is lost; whoever has it knows what becomes of the request."""

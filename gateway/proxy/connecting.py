@@ -35,9 +35,7 @@ async def open_connection(
             server_hostname=(server_name or host) if ssl_context is not None else None,
         )
     except ssl.SSLError as error:
-        reason = error.reason or ""
-        if isinstance(error, ssl.SSLCertVerificationError):
-            reason = error.verify_message
+        reason = getattr(error, "verify_message", None) or error.reason or "TLS failed"
         raise UpstreamTlsError(reason.replace("_", " ").lower()) from error
     except OSError as error:
         raise UpstreamConnectError(str(error)) from error

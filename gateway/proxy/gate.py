@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from aiohttp.hdrs import CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING, VIA
+from aiohttp.hdrs import CONTENT_LENGTH, EXPECT, MAX_FORWARDS, TRANSFER_ENCODING, VIA
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway import answer
@@ -32,6 +33,7 @@ from gateway.routing.table import RouteTable
 
 HOPS_MAX: Final = 10
 """Gateways of this kind that a request may go through before it counts as running in circles."""
+_is_count: Final = re.compile(r"[0-9]{1,9}").fullmatch
 KNOWN_MAX: Final = 4096
 """Targets whose route is remembered."""
 KNOWN_MAX_LENGTH: Final = 256
@@ -121,8 +123,36 @@ class Gate:
             request.keeps_alive = False
             raise BadRequestError("What the request expects is not known", 417, kind="expect")
 
+    def count_hop(self, request: Request) -> Answer | None:
+        """Heed `Max-Forwards` of an OPTIONS request (RFC 9110, section 7.6.2).
+
+        Returns:
+            The answer, if the request is to go no further.
+
+        Raises:
+            BadRequestError: the field is no number.
+        """
+        hops = request.headers.get(MAX_FORWARDS)
+        if hops is None:
+            return None
+        if not _is_count(hops):
+            raise BadRequestError("Max-Forwards is not valid", kind="hops")
+        left = int(hops) - 1
+        if left < 0:
+            return answer.NO_FURTHER
+        request.message = request.message._replace(
+            raw_headers=tuple(
+                (name, b"%d" % left if name.lower() == b"max-forwards" else value)
+                for name, value in request.message.raw_headers
+            )
+        )
+        return None
+
     def _look_up(self, request: Request) -> Route:
-        if request.method in ("CONNECT", "TRACE"):
+        if request.method == "CONNECT":
+            request.keeps_alive = False
+            raise BadRequestError("The request target is not valid", kind="target")
+        if request.method == "TRACE":
             request.keeps_alive = False
             raise BadRequestError("This method is not allowed", 405, kind="method")
         if request.raw_host:

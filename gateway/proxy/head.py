@@ -100,6 +100,8 @@ _NOT_IN_TRAILERS: Final = frozenset(
         b"www-authenticate",
     }
 )
+KNOWN_MAX: Final = 4096
+"""Bytes of a head that is remembered: longer ones would fill memory."""
 LONGEST_LENGTH: Final = 19
 """Digits that `Content-Length` may have: nothing real needs more, and 64 bits hold it."""
 _spelled: dict[bytes, int] = {}
@@ -252,11 +254,8 @@ _special_fields: Final = re.compile(
 _trailer_fields: Final = re.compile(rb"\r\n(?i:trailer):[ \t]*([^\r\n]*)").finditer
 
 
-@lru_cache(maxsize=512)
-def answer_head(block: bytes) -> AnswerHead:
+def read_answer_head(block: bytes) -> AnswerHead:
     """Read the head of an answer.
-
-    Applications repeat themselves, so the last few heads are remembered.
 
     Args:
         block: everything before the empty line.
@@ -319,6 +318,11 @@ def answer_head(block: bytes) -> AnswerHead:
         _keeps_alive(options, is_http_1_0=is_http_1_0),
         _announced(block) if is_chunked else b"",
     )
+
+
+answer_head: Final = lru_cache(maxsize=512)(read_answer_head)
+"""The same for heads of up to `KNOWN_MAX` bytes: applications repeat themselves, so the last
+few are remembered."""
 
 
 def _read_length(value: bytes, before: int | None) -> int:

@@ -30,11 +30,15 @@ log = logging.getLogger(__name__)
 
 ACCEPTS: Final = 100
 """Connections that are taken in one turn of the event loop."""
-NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 PAUSE_S: Final = 1.0
-"""How long nothing is accepted when there is no room for more (as asyncio does)."""
-SHUTDOWN_S: Final = 5.0
-"""How long a client may take to answer the end of TLS before the connection is dropped."""
+"""How long nothing is accepted when there are no files for more (as asyncio does)."""
+TRANSIENT: Final = frozenset(
+    {
+        *(errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO, errno.EPERM),
+        *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+    }
+)
+"""What concerns one connection that is gone by now (accept(2))."""
 
 
 class Reception(NamedTuple):
@@ -59,6 +63,19 @@ class Reception(NamedTuple):
         return self.tls is None and self.senders is None and not self.is_local
 
 
+class Patience(NamedTuple):
+    """How long a client may take, in seconds.
+
+    Attributes:
+        step: for each of what it has to do before it is served.
+        end: to take what was sent and to end TLS in order; no less than it would have without
+            TLS, or the last answer would be cut off.
+    """
+
+    step: float
+    end: float
+
+
 class Listener:
     """Takes connections on one socket.
 
@@ -66,7 +83,7 @@ class Listener:
         sock: bound to an address; it belongs to the listener from now on.
         server: makes the connections.
         reception: what is done with new ones.
-        patience_s: how long each step may take a client.
+        patience: how long clients may take.
         metrics: where failures are counted.
         most: how many connections may be on their way at a time; one more, and the oldest of
             them is dropped, so that who never gets on keeps nobody out.
@@ -77,14 +94,14 @@ class Listener:
         sock: socket.socket,
         server: ProxyServer,
         reception: Reception,
-        patience_s: float,
+        patience: Patience,
         metrics: GatewayMetrics,
         most: int,
     ) -> None:
         self._socket = sock
         self._server = server
         self._reception = reception
-        self._patience_s = patience_s
+        self._patience = patience
         self._errors = metrics.client_errors
         self._most = most
         self._tasks = Tasks()
@@ -118,11 +135,9 @@ class Listener:
         for _ in range(ACCEPTS):
             try:
                 sock, address = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
             except OSError as error:
-                if error.errno not in NO_ROOM:
-                    raise
+                if error.errno in TRANSIENT:
+                    return
                 log.error("no connection can be taken for %g s: %s", PAUSE_S, error)  # noqa: TRY400
                 self._loop.remove_reader(self._socket)
                 self._pause = self._loop.call_later(PAUSE_S, self._go_on)
@@ -155,7 +170,7 @@ class Listener:
         senders = reception.senders
         if senders is not None and (reception.is_local or senders.is_trusted(peer)):
             try:
-                async with asyncio.timeout(self._patience_s):
+                async with asyncio.timeout(self._patience.step):
                     client = await _proxy_header(self._loop, sock)
             except (ProxyHeaderError, TimeoutError) as error:
                 sock.close()
@@ -177,8 +192,8 @@ class Listener:
                 partial(self._secured, make),
                 sock,
                 ssl=reception.tls.context,
-                ssl_handshake_timeout=self._patience_s,
-                ssl_shutdown_timeout=SHUTDOWN_S,
+                ssl_handshake_timeout=self._patience.step,
+                ssl_shutdown_timeout=self._patience.end,
             )
         except ssl.SSLError as error:
             self._failed("handshake", client or peer, error)

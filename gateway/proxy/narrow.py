@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Final, Protocol
 
-PIECE: Final = 64 * 1024
+PIECE: Final = 32 * 1024
 """Bytes that are read at a time."""
 
 MANY: Final = 16

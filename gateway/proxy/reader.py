@@ -13,7 +13,14 @@ from typing import Final
 from gateway.errors import UpstreamClosedError, UpstreamProtocolError
 from gateway.proxy.chunks import Chunks
 from gateway.proxy.grammar import may_become_head
-from gateway.proxy.head import AnswerHead, answer_head, switches_to_websocket, without_length
+from gateway.proxy.head import (
+    KNOWN_MAX,
+    AnswerHead,
+    answer_head,
+    read_answer_head,
+    switches_to_websocket,
+    without_length,
+)
 
 MAX_INFORMATIONAL: Final = 16
 """How many interim answers (1xx) one exchange may bring."""
@@ -161,8 +168,8 @@ class AnswerReader:
         while (end := data.find(b"\r\n\r\n", at)) >= 0:
             if end - at > self._max_head:
                 raise UpstreamProtocolError("the head is beyond the limit")
-            start = at
-            head = answer_head(data[start:end])
+            block = data[at:end]
+            head = answer_head(block) if len(block) <= KNOWN_MAX else read_answer_head(block)
             at = end + 4
             if head.status >= 200:
                 self._unread = b""
@@ -170,7 +177,7 @@ class AnswerReader:
                 return
             if head.status == 101:
                 self._unread = b""
-                self._begin_switch(head, data[start : at - 4], data[at:])
+                self._begin_switch(head, block, data[at:])
                 return
             seen = 0
             self._on_interim_answer(head)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiohttp.hdrs import HOST
 from aiohttp.http_writer import HttpVersion10
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from gateway.proxy.routes import Route
     from gateway.proxy.upstream import UpstreamConnection
     from gateway.tls.peer import ClientCertificate
+
+
+_is_authority: Final = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]+").fullmatch
+"""The form of a target that `CONNECT` has (RFC 9112, section 3.2.3)."""
 
 
 class Request:
@@ -169,6 +174,9 @@ class Request:
     def _read_other_form(self, target: str) -> None:
         if target == "*" and self.method == "OPTIONS":
             return
+        if self.method == "CONNECT" and _is_authority(target):
+            self.keeps_alive = False
+            raise BadRequestError("This method is not allowed", 405, kind="method")
         scheme, separator, rest = target.partition("://")
         if not separator or scheme.lower() != self.connection.scheme:
             raise BadRequestError("The request target is not valid", kind="target")

@@ -188,6 +188,12 @@ class Proxy:
             request.keeps_alive = False
         try:
             route = request.route = self.gate.find_route(request)
+            if request.method == "OPTIONS":
+                reply = self.gate.count_hop(request)
+                if reply is not None:
+                    self._answer(request, reply)
+                    self._finish(request)
+                    return request
             outcome = self.gate.ask(request, route)
             if isinstance(outcome, Pending):
                 request.pending = outcome

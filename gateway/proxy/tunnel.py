@@ -116,11 +116,11 @@ class Tunnel:
             duration_us = (time.monotonic_ns() - request.started_ns) // 1000
             route.metrics.answered(SWITCHED, duration_us)
         client.is_full = request.connection.writing_paused
-        upstream.is_full = self._connection.writing_paused
         due = self._loop.time() + self._silence_s
-        client.transport, early = request.connection.switch(client, due, self._is_silent)
+        switched = request.connection.switch(client, due, self._is_silent)
+        client.transport, early, has_ended = switched
         client.on_lost = request.connection.switched_lost
-        upstream.transport = self._connection.switch(upstream)
+        upstream.transport, upstream.is_full = self._connection.switch(upstream)
         upstream.on_lost = self._connection.connection_lost
         client.other, upstream.other = upstream, client
         answer = self._connection.answer
@@ -136,6 +136,8 @@ class Tunnel:
             return
         if early:
             client.data_received(early)
+        if has_ended:
+            client.eof_received()
         client.read()
         upstream.read()
 

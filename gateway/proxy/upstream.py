@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -17,6 +15,7 @@ from gateway.errors import (
 )
 from gateway.proxy.narrow import PIECE, NarrowReader
 from gateway.proxy.reader import AnswerReader, Informational
+from gateway.proxy.remains import remains
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
@@ -287,26 +286,24 @@ class UpstreamConnection(asyncio.Protocol):
         self._fail(UpstreamClosedError("given up"))
 
     @property
-    def writing_paused(self) -> bool:
-        """Whether it has to take what was sent before it gets more."""
-        return self._is_writing_paused
-
-    @property
     def silence_s(self) -> tuple[float, float]:
         """How long a tunnel may be silent: as a whole, and when one side has ended, in seconds."""
         return self._patience.tunnel, self._patience.idle
 
-    def switch(self, protocol: asyncio.Protocol) -> asyncio.Transport | None:
+    def switch(self, protocol: asyncio.Protocol) -> tuple[asyncio.Transport | None, bool]:
         """Let another protocol have the connection, after the answer 101.
 
         Returns:
-            The transport; None if the upstream has closed already. `connection_lost` has to be
-            called when `protocol` is told that the connection is lost.
+            The transport, from which nothing is read at first (None if it is closed already),
+            and whether its buffer is full. `connection_lost` is to be called when that is lost.
         """
         self.due = self._total_due = inf
+        # What is read from now on is no answer, and neither is its end.
+        self._is_busy = False
         if self.transport is not None:
+            self.transport.pause_reading()
             self.transport.set_protocol(protocol)
-        return self.transport
+        return self.transport, self._is_writing_paused
 
     def forget(self) -> None:
         """Close at once; nobody waits any more."""
@@ -385,8 +382,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.due = inf
         if self.error is None and self._is_busy:
             try:
-                if exc is not None and not self.answer.is_complete and transport is not None:
-                    self._read_rest(transport)
+                if exc is not None and transport is not None:
+                    self._read_remains(transport)
                 if exc is not None and not self.answer.is_complete:
                     self.error = UpstreamClosedError("reset before the answer was complete")
                 else:
@@ -397,24 +394,12 @@ class UpstreamConnection(asyncio.Protocol):
         self._wake()
         self._on_close(self)
 
-    def _read_rest(self, transport: asyncio.Transport) -> None:
-        """Read what had arrived when a write failed.
-
-        An upstream that answers early and closes resets the connection as soon as it gets more
-        of the request. The answer lies in the socket then, and nobody would look for it.
-
-        Raises:
-            UpstreamProtocolError: it is not a valid answer.
-        """
-        sock = transport.get_extra_info("socket")
-        if sock is None or transport.get_extra_info("ssl_object") is not None:
-            return
-        with suppress(OSError):
-            while not self.answer.is_complete and self.answer.buffered <= HIGH_WATER:
-                data = os.read(sock.fileno(), HIGH_WATER)
-                if not data:
-                    break
-                self.answer.feed(data)
+    def _read_remains(self, transport: asyncio.Transport) -> None:
+        """An early answer may have come before the reset."""
+        for data in remains(transport):
+            if self.answer.is_complete or self.answer.buffered > HIGH_WATER:
+                break
+            self.answer.feed(data)
 
     def pause_writing(self) -> None:
         """Hold the request's body back."""

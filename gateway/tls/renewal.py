@@ -49,6 +49,11 @@ class Renewal:
         self._told = asyncio.Event()
         self._background = Background(self._run)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether files are looked at."""
+        return self._background.is_running
+
     def start(self) -> None:
         """Begin to look, if there is anything to look at."""
         if any(user.paths for user in self._users):

@@ -50,6 +50,11 @@ class RawConnection:
         head, _, self._rest = self._rest.partition(b"\r\n\r\n")
         return head + b"\r\n\r\n"
 
+    def read_some(self) -> bytes:
+        """Whatever comes next; empty if the connection has ended."""
+        data, self._rest = self._rest, b""
+        return data or self._sock.recv(1 << 16)
+
     def read_body(self, size: int) -> bytes:
         """This many bytes after a head."""
         while len(self._rest) < size:

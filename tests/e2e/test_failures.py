@@ -118,7 +118,7 @@ def test_nobody_listens(start_gateway: StartGateway) -> None:
 
 
 @contextmanager
-def _black_hole() -> Iterator[str]:
+def black_hole() -> Iterator[str]:
     """An address of loopback that leaves a connection attempt without an answer."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
@@ -134,7 +134,7 @@ def _black_hole() -> Iterator[str]:
 
 def test_a_connection_attempt_without_an_answer(start_gateway: StartGateway) -> None:
     """The connect timeout is 504, and names itself."""
-    with _black_hole() as url:
+    with black_hole() as url:
         gateway = _start(start_gateway, url)
         started = time.monotonic()
         answer = get(gateway.port)

@@ -33,8 +33,12 @@ def test_the_longest_idle_goes_first_and_then_the_slowest_head() -> None:
     """Each newcomer is let in for one of them, until nobody is left."""
     late, early = _Client(rank=1, due=9), _Client(rank=1, due=5)
     slow, slower = _Client(rank=2, due=4), _Client(rank=2, due=3)
-    admission = _full(late, slow, _Client(), early, slower)
+    clients = {late, slow, _Client(), early, slower}
+    admission = Admission(clients, len(clients), None)
     leavers = [admission.judge(_Client(), 0.0) for _ in range(4)]
+    for _, leaver in leavers:
+        assert isinstance(leaver, _Client)
+        leaver.rank = 0
 
     assert leavers == [("", early), ("", late), ("", slower), ("", slow)]
     assert admission.judge(_Client(), 0.0) == ("max_connections", None)
@@ -94,7 +98,9 @@ def test_who_is_refused_in_all_is_not_counted_for_its_address() -> None:
         (1_024, 1_024, 448),
         (1_024, 100, 796),
         (256, 1_024, 96),
-        (8, 1_024, 3),
+        (64, 1_024, 16),
+        (64, 0, 32),
+        (8, 1_024, 1),
         (1, 0, 1),
         (-1, 1_024, MOST),
         (1 << 30, 1_024, MOST),

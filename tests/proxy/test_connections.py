@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 
 import pytest
 
 from gateway.proxy.admission import LOOK_AGAIN_S
+from gateway.proxy.narrow import MANY, SLOW_S
 from tests.proxy.wire import (
     OK,
     PATIENCE_S,
@@ -242,3 +244,29 @@ async def test_a_reader_of_little_is_seen_to_read(tmp_path: Path) -> None:
             await asyncio.sleep(0.03)
         assert taken < 200_000
         assert run.gateway.metrics.connections == 1
+
+
+async def test_while_many_clients_are_slow_answers_are_read_in_small_pieces(
+    tmp_path: Path,
+) -> None:
+    """Every byte arrives all the same, and the connection is as any other afterwards."""
+    body = random.Random(7).randbytes(BIG)
+    large = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (BIG, body)
+    async with answering(large) as upstream, running(tmp_path, upstream, server=LONG) as run:
+        (pool,) = run.upstream()._pools
+        for _ in range(MANY + 1):
+            (await run.client(receive_buffer=4096)).send(get())
+        await until(lambda: len(pool.slow_readers._since) > MANY, PATIENCE_S)
+        assert not any(connection._is_narrow for connection in pool._open)
+        await asyncio.sleep(2 * SLOW_S)
+        client = await run.client()
+        client.send(get())
+        await client.reader.readuntil(b"\r\n\r\n")
+        assert sum(connection._is_narrow for connection in pool._open) == 1
+        assert await client.reader.readexactly(BIG) == body
+        await until(lambda: len(pool._idle) == 1)
+        assert not any(connection._is_narrow for connection in pool._open)
+        for other in run.clients[:-1]:
+            other.close()
+        await until(lambda: run.gateway.metrics.connections == 1)
+        assert (await client.get()).body == body

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -251,6 +253,27 @@ async def test_plain_http_where_tls_is_spoken(tmp_path: Path, shown: Issued) -> 
         client.send(get())
         await client.at_end()
         await until(lambda: failures(run) == {"handshake": 1})
+
+
+async def test_what_is_no_handshake(tmp_path: Path, authority: Authority, shown: Issued) -> None:
+    """Whatever bytes come, the connection ends, and others are served as before."""
+    random = Random(66)
+    whole = b"\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + random.randbytes(194)
+    inputs = [random.randbytes(random.randint(1, 600)) for _ in range(20)]
+    inputs += [whole[: random.randint(6, 200)] + random.randbytes(300) for _ in range(20)]
+    async with (
+        answering(OK) as upstream,
+        running(tmp_path, upstream, listen=listen(shown), server={"header_timeout": "1s"}) as run,
+    ):
+        clients = [await run.client() for _ in inputs]
+        for client, data in zip(clients, inputs, strict=True):
+            client.send(data)
+        for client in clients:
+            with contextlib.suppress(ConnectionError):
+                await client.at_end()
+        assert set(failures(run)) <= {"handshake", "handshake_timeout"}
+        assert sum(failures(run).values()) == len(inputs)
+        assert (await (await connect(run, authority.client_context())).get()).status == 200
 
 
 async def test_a_stop_does_not_wait_for_handshakes(tmp_path: Path, shown: Issued) -> None:

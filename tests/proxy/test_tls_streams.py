@@ -127,6 +127,16 @@ async def test_a_slow_reader(tmp_path: Path, authority: Authority) -> None:
         assert (await slow.read()).body == DATA
 
 
+async def test_the_last_answer_of_a_connection(tmp_path: Path, authority: Authority) -> None:
+    """It arrives whole, however long it is looked at before it is read, and TLS ends in order."""
+    async with secured(tmp_path, authority) as run:
+        client = await connect(run, authority)
+        client.send(get("/", "Connection: close"))
+        await asyncio.sleep(0.3)
+        assert (await client.read()).body == DATA
+        assert await client.at_end() == b""
+
+
 async def test_an_answer_that_breaks_off(tmp_path: Path, authority: Authority) -> None:
     """It is not made to look whole: TLS does not end in order either."""
     async with secured(tmp_path, authority) as run:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from gateway.logs import AccessLog
+from tests.certificates import Authority
 from tests.proxy.wire import (
     OK,
     PATIENCE_S,
@@ -216,6 +217,26 @@ async def test_a_refusal_after_which_bytes_came_ends_the_connection(tmp_path: Pa
         assert len(upstream.requests) == 1
 
 
+async def test_a_handshake_behind_another_request(tmp_path: Path) -> None:
+    """Both are answered in their order, and what is behind the second belongs to the tunnel."""
+
+    async def script(peer: Peer) -> None:
+        while b"pgrade" not in (head := await peer.head()):
+            upstream.requests.append(head)
+            await peer.send(OK)
+        await peer.send(SWITCHED)
+        upstream.requests.append(await peer.reader.readexactly(5))
+        peer.close()
+
+    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream) as run:
+        client = await run.client()
+        client.send(get("/1") + get("/2") + HANDSHAKE + b"early")
+        statuses = [(await client.read()).status for _ in range(3)]
+        assert statuses == [200, 200, 101]
+        assert await client.at_end() == b""
+        assert [request[:6] for request in upstream.requests] == [b"GET /1", b"GET /2", b"early"]
+
+
 async def test_little_is_kept_of_what_is_sent_too_early(tmp_path: Path) -> None:
     """A client that floods before the 101 is held back, and nothing of it is lost later."""
     size = 8 << 20
@@ -272,14 +293,15 @@ NO_HANDSHAKES = {
 }
 
 
-@pytest.mark.parametrize("request_", NO_HANDSHAKES.values(), ids=NO_HANDSHAKES)
-async def test_what_is_no_handshake_is_a_plain_request(tmp_path: Path, request_: bytes) -> None:
+async def test_what_is_no_handshake_is_a_plain_request(tmp_path: Path) -> None:
     """Its upstream sees no wish to switch, and what follows it is never another protocol."""
     async with answering(OK) as upstream, running(tmp_path, upstream) as run:
-        answer = await run.ask(request_)
-        assert answer.status == 200
-        assert b"pgrade" not in upstream.requests[0]
-        assert b"http2-settings" not in upstream.requests[0].lower()
+        for name, request in NO_HANDSHAKES.items():
+            client = await run.client()
+            assert (await client.ask(request, is_head=name == "HEAD")).status == 200, name
+            seen = upstream.requests.pop().lower()
+            assert b"upgrade" not in seen, name
+            assert b"http2-settings" not in seen, name
 
 
 async def test_a_route_without_websockets(tmp_path: Path) -> None:
@@ -308,15 +330,17 @@ ODD_SWITCHES = {
 
 
 @pytest.mark.parametrize("step", [0, 1])
-@pytest.mark.parametrize("answer", ODD_SWITCHES.values(), ids=ODD_SWITCHES)
-async def test_a_101_that_was_not_asked_for(tmp_path: Path, answer: bytes, step: int) -> None:
+async def test_a_101_that_was_not_asked_for(tmp_path: Path, step: int) -> None:
     """There is no tunnel: the client is told 502 and goes on, the upstream's connection ends."""
-    async with answering(answer, OK, step=step) as upstream, running(tmp_path, upstream) as run:
+    answers = [answer for odd in ODD_SWITCHES.values() for answer in (odd, OK)]
+    async with answering(*answers, step=step) as upstream, running(tmp_path, upstream) as run:
         client = await run.client()
-        refused = await client.ask(HANDSHAKE)
-        assert (refused.status, json.loads(refused.body)["error"]) == (502, "protocol")
-        assert (await client.get()).body == b"ok"
-        assert len(upstream.peers) == 2
+        for name in ODD_SWITCHES:
+            refused = await client.ask(HANDSHAKE)
+            assert refused.status == 502, name
+            assert json.loads(refused.body)["error"] == "protocol", name
+            assert (await client.get()).body == b"ok", name
+        assert len(upstream.peers) == len(ODD_SWITCHES) + 1
 
 
 async def test_a_length_of_nothing_is_left_out(tmp_path: Path) -> None:
@@ -481,6 +505,28 @@ async def test_an_upstream_that_switches_and_leaves(tmp_path: Path) -> None:
         client = await open_tunnel(run)
         client.writer.write_eof()
         assert await client.at_end() == b"bye"
+
+
+async def test_a_client_that_ends_its_sending_before_the_101(tmp_path: Path) -> None:
+    """It gets what the upstream sends, and the upstream all that it has sent and the end of it."""
+
+    async def script(peer: Peer) -> None:
+        await peer.head()
+        connection = next(iter(run.gateway._proxy._clients))
+        await until(lambda: connection._half_closed is not None)
+        await peer.send(SWITCHED)
+        heard = await peer.at_end()
+        # Longer than a client that has ended is believed to be there without a sign.
+        await asyncio.sleep(0.6)
+        await peer.send(b"heard " + heard)
+        peer.close()
+
+    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream) as run:
+        client = await run.client()
+        client.send(HANDSHAKE + b"early")
+        client.writer.write_eof()
+        assert (await client.read()).status == 101
+        assert await client.at_end() == b"heard early"
 
 
 @pytest.mark.parametrize("side", ["client", "upstream"])
@@ -666,3 +712,58 @@ async def test_what_is_told_of_a_websocket(tmp_path: Path, form: Literal["json",
     else:
         assert " 101 pass " in line
         assert line.endswith(" bytes_received=5 bytes=5\n")
+
+
+# Over TLS, which has no half of a connection.
+
+
+@pytest.mark.parametrize("speaks", ["client", "upstream", "both"])
+async def test_a_tunnel_over_tls(tmp_path: Path, speaks: str) -> None:
+    """No byte is changed, and the end of one side is the end."""
+    authority = Authority(tmp_path)
+    issued = authority.issue("a.test", "127.0.0.1")
+    data = random.Random(8).randbytes(3 << 20)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(SWITCHED)
+        # Gives back what it gets, until it is told that this was enough.
+        got = b""
+        while not got.endswith(b"enough") and (piece := await reader.read(1 << 16)):
+            writer.write(piece)
+            got = got[-6:] + piece
+            await writer.drain()
+        writer.close()
+
+    own = None if speaks == "client" else authority.server_context(issued)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=own)
+    scheme = "http" if speaks == "client" else "https"
+    config: dict[str, Any] = {
+        "upstreams": {
+            "u": {
+                "targets": f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}",
+                **({} if speaks == "client" else {"tls": {"ca": str(authority.file)}}),
+            }
+        }
+    }
+    if speaks != "upstream":
+        tls = {"cert": str(issued.cert), "key": str(issued.key)}
+        config["listen"] = {"address": "127.0.0.1:0", "tls": tls}
+    context = None if speaks == "upstream" else authority.client_context()
+    name = None if speaks == "upstream" else "a.test"
+    async with server, running(tmp_path, "http://unused", **config) as run:
+        port = run.gateway.addresses[0].port
+        for says_enough in (True, False):
+            client = Client(
+                *await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
+            )
+            run.clients.append(client)
+            assert (await client.ask(HANDSHAKE)).status == 101
+            client.send(data)
+            assert await exactly(client, len(data)) == data
+            if says_enough:
+                client.send(b"enough")
+                assert await client.at_end() == b"enough"
+            else:
+                client.close()
+            await until(lambda: not run.gateway._proxy.under_way)

@@ -150,6 +150,12 @@ FRAMING: Final = {
     "chunks with extensions": Case(
         (CHUNKED + b'5;a="b;c"\r\nhello\r\n0;x\r\n\r\n',), body=b"hello"
     ),
+    "a hundred thousand chunks": Case(
+        (CHUNKED + b"1\r\nx\r\n" * 100_000 + b"0\r\n\r\n",), body=b"x" * 100_000, pieces=False
+    ),
+    "a chunk whose end is something else": broken(
+        CHUNKED + b"3\r\nabc\r\n", Pause(0.02), b"5\r\nhello??0\r\n\r\n"
+    ),
     "a chunk longer than its size": broken(CHUNKED + b"3\r\nabc", Pause(0.02), b"def\r\n"),
     "a chunk size in words": broken(CHUNKED + b"3\r\nabc\r\n", Pause(0.02), b"xyz\r\n"),
     "a chunk size beyond 64 bits": broken(

@@ -39,6 +39,21 @@ class Heard:
         """The values of a field."""
         return [value for found, value in self.fields if found == name]
 
+    def note(self, event: object) -> None:
+        """One more thing that h11 found."""
+        if isinstance(event, h11.InformationalResponse):
+            self.interim.append((event.status_code, list(event.headers)))
+        elif isinstance(event, h11.Response):
+            self.status = event.status_code
+            self.fields = list(event.headers)
+        elif isinstance(event, h11.Data):
+            self.body += event.data
+        elif isinstance(event, h11.EndOfMessage):
+            self.trailers = list(event.headers)
+            self.is_whole = True
+        else:
+            raise h11.RemoteProtocolError("closed")
+
 
 class StrictClient:
     """A connection to a gateway whose answers h11 reads.
@@ -85,12 +100,16 @@ class StrictClient:
                 if event is h11.NEED_DATA:
                     parser.receive_data(self.sock.recv(1 << 16))
                 else:
-                    _note(heard, event)
+                    heard.note(event)
         except (ConnectionError, h11.RemoteProtocolError):
             return heard
         heard.keeps_alive = parser.their_state is h11.DONE
         self._rest = parser.trailing_data[0]
         return heard
+
+    def has_ended(self) -> bool:
+        """Whether the connection ends in order without a further byte; a reset raises."""
+        return not self._rest and self.sock.recv(1) == b""
 
     def is_over(self) -> bool:
         """Whether the connection ends without a further byte, in order or not."""
@@ -100,18 +119,3 @@ class StrictClient:
             return self.sock.recv(1) == b""
         except ConnectionError:
             return True
-
-
-def _note(heard: Heard, event: object) -> None:
-    if isinstance(event, h11.InformationalResponse):
-        heard.interim.append((event.status_code, list(event.headers)))
-    elif isinstance(event, h11.Response):
-        heard.status = event.status_code
-        heard.fields = list(event.headers)
-    elif isinstance(event, h11.Data):
-        heard.body += event.data
-    elif isinstance(event, h11.EndOfMessage):
-        heard.trailers = list(event.headers)
-        heard.is_whole = True
-    else:
-        raise h11.RemoteProtocolError("closed")

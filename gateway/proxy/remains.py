@@ -1,0 +1,34 @@
+"""What lies unread in the socket of a connection that has just failed.
+
+A peer that answers early and closes resets the connection as soon as it is sent more. Then a
+write fails while the answer lies in the socket, and the event loop closes without looking.
+Linux keeps what came before the reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import Final
+
+PIECE: Final = 256 * 1024
+"""Bytes that are read at once."""
+
+
+def remains(transport: asyncio.BaseTransport) -> Iterator[bytes]:
+    """The pieces that are there; none where TLS would have to decrypt them.
+
+    Args:
+        transport: of a connection whose `connection_lost` is being called: its socket is still
+            open.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None or transport.get_extra_info("ssl_object") is not None:
+        return
+    try:
+        while data := os.read(sock.fileno(), PIECE):
+            yield data
+    except OSError:
+        # The reset, behind all that came before it.
+        return

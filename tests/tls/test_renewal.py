@@ -1,0 +1,73 @@
+"""Looking at files now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from gateway.tls.client import UpstreamTls
+from gateway.tls.files import KeyPair
+from gateway.tls.renewal import Renewal
+from gateway.tls.server import ServerTls
+from tests.certificates import Authority, Issued
+from tests.servers import until
+
+
+async def _server(pair: Issued) -> ServerTls:
+    tls = ServerTls([KeyPair(*pair)], "1.2", None, is_strict=False)
+    await asyncio.to_thread(tls.load)
+    return tls
+
+
+async def test_changes_are_seen_without_being_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each user by itself; a change that will not do is told once, and the next one is tried."""
+    caplog.set_level(logging.INFO)
+    authority = Authority(tmp_path)
+    pairs = [authority.issue("a"), authority.issue("b")]
+    users = [await _server(pair) for pair in pairs]
+    before = [user.expiries for user in users]
+    times: list[int] = []
+    renewal = Renewal(users, lambda: times.append(1), interval_s=0.01)
+    renewal.start()
+    pairs[0].key.write_bytes(pairs[1].key.read_bytes())
+    await until(lambda: "is not the key of" in caplog.text)
+    await asyncio.sleep(0.1)
+    assert caplog.text.count("is not the key of") == 1
+    assert [user.expiries for user in users] == before
+    assert not times
+    pairs[0].cert.write_bytes(pairs[1].cert.read_bytes())
+    await until(lambda: len(times) == 1)
+    assert users[0].expiries[str(pairs[0].cert)] == users[1].expiries[str(pairs[1].cert)]
+    await renewal.end()
+
+
+async def test_a_file_that_is_gone_for_a_moment(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was in use stays, and is read again when it is back."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("a")
+    user = await _server(pair)
+    before, times = user.expiries, list[int]()
+    renewal = Renewal([user], lambda: times.append(1), interval_s=0.01)
+    renewal.start()
+    aside = pair.cert.rename(tmp_path / "aside")
+    await until(lambda: "cannot be read" in caplog.text)
+    assert user.expiries == before
+    aside.rename(pair.cert)
+    await until(lambda: len(times) == 1)
+    assert user.expiries == before
+    await renewal.end()
+
+
+async def test_nothing_to_look_at() -> None:
+    """An upstream that is verified by the system's authorities has no files of its own."""
+    renewal = Renewal([UpstreamTls(None, None)], lambda: None)
+    renewal.start()
+    assert not renewal.is_running
+    await renewal.end()
