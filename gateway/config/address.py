@@ -218,6 +218,15 @@ def parse_host_pattern(text: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def is_ip_address(host: str) -> bool:
+    """Whether a host is an address, and no name that has to be looked up."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def listens_on(address: Address, host: str, port: int) -> bool:
     """Whether connecting to `host:port` from this machine would reach a listener on `address`.
 

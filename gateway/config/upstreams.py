@@ -157,6 +157,11 @@ class UpstreamConfig(Model):
     keepalive: Duration = Field(
         60_000_000, description="How long an unused connection is kept open."
     )
+    resolve_every: Annotated[Duration | None, Off] = Field(
+        30_000_000,
+        description="How often the names of targets are looked up again; off for only when no "
+        "connection can be made.",
+    )
     tls: UpstreamTlsConfig | None = Field(
         None, description="How targets with https:// are verified, and what they are shown."
     )
