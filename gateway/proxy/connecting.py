@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from gateway.clock import monotonic_us
+from gateway.config.models import Target
 from gateway.errors import UpstreamConnectError, UpstreamTlsError
 from gateway.proxy.addresses import Addresses
 from gateway.proxy.names import Name
@@ -19,7 +20,7 @@ NEXT_S: Final = 0.25
 
 
 async def open_connection(
-    place: str | Name,
+    place: Target | Name,
     port: int,
     *,
     on_close: Callable[[UpstreamConnection], None],
@@ -31,7 +32,7 @@ async def open_connection(
     """Connect.
 
     Args:
-        place: an address, or a name.
+        place: a target at an address or a socket, or the name of one.
         port: of the server.
         on_close: told when the connection is closed.
         patience: its time limits.
@@ -44,14 +45,22 @@ async def open_connection(
         UpstreamConnectError: refused, unreachable, or an unknown name.
     """
     address = ""
-    where: dict[str, Any] = {"host": place, "port": port}
+    where: dict[str, Any] = {}
+    loop = asyncio.get_running_loop()
+
+    def connection() -> UpstreamConnection:
+        return UpstreamConnection(on_close, patience, max_head, address)
+
     try:
+        if not isinstance(place, Name) and place.socket:
+            return (await loop.create_unix_connection(connection, place.socket))[1]
         if isinstance(place, Name):
             await place.ready()
             address, where["sock"] = await _connect_to(place, port)
-            del where["host"], where["port"]
-        _, protocol = await asyncio.get_running_loop().create_connection(
-            lambda: UpstreamConnection(on_close, patience, max_head, address),
+        else:
+            where["host"], where["port"] = place.host, port
+        _, protocol = await loop.create_connection(
+            connection,
             ssl=ssl_context,
             server_hostname=server_name if ssl_context is not None else None,
             **where,
@@ -93,7 +102,8 @@ async def race(addresses: Addresses, order: Sequence[str], port: int) -> tuple[s
         while left or under_way:
             if left:
                 address = left.pop(0)
-                under_way[loop.create_task(_connect(address, port))] = address
+                family = socket.AF_INET6 if ":" in address else socket.AF_INET
+                under_way[loop.create_task(_connect(family, (address, port)))] = address
             patience_s = NEXT_S if left else None
             done, _ = await asyncio.wait(
                 under_way, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
@@ -116,11 +126,10 @@ async def race(addresses: Addresses, order: Sequence[str], port: int) -> tuple[s
             task.cancel()
 
 
-async def _connect(address: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+async def _connect(family: int, where: str | tuple[str, int]) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        await asyncio.get_running_loop().sock_connect(sock, (address, port))
+        await asyncio.get_running_loop().sock_connect(sock, where)
     except BaseException:
         sock.close()
         raise

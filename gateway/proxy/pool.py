@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.clock import monotonic_us
-from gateway.config.address import is_ip_address
+from gateway.config.address import Address, is_ip_address
 from gateway.config.models import Target, UpstreamConfig
 from gateway.errors import (
     UpstreamBusyError,
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from gateway.proxy.request import Request
 
 US = 1_000_000
+SOCKET_HOST = "localhost"
+"""What a server at a Unix socket is asked for by a client that names no host, as with nginx."""
 
 Outcome = int | UpstreamError | None
 """How a try went: the status of its answer, why there is none, or None if it was given up."""
@@ -63,7 +65,7 @@ class TargetPool:
         look_up: asks for the addresses of a name.
 
     Attributes:
-        name: host and port, for logs.
+        name: host and port, or the path of a socket after `unix:`, for logs.
         authority: the same as a `Host` field says it.
         metrics: as given.
         total_s: how long an exchange may take, in seconds; `inf` for any time.
@@ -80,16 +82,17 @@ class TargetPool:
         tls: UpstreamTls | None = None,
         look_up: Resolve = resolve,
     ) -> None:
-        self.name = f"{target.host}:{target.port}"
-        self.authority = self.name if ":" not in target.host else f"[{target.host}]:{target.port}"
-        self._port = target.port
+        self.name = target.url if target.socket else f"{target.host}:{target.port}"
+        self.authority = str(Address(target.host, target.port))
+        if target.socket:
+            self.authority = SOCKET_HOST
         self._max_head = max_head
         self._max_connections = config.max_connections
         self._max_pending = config.max_pending
         self._connect_timeout = config.timeouts.connect / US
-        self._host = target.host
+        self._target = target
         self._named: Name | None = None
-        if not is_ip_address(target.host):
+        if target.host and not is_ip_address(target.host):
             every_us = config.resolve_every
             every_s = None if every_us is None else every_us / US
             self._named = Name(target.host, every_s, self._retire, look_up)
@@ -212,12 +215,13 @@ class TargetPool:
         self, on_close: Callable[[UpstreamConnection], None]
     ) -> UpstreamConnection:
         return await open_connection(
-            self._host if self._named is None else self._named,
-            self._port,
+            self._target if self._named is None else self._named,
+            self._target.port,
             on_close=on_close,
             patience=self._patience,
             ssl_context=self._tls.context if self._tls is not None else None,
-            server_name=(self._tls.server_name if self._tls is not None else "") or self._host,
+            server_name=(self._tls.server_name if self._tls is not None else "")
+            or self._target.host,
             max_head=self._max_head,
         )
 
