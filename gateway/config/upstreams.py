@@ -41,6 +41,7 @@ class Timeouts(Model):
     """How long an upstream may take."""
 
     connect: Duration = Field(2_000_000, description="To make a connection.")
+    queue: Duration = Field(2_000_000, description="For a free connection, if all are in use.")
     first_byte: Duration = Field(
         60_000_000, description="From the request sent to the first byte of the answer."
     )

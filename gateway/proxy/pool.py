@@ -90,6 +90,7 @@ class TargetPool:
         self._max_connections = config.max_connections
         self._max_pending = config.max_pending
         self._connect_timeout = config.timeouts.connect / US
+        self._queue_timeout = config.timeouts.queue / US
         self._target = target
         self._named: Name | None = None
         if target.host and not is_ip_address(target.host):
@@ -256,7 +257,7 @@ class TargetPool:
         place = asyncio.get_running_loop().create_future()
         self._pending.append(place)
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with asyncio.timeout(self._queue_timeout):
                 return await asyncio.shield(place)
         except (TimeoutError, asyncio.CancelledError) as error:
             if not place.done():
