@@ -6,12 +6,14 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from tests.e2e.conftest import ROOT
 from tests.e2e.raw import RawClient, get
 from tests.processes import Gateway, ServerProcess
+from tests.workers.family import wait_until
 
 
 @pytest.fixture(scope="module", name="socket_path")
@@ -38,7 +40,10 @@ def _gateway(socket_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """A gateway in front of it, and of a socket that is not there."""
     gateway = Gateway.start(
         f"""
+upstreams:
+  both: {{ targets: ["unix:{socket_path}.gone", "unix:{socket_path}"], retry: 2 }}
 routes:
+  /echo/again: {{ upstream: both }}
   /**: {{ upstream: "unix:{socket_path}", limit: 1000/s }}
   /ready/nobody: {{ upstream: "unix:{socket_path}.gone" }}
 """,
@@ -67,3 +72,17 @@ def test_a_socket_that_is_not_there(gateway: Gateway) -> None:
     """Is a target that refuses connections."""
     answer = get(gateway.port, "/ready/nobody")
     assert (answer.status, json.loads(answer.body)["error"]) == (502, "connect")
+
+
+def test_another_target_is_tried(gateway: Gateway, socket_path: Path) -> None:
+    """The client notices nothing; metrics and the log say what it took."""
+    with RawClient(gateway.port) as client:
+        for _ in range(2):
+            assert client.get("/echo/again", method="POST").status == 200
+    metrics = urlopen(f"{gateway.admin_url}/metrics").read().decode()  # noqa: S310 - our own
+    assert 'sluice_upstream_retries_total{reason="connect",upstream="both"} 1.0' in metrics
+    assert 'sluice_upstream_retries_refused_total{upstream="both"} 0.0' in metrics
+    wait_until(lambda: gateway.server.stdout.count('"path":"/echo/again"') == 2, "two lines")
+    lines = [json.loads(line) for line in gateway.server.stdout.splitlines()]
+    tried = [line["upstream"] for line in lines if line.get("path") == "/echo/again"]
+    assert sorted(tried) == [f"unix:{socket_path}", f"unix:{socket_path}.gone,unix:{socket_path}"]
