@@ -44,6 +44,7 @@ class UpstreamConnection(asyncio.Protocol):
     Attributes:
         answer: what has arrived of the answer.
         error: why there will be no more of it, if it broke off.
+        address: of the other end, where it is one of several of a name.
         due: the loop's time at which the exchange has taken too long; `inf` for never.
     """
 
@@ -63,6 +64,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_request",
         "_total_due",
         "_waiter",
+        "address",
         "answer",
         "due",
         "error",
@@ -74,11 +76,13 @@ class UpstreamConnection(asyncio.Protocol):
         on_close: Callable[[UpstreamConnection], None],
         patience: Patience,
         max_head: int,
+        address: str = "",
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_close = on_close
         self._patience = patience
         self._first_byte_s = patience.first_byte
+        self.address = address
         self.answer = AnswerReader(max_head)
         self.transport: asyncio.Transport | None = None
         self.due = inf
