@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.clock import wall_us
 from gateway.errors import UpstreamClosedError, UpstreamError
+from gateway.proxy.answer_head import trailer_lines, without_length
 from gateway.proxy.head import (
     PSEUDONYM,
     Origin,
     http_date,
     request_fields,
     takes_trailers,
-    trailer_lines,
-    without_length,
 )
 from gateway.proxy.reader import NO_BODY
 from gateway.proxy.retry import IDEMPOTENT
