@@ -13,7 +13,7 @@ from gateway.errors import (
     UpstreamProtocolError,
     UpstreamTimeout,
 )
-from gateway.proxy.narrow import PIECE, NarrowReader
+from gateway.proxy.narrow import PIECE, NarrowReader, read_through
 from gateway.proxy.reader import AnswerReader, Informational
 from gateway.proxy.remains import remains
 
@@ -206,17 +206,9 @@ class UpstreamConnection(asyncio.Protocol):
         """Until `release` read no more at a time than fits this buffer."""
         if not self._is_narrow:
             self._is_narrow = True
-            self._read_through(NarrowReader(self, buffer))
-
-    def _read_through(self, protocol: asyncio.BaseProtocol) -> None:
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            return
-        if not self._is_reading_paused:
-            transport.pause_reading()
-        transport.set_protocol(protocol)
-        if not self._is_reading_paused:
-            transport.resume_reading()
+            read_through(
+                NarrowReader(self, buffer), self.transport, is_paused=self._is_reading_paused
+            )
 
     def flow(self) -> None:
         """Go on after `hold_back`."""
@@ -281,7 +273,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._is_busy = False
         if self._is_narrow:
             self._is_narrow = False
-            self._read_through(self)
+            read_through(self, self.transport, is_paused=self._is_reading_paused)
         self._total_due = inf
         self._await("keepalive", self._patience.keepalive)
 
