@@ -173,7 +173,7 @@ def test_stopping_leaves_websockets_open_for_a_while(start_gateway: StartGateway
 
     with RawUpstream(serve) as upstream, ExitStack() as clients:
         gateway = start_gateway(
-            f"server: {{ shutdown_timeout: 1s }}\nroutes:\n  /**: {{ upstream: {upstream.url} }}\n"
+            f"server: {{ shutdown_timeout: 2s }}\nroutes:\n  /**: {{ upstream: {upstream.url} }}\n"
         )
         sockets = [clients.enter_context(RawClient(gateway.port)) for _ in range(50)]
         for client in sockets:
