@@ -53,6 +53,10 @@ _KINDS: Final[dict[bytes, int]] = {
     b"x-original-url": ORIGIN,
     b"x-rewrite-url": ORIGIN,
     b"forwarded": ORIGIN,
+    # Whose certificate it is that a proxy has verified: RFC 9440, section 4, and Envoy's own.
+    b"client-cert": ORIGIN,
+    b"client-cert-chain": ORIGIN,
+    b"x-forwarded-client-cert": ORIGIN,
     b"expect": EXPECT,
     b"host": HOST,
     b"date": DATE,
