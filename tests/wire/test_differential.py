@@ -18,8 +18,8 @@ from typing import Final
 import pytest
 
 from tests.processes import Gateway, ServerProcess, answers, free_port
-from tests.wire.judge import StrictClient
 from tests.wire.changed_requests import some
+from tests.wire.judge import StrictClient
 from tests.wire.origin import OracleOrigin
 from tests.wire.requests import CASES
 

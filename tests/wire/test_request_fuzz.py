@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.processes import Gateway
-from tests.wire.judge import Heard, StrictClient
 from tests.wire.changed_requests import BASES, KINDS, TOKENS, Edit, mutated
+from tests.wire.judge import Heard, StrictClient
 from tests.wire.origin import OracleOrigin, Seen, read_by_h11
 
 edits = st.lists(
