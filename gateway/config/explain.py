@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
+from gateway.config.explain_changes import explain_changes, explain_websockets
 from gateway.config.explain_consistency import explain_consistency, explain_migration
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
 from gateway.config.explain_upstreams import explain_choice
@@ -19,7 +20,6 @@ from gateway.config.models import (
     RouteConfig,
     ServerConfig,
     StoreConfig,
-    Timeouts,
     UpstreamConfig,
 )
 from gateway.config.store_url import parse_store_url
@@ -83,7 +83,8 @@ def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
         lines.append("  They are not limited.")
     lines.append(f"  {_timeouts(upstream)}")
     lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
-    lines += [f"  {line}" for line in _websocket(route, upstream)]
+    lines += [f"  {line}" for line in explain_websockets(route, upstream)]
+    lines += [f"  {line}" for line in explain_changes(route)]
     lines += [f"  {line}" for line in explain_choice(upstream)]
     return lines
 
@@ -274,18 +275,6 @@ def _timeouts(upstream: UpstreamConfig) -> str:
         f"{format_duration(times.first_byte)} to begin its answer, {format_duration(times.idle)} "
         f"between two pieces of it{total}."
     )
-
-
-def _websocket(route: RouteConfig, upstream: UpstreamConfig) -> Iterator[str]:
-    """What is not as usual with WebSockets."""
-    silence = upstream.timeouts.tunnel
-    if not route.websocket:
-        yield "No WebSocket can be opened: who asks for one is answered as if it had not."
-    elif silence is None:
-        yield "A WebSocket stays open until one side closes it, however long it is silent."
-    elif silence != Timeouts.model_fields["tunnel"].default:
-        silent_for = format_duration(silence)
-        yield f"A WebSocket in which nobody sends anything for {silent_for} is closed."
 
 
 # Policies.

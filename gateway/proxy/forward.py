@@ -49,14 +49,12 @@ class Forwarder:
     """Brings requests to upstreams and answers back.
 
     Args:
-        max_body: bytes that a request's body may have; None for any.
         tasks: keeps the tasks of uploads.
         done: told what became of a request that was forwarded at once: nothing more if it
             is answered, an error, or the rest of the work, which needs a task.
     """
 
-    def __init__(self, max_body: int | None, tasks: Tasks, done: Done) -> None:
-        self._max_body = max_body
+    def __init__(self, tasks: Tasks, done: Done) -> None:
         self._tasks = tasks
         self._done = done
 
@@ -206,22 +204,17 @@ class Forwarder:
             is_announced = CONTENT_LENGTH in request.headers
             return b"", b"Content-Length: 0\r\n" if is_announced else b"", None
         length = None if request.message.chunked else int(request.headers[CONTENT_LENGTH])
+        max_body = request.route.max_body if request.route is not None else None
         if payload.is_eof() and payload.exception() is None:
             if request.body is None:
                 request.body = payload.read_nowait()
-                self._check_size(len(request.body))
+                _check_size(len(request.body), max_body)
             return request.body, b"Content-Length: %d\r\n" % len(request.body), None
-        upload = Upload(
-            payload, request.connection, is_chunked=length is None, max_body=self._max_body
-        )
+        upload = Upload(payload, request.connection, is_chunked=length is None, max_body=max_body)
         if length is None:
             return b"", b"Transfer-Encoding: chunked\r\n", upload
-        self._check_size(length)
+        _check_size(length, max_body)
         return b"", b"Content-Length: %d\r\n" % length, upload
-
-    def _check_size(self, size: int) -> None:
-        if self._max_body is not None and size > self._max_body:
-            raise BadRequestError("The request's body is too large", 413, kind="too_large")
 
     async def _exchange_bodies(
         self, request: Request, connection: UpstreamConnection, upload: Upload
@@ -247,6 +240,11 @@ class Forwarder:
                 request.connection.due = inf
                 pump.cancel()
                 connection.abort()
+
+
+def _check_size(size: int, most: int | None) -> None:
+    if most is not None and size > most:
+        raise BadRequestError("The request's body is too large", 413, kind="too_large")
 
 
 def _may_repeat(request: Request, connection: UpstreamConnection) -> bool:
@@ -285,9 +283,15 @@ def _head(request: Request, authority: str, framing: bytes) -> bytes:
         client.sent_headers = headers
         client.sent_host = host
         client.sent_fields = fields
+    target = request.target
+    route = request.route
+    if route is not None and route.outgoing is not None:
+        # What is remembered above is the same for all routes; what one changes is not.
+        target = request.sent_target
+        fields = route.outgoing.fields(fields, request, authority)
     return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (
         request.method.encode("ascii"),
-        request.target.encode("utf-8", "surrogateescape"),
+        target.encode("utf-8", "surrogateescape"),
         fields,
         framing,
     )
@@ -374,10 +378,15 @@ def _answer_head(request: Request, answer: AnswerReader, framing: bytes, body: b
     if answer.status == 204 and head.length is not None:
         # RFC 9110, section 8.6: not even a length of 0.
         fields = without_length(fields)
+    added = request.added_fields
+    route = request.route
+    if route is not None and route.answer_edit is not None:
+        lines = fields[2:] + b"\r\n" + added if fields else added
+        fields, added = b"", route.answer_edit.apply(lines, request)
     if not head.has_date:
         framing += b"Date: %b\r\n" % http_date(wall_us() // 1_000_000)
     if not request.keeps_alive:
         framing += b"Connection: close\r\n"
     elif request.is_http_1_0:
         framing += b"Connection: keep-alive\r\n"
-    return b"%b%b\r\n%b%b\r\n%b" % (status_line, fields, request.added_fields, framing, body)
+    return b"%b%b\r\n%b%b\r\n%b" % (status_line, fields, added, framing, body)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gateway.answer import LimitFields
 from gateway.config.models import GatewayConfig
+from gateway.editing.fields import FieldEdit
 from gateway.metrics import GatewayMetrics, RouteMetrics
 from gateway.policy import Plan, compile_plan, compile_policy
+from gateway.proxy.changes import Outgoing, compile_edit, compile_outgoing
 from gateway.proxy.pool import Upstream
 from gateway.routing.table import Pattern, RouteTable
+
+if TYPE_CHECKING:
+    from gateway.proxy.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,9 @@ class Route:
         limit_fields: makes the header lines about limits of its answers.
         metrics: its counters.
         websocket: whether WebSockets may be opened.
+        max_body: bytes that a request's body may have; None for any.
+        outgoing: what is changed of its requests, and
+        answer_edit: of the header fields of its answers; None for nothing.
     """
 
     name: str
@@ -32,6 +41,9 @@ class Route:
     limit_fields: LimitFields | None
     metrics: RouteMetrics
     websocket: bool
+    max_body: int | None
+    outgoing: Outgoing | None
+    answer_edit: FieldEdit[Request] | None
 
 
 def compile_routes(
@@ -56,6 +68,9 @@ def compile_routes(
             fields,
             metrics.route(route.name),
             route.websocket,
+            config.server.max_body if route.max_body is None else route.max_body or None,
+            compile_outgoing(route),
+            compile_edit(route.response_headers),
         )
         entries.append((pattern, compiled))
     return RouteTable(entries)

@@ -96,7 +96,7 @@ class Proxy:
         self._admission = Admission(self._clients, max_connections, config.max_connections_per_ip)
         self._complained_at: dict[str, float] = {}
         self._watch = Watch(self._clients, min(patience[:-1]))
-        self._forwarder = Forwarder(config.max_body, self._tasks, self._forwarded)
+        self._forwarder = Forwarder(self._tasks, self._forwarded)
         self.server = ProxyServer(
             self,
             patience,
@@ -188,6 +188,8 @@ class Proxy:
             request.keeps_alive = False
         try:
             route = request.route = self.gate.find_route(request)
+            if route.outgoing is not None:
+                request.sent_target = route.outgoing.target(request)
             outcome = self.gate.ask(request, route)
             if isinstance(outcome, Pending):
                 request.pending = outcome
@@ -340,7 +342,12 @@ class Proxy:
         connection = b"" if request.keeps_alive else b"Connection: close\r\n"
         if request.keeps_alive and request.is_http_1_0:
             connection = b"Connection: keep-alive\r\n"
-        head = _head(reply, connection, request.added_fields)
+        added = request.added_fields
+        route = request.route
+        if route is not None and route.answer_edit is not None:
+            added = route.answer_edit.apply(reply.fields + added, request)
+            reply = reply._replace(fields=b"")
+        head = _head(reply, connection, added)
         request.status = reply.status
         if request.method != "HEAD":
             request.sent = len(reply.body)
