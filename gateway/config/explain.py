@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
+from gateway.config.explain_changes import explain_changes
 from gateway.config.explain_consistency import explain_consistency, explain_migration
 from gateway.config.explain_retry import explain_retry
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
@@ -86,6 +87,7 @@ def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
     lines.append(f"  {explain_timeouts(upstream)}")
     lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
     lines += [f"  {line}" for line in explain_websocket(route, upstream)]
+    lines += [f"  {line}" for line in explain_changes(route)]
     lines += [f"  {line}" for line in explain_choice(upstream)]
     lines += [f"  {line}" for line in explain_retry(retry_of(route, upstream))]
     return lines

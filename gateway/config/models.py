@@ -22,6 +22,14 @@ from pydantic import (
 from gateway.config.address import Address
 from gateway.config.balancing import BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.base import NAME, NAME_HINT, Model, overlay, untouched
+from gateway.config.changes import (
+    FieldEdits,
+    OwnMaxBody,
+    PathChange,
+    PathText,
+    UpstreamHost,
+    compile_rewrite,
+)
 from gateway.config.consistency import EventualConfig, LeasedConfig
 from gateway.config.listeners import (
     CertificateConfig,
@@ -68,6 +76,7 @@ __all__ = [
     "Defaults",
     "EjectConfig",
     "EventualConfig",
+    "FieldEdits",
     "GatewayConfig",
     "HealthConfig",
     "LeasedConfig",
@@ -115,6 +124,31 @@ class RouteConfig(Model):
     retry: Annotated[RetryConfig | None, Off] = Field(
         None, description="As in its upstream, field by field; off for never."
     )
+    max_body: OwnMaxBody | None = Field(
+        None, description="Of a request; as under server if left out, off for any."
+    )
+    strip_prefix: PathText | None = Field(
+        None, description="What the upstream's path lacks of what the route's begins with."
+    )
+    add_prefix: PathText | None = Field(
+        None, description="What the upstream's path begins with, before what is left."
+    )
+    rewrite: PathText | None = Field(
+        None,
+        description="The upstream's path: /v2/{id}/** with the route's own names, and ** for what "
+        "its ** stands for.",
+    )
+    upstream_host: UpstreamHost = Field(
+        "client",
+        description="The Host that the upstream is told: client for what the client asked for, "
+        "target for the target's own, or a host.",
+    )
+    request_headers: FieldEdits = Field(
+        untouched(FieldEdits), description="Fields changed on the way to the upstream."
+    )
+    response_headers: FieldEdits = Field(
+        untouched(FieldEdits), description="Fields changed on the way to the client."
+    )
 
     @field_validator("name")
     @classmethod
@@ -136,6 +170,16 @@ class RouteConfig(Model):
                 raise problem("the host has a key of its own", "write host: ...", under=(name, KEY))
             lower[name.lower()] = value.strip()
         return lower
+
+    @model_validator(mode="after")
+    def _check_rewrite(self) -> RouteConfig:
+        compile_rewrite(self.path, self.path_change)
+        return self
+
+    @property
+    def path_change(self) -> PathChange:
+        """What becomes of paths, for `compile_rewrite`."""
+        return PathChange(self.strip_prefix, self.add_prefix, self.rewrite)
 
 
 def retry_of(route: RouteConfig, upstream: UpstreamConfig) -> RetryConfig | None:

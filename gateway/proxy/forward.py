@@ -46,14 +46,12 @@ class Forwarder:
     """Brings requests to upstreams and answers back.
 
     Args:
-        max_body: bytes that a request's body may have; None for any.
         tasks: keeps the tasks of uploads.
         done: told what became of a request that was forwarded at once: nothing more if it
             is answered, an error, or the rest of the work, which needs a task.
     """
 
-    def __init__(self, max_body: int | None, tasks: Tasks, done: Done) -> None:
-        self._max_body = max_body
+    def __init__(self, tasks: Tasks, done: Done) -> None:
         self._tasks = tasks
         self._done = done
 
@@ -66,7 +64,7 @@ class Forwarder:
             The work that needs a task, if nothing was sent, because there is no idle connection
             to its upstream or its body is not here yet.
         """
-        body, framing, upload = take_body(request, self._max_body)
+        body, framing, upload = take_body(request)
         if upload is not None:
             return self.forward(request, upstream)
         pool = upstream.only
@@ -218,7 +216,7 @@ class Forwarder:
         tries: Tries | None,
     ) -> bool:
         may_switch = may_open_websocket(request)
-        body, framing, upload = take_body(request, self._max_body)
+        body, framing, upload = take_body(request)
         if may_switch:
             framing += SWITCH
         request.pool = pool
@@ -347,9 +345,15 @@ def _head(request: Request, authority: str, framing: bytes) -> bytes:
         client.sent_headers = headers
         client.sent_host = host
         client.sent_fields = fields
+    target = request.target
+    route = request.route
+    if route is not None and route.outgoing is not None:
+        # What is remembered above is the same for all routes; what one changes is not.
+        target = request.sent_target
+        fields = route.outgoing.fields(fields, request, authority)
     return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (
         request.method.encode("ascii"),
-        request.target.encode("utf-8", "surrogateescape"),
+        target.encode("utf-8", "surrogateescape"),
         fields,
         framing,
     )
@@ -436,10 +440,15 @@ def _answer_head(request: Request, answer: AnswerReader, framing: bytes, body: b
     if answer.status == 204 and head.length is not None:
         # RFC 9110, section 8.6: not even a length of 0.
         fields = without_length(fields)
+    added = request.added_fields
+    route = request.route
+    if route is not None and route.answer_edit is not None:
+        lines = fields[2:] + b"\r\n" + added if fields else added
+        fields, added = b"", route.answer_edit.apply(lines, request)
     if not head.has_date:
         framing += b"Date: %b\r\n" % http_date(wall_us() // 1_000_000)
     if not request.keeps_alive:
         framing += b"Connection: close\r\n"
     elif request.is_http_1_0:
         framing += b"Connection: keep-alive\r\n"
-    return b"%b%b\r\n%b%b\r\n%b" % (status_line, fields, request.added_fields, framing, body)
+    return b"%b%b\r\n%b%b\r\n%b" % (status_line, fields, added, framing, body)

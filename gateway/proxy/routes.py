@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gateway.answer import LimitFields
 from gateway.config.models import GatewayConfig, RouteConfig, retry_of
+from gateway.editing.fields import FieldEdit
 from gateway.metrics import GatewayMetrics, RouteMetrics
 from gateway.policy import Plan, compile_plan, compile_policy
+from gateway.proxy.changes import Outgoing, compile_edit, compile_outgoing
 from gateway.proxy.pool import Upstream
 from gateway.proxy.retry import RetryRule, compile_rule
 from gateway.routing.table import Pattern, RouteTable
+
+if TYPE_CHECKING:
+    from gateway.proxy.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,9 @@ class Route:
         metrics: its counters.
         websocket: whether WebSockets may be opened.
         retry: when its requests are sent again; None for never.
+        max_body: bytes that a request's body may have; None for any.
+        outgoing: what is changed of its requests, and
+        answer_edit: of the header fields of its answers; None for nothing.
     """
 
     name: str
@@ -35,6 +44,9 @@ class Route:
     metrics: RouteMetrics
     websocket: bool
     retry: RetryRule | None
+    max_body: int | None
+    outgoing: Outgoing | None
+    answer_edit: FieldEdit[Request] | None
 
 
 def compile_routes(
@@ -60,6 +72,9 @@ def compile_routes(
             metrics.route(route.name),
             route.websocket,
             _retry(route, config, upstreams[route.upstream]),
+            config.server.max_body if route.max_body is None else route.max_body or None,
+            compile_outgoing(route),
+            compile_edit(route.response_headers),
         )
         entries.append((pattern, compiled))
     return RouteTable(entries)

@@ -96,7 +96,7 @@ class Proxy:
         self._admission = Admission(self._clients, max_connections, config.max_connections_per_ip)
         self._complained_at: dict[str, float] = {}
         self._watch = Watch(self._clients, min(patience[:-1]))
-        self._forwarder = Forwarder(config.max_body, self._tasks, self._forwarded)
+        self._forwarder = Forwarder(self._tasks, self._forwarded)
         self.server = ProxyServer(
             self,
             patience,
@@ -194,6 +194,8 @@ class Proxy:
                     self._answer(request, reply)
                     self._finish(request)
                     return request
+            if route.outgoing is not None:
+                request.sent_target = route.outgoing.target(request)
             outcome = self.gate.ask(request, route)
             if isinstance(outcome, Pending):
                 request.pending = outcome
@@ -346,7 +348,12 @@ class Proxy:
         connection = b"" if request.keeps_alive else b"Connection: close\r\n"
         if request.keeps_alive and request.is_http_1_0:
             connection = b"Connection: keep-alive\r\n"
-        head = _head(reply, connection, request.added_fields)
+        added = request.added_fields
+        route = request.route
+        if route is not None and route.answer_edit is not None:
+            added = route.answer_edit.apply(reply.fields + added, request)
+            reply = reply._replace(fields=b"")
+        head = _head(reply, connection, added)
         request.status = reply.status
         if request.method != "HEAD":
             request.sent = len(reply.body)

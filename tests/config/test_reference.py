@@ -35,6 +35,7 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Eventual": models.EventualConfig,
     "on_limit": models.OnLimit,
     "Routes": models.RouteConfig,
+    "Header edits": models.FieldEdits,
     "Defaults": models.Defaults,
     "Server": models.ServerConfig,
     "Admin": models.AdminConfig,
