@@ -160,7 +160,7 @@ def small(
             "upstreams:\n"
             f"  good: {{ targets: '{good.url}', max_connections: 20 }}\n"
             f"  silent: {{ targets: '{silent.url}', max_connections: 3, max_pending: 2,"
-            " timeouts: { connect: 300ms, first_byte: 20s } }\n"
+            " timeouts: { queue: 300ms, first_byte: 20s } }\n"
             "routes:\n  /silent/**: { upstream: silent }\n  /**: { upstream: good }\n",
             tmp_path_factory.mktemp("gateway"),
         )
@@ -180,7 +180,10 @@ def test_an_upstream_that_hangs_takes_nobody_with_it(small: Small) -> None:
             client.request("/silent/")
         assert [get(gateway.port).status for _ in range(5)] == [200] * 5
         statuses = Counter(client.read().status for client in clients[3:])
-        assert statuses == {503: 3, 504: 2}
+        assert statuses == {503: 5}
+        kinds = ("busy", "timeout_queue")
+        errors = [metric(gateway, "sluice_upstream_errors_total", kind=kind) for kind in kinds]
+        assert errors == [3, 2]
         assert metric(gateway, "sluice_upstream_connections", upstream="silent") == 3
         assert len(hanging) == 3
     assert wait_for_metric(gateway, "sluice_upstream_connections", 0, upstream="silent")
