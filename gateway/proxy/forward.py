@@ -23,8 +23,7 @@ from gateway.proxy.head import (
     takes_trailers,
 )
 from gateway.proxy.reader import NO_BODY
-from gateway.proxy.retry import IDEMPOTENT
-from gateway.proxy.tries import Tries, connect, first_byte_s, wants_another
+from gateway.proxy.tries import Tries, connect, first_byte_s, may_repeat, wants_another
 from gateway.proxy.tunnel import SWITCH, SWITCHED, Tunnel, may_open_websocket
 from gateway.proxy.upload import Upload, chunk, take_body
 from gateway.tasks import Tasks
@@ -117,7 +116,7 @@ class Forwarder:
                     request.pool.give_back(connection)
                 elif error is None:
                     rest = self._stream_rest(request, connection)
-            elif _may_repeat(request, connection):
+            elif may_repeat(request, connection):
                 rest = self._forward_to(request, request.pool, None)
             else:
                 if request.pool.judge is not None:
@@ -244,7 +243,7 @@ class Forwarder:
                     is_last = await _pass_answer_on(request, connection, tries)
             except UpstreamClosedError:
                 connection.abort()
-                if not is_reused or upload is not None or not _may_repeat(request, connection):
+                if not is_reused or upload is not None or not may_repeat(request, connection):
                     raise
                 # Only once (RFC 9112, section 9.3.1).
                 is_reused = False
@@ -307,15 +306,6 @@ async def _pass_answer_on(
         return False
     await _stream(request, connection)
     return True
-
-
-def _may_repeat(request: Request, connection: UpstreamConnection) -> bool:
-    """Whether to send again: the upstream closed an idle connection just as it was used."""
-    return (
-        isinstance(connection.error, UpstreamClosedError)
-        and not connection.answer.has_begun
-        and request.method in IDEMPOTENT
-    )
 
 
 def _note_head(request: Request, connection: UpstreamConnection) -> None:

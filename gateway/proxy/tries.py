@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp.streams import EMPTY_PAYLOAD
 
-from gateway.errors import UpstreamError, UpstreamTimeout
+from gateway.errors import UpstreamClosedError, UpstreamError, UpstreamTimeout
+from gateway.proxy.retry import IDEMPOTENT
 
 if TYPE_CHECKING:
     from gateway.proxy.pool import TargetPool, Upstream
@@ -151,3 +152,12 @@ def wants_another(request: Request, connection: UpstreamConnection, tries: Tries
         return False
     connection.read_now()
     return True
+
+
+def may_repeat(request: Request, connection: UpstreamConnection) -> bool:
+    """Whether to send again: the upstream closed an idle connection just as it was used."""
+    return (
+        isinstance(connection.error, UpstreamClosedError)
+        and not connection.answer.has_begun
+        and request.method in IDEMPOTENT
+    )

@@ -170,11 +170,11 @@ class UpstreamConnection(asyncio.Protocol):
             total_due: the loop's time at which all of it must be over; `inf` for no other.
         """
         self._total_due = min(self._total_due, total_due)
-        if self._phase == "first_byte" and first_byte_s is not None:
-            self.due = min(self.due, self._loop.time() + first_byte_s)
-        if self._total_due < self.due:
-            self._phase = "total"
+        if self._holds:
             self.due = self._total_due
+        else:
+            own_s = self._first_byte_s
+            self._await("first_byte", own_s if first_byte_s is None else min(own_s, first_byte_s))
 
     def _await(self, phase: str, seconds: float) -> None:
         self._phase = phase

@@ -222,12 +222,12 @@ async def test_all_tries_together_have_one_end(tmp_path: Path) -> None:
     async with silent() as slow:
         u = {
             "retry": {"tries": 10, "when": ["timeout"], "timeout": "40ms", **QUICK},
-            "timeouts": {"total": "100ms"},
+            "timeouts": {"total": "150ms"},
         }
         async with running(tmp_path, slow, u=u) as run:
             answer = await run.ask(get())
             assert (answer.status, json.loads(answer.body)["error"]) == (504, "timeout_total")
-    assert 1 <= len(slow.requests) < 5
+    assert 2 <= len(slow.requests) <= 4
 
 
 async def test_the_budget_is_spent(tmp_path: Path) -> None:
