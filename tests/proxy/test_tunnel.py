@@ -368,8 +368,11 @@ async def test_an_interim_answer_before_the_switch(tmp_path: Path) -> None:
 
 async def test_a_handshake_is_tried_again_elsewhere(tmp_path: Path) -> None:
     """Where the route's requests are; the time of a try is over when the tunnel is open."""
-    silent = ScriptedUpstream(Peer.at_end)
-    async with switching() as upstream, silent:
+
+    async def script(peer: Peer) -> None:
+        await peer.at_end()
+
+    async with switching() as upstream, ScriptedUpstream(script) as silent:
         config: dict[str, Any] = {
             "upstreams": {"u": {"targets": [silent.url, upstream.url]}},
             "routes": {"/**": {"upstream": "u", "retry": {"when": "timeout", "timeout": "200ms"}}},
