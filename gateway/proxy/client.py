@@ -336,7 +336,8 @@ class ClientConnection(RequestIntake):
         self._is_finished = True
         if not request.keeps_alive or self.is_closing:
             self._end(
-                lingers=not request.payload.is_eof()
+                lingers=bool(request.error)
+                or not request.payload.is_eof()
                 or bool(request.message.upgrade)
                 or bool(self._rest)
             )

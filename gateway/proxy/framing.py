@@ -33,10 +33,23 @@ _may_become_line: Final = re.compile(rb"[!-~][ -~]*\r?").fullmatch
 _chunk_size: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\r\n]*)?\r\n").fullmatch
 
 
+_COMMON: Final = tuple(
+    method + b" " for method in (b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"PATCH", b"OPTIONS")
+)
+_VERSIONS: Final = frozenset((b" HTTP/1.1", b" HTTP/1.0"))
+
+
 def is_whole_head(data: bytes, max_head: int) -> bool:
-    """Whether this is one head, from its first byte to its last, with a proper first line."""
-    end = data.find(_HEAD_END) + 4
-    return end == len(data) <= max_head and _is_request_line(data) is not None
+    """Whether this is one head, from its first byte to its last, that llhttp reads to the letter.
+
+    The same as `RequestFraming` finds, at half the price of its expression: with a common
+    method, two blanks and one of two versions, nothing is left in a first line for llhttp to
+    be lenient with.
+    """
+    if not data.startswith(_COMMON) or not data.find(_HEAD_END) + 4 == len(data) <= max_head:
+        return False
+    end = data.find(_EMPTY_LINE)
+    return data.count(b" ", 0, end) == 2 and data[end - 9 : end] in _VERSIONS
 
 
 def _bad_line(line: bytes) -> BadRequestError:

@@ -148,7 +148,11 @@ class RequestIntake(RequestHandler):
         if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
             payload, self._payload = self._payload, EMPTY_PAYLOAD
             if not payload.is_eof():
-                payload.set_exception(RequestPayloadError("not valid"))
+                error = RequestPayloadError("not valid")
+                payload.set_exception(error)
+                # A reader that was woken by the end of a chunk, and has not run yet, does not
+                # look for an error before it waits again.
+                self._loop.call_soon(payload.set_exception, error)
 
     @property
     def is_waiting(self) -> bool:

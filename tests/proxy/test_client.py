@@ -377,6 +377,25 @@ async def test_a_body_that_does_not_come(tmp_path: Path) -> None:
         await until(lambda: upstream.requests == [b"half"])
 
 
+async def test_a_body_that_breaks_while_its_reader_wakes(tmp_path: Path) -> None:
+    """The end of a chunk and what is no chunk come in one piece: 400 at once."""
+    has_begun = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.head()
+        await peer.reader.readuntil(b"hello")
+        has_begun.set()
+        await peer.at_end()
+
+    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream) as run:
+        client = await run.client()
+        client.send(POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello")
+        await has_begun.wait()
+        client.send(b"\r\nxyz\r\n")
+        assert (await client.read()).status == 400
+        assert await client.at_end() == b""
+
+
 async def test_a_slow_body_is_no_offence_while_it_comes(tmp_path: Path) -> None:
     """The time counts from piece to piece."""
     async with (

@@ -130,7 +130,7 @@ def read_by_h11(data: bytes, seen: list[Seen], empty_lines: bytes = b"") -> byte
         empty_lines: what may stand before a request, any number of times; h11 takes none.
 
     Returns:
-        The bytes of one that is not whole, or dots if its head is.
+        The bytes of one that is not whole.
 
     Raises:
         h11.RemoteProtocolError: what follows those is no request.
@@ -147,7 +147,7 @@ def read_by_h11(data: bytes, seen: list[Seen], empty_lines: bytes = b"") -> byte
         while isinstance(event := parser.next_event(), h11.Data):
             body += bytes(event.data)
         if not isinstance(event, h11.EndOfMessage):
-            return b"..."
+            return data
         fields = tuple((n.decode("latin-1"), v.decode("latin-1")) for n, v in head.headers)
         method, target = head.method.decode("ascii"), head.target.decode("latin-1")
         seen.append(Seen(method, target, fields, body))
