@@ -14,7 +14,7 @@ ROOT: Final = Path(__file__).parent.parent
 LAYERS: Final = (
     {"errors", "clock", "tasks"},
     {"limits", "protocols", "breaker", "metrics"},
-    {"routing", "stores", "balancing", "tls"},
+    {"routing", "stores", "balancing", "tls", "editing"},
     {"config", "logs"},
     {"policy", "waiting", "obstacles"},
     {"consistency"},
@@ -37,6 +37,7 @@ PURE: Final = (
     "gateway.protocols",
     "gateway.breaker",
     "gateway.routing",
+    "gateway.editing",
     "gateway.balancing",
     "gateway.answer",
     "gateway.policy",

@@ -159,7 +159,8 @@ def _read_duration(value: object, info: ValidationInfo) -> int:
     return duration
 
 
-def _read_size(value: object) -> int:
+def read_size(value: object) -> int:
+    """Whole bytes from `512`, `16KiB` or a number. Raises `problem`."""
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
     else:
@@ -280,7 +281,7 @@ Delay = Annotated[
 
 Size = Annotated[
     int,
-    PlainValidator(_read_size),
+    PlainValidator(read_size),
     WithJsonSchema(
         {
             "anyOf": [

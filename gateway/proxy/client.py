@@ -115,7 +115,7 @@ class ClientConnection(RequestIntake):
         self.peer = ""
         self.peer_key = ""
         self.is_trusted = False
-        self.scheme = "http"
+        self.scheme: str = "http"
         self.certificate: ClientCertificate | None = None
         self.identify: Callable[[ClientConnection, asyncio.BaseTransport], None] | None = None
         self.own_fields = b""

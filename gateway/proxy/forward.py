@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.clock import wall_us
 from gateway.errors import UpstreamClosedError, UpstreamError
 from gateway.proxy.head import (
-    PSEUDONYM,
-    Origin,
     http_date,
-    request_fields,
     takes_trailers,
     trailer_lines,
     without_length,
 )
+from gateway.proxy.own_answers import InterceptedAnswer
 from gateway.proxy.reader import NO_BODY
+from gateway.proxy.request_head import request_head
 from gateway.proxy.retry import IDEMPOTENT
 from gateway.proxy.tries import Tries, connect, first_byte_s, wants_another
 from gateway.proxy.tunnel import SWITCH, SWITCHED, Tunnel, may_open_websocket
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
     Done = Callable[[Request, Exception | None, Coroutine[Any, Any, None] | None], None]
 
-VIA: Final = f"Via: 1.1 {PSEUDONYM}\r\n".encode("ascii")
 CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 
 
@@ -47,14 +45,12 @@ class Forwarder:
     """Brings requests to upstreams and answers back.
 
     Args:
-        max_body: bytes that a request's body may have; None for any.
         tasks: keeps the tasks of uploads.
         done: told what became of a request that was forwarded at once: nothing more if it
             is answered, an error, or the rest of the work, which needs a task.
     """
 
-    def __init__(self, max_body: int | None, tasks: Tasks, done: Done) -> None:
-        self._max_body = max_body
+    def __init__(self, tasks: Tasks, done: Done) -> None:
         self._tasks = tasks
         self._done = done
 
@@ -67,7 +63,7 @@ class Forwarder:
             The work that needs a task, if nothing was sent, because there is no idle connection
             to its upstream or its body is not here yet.
         """
-        body, framing, upload = take_body(request, self._max_body)
+        body, framing, upload = take_body(request)
         if upload is not None:
             return self.forward(request, upstream)
         pool = upstream.only
@@ -82,7 +78,7 @@ class Forwarder:
         request.sent_ns = time.monotonic_ns()
         pool.metrics.requests += 1
         connection.begin(
-            _head(request, pool.authority, framing) + body,
+            request_head(request, pool.authority, framing) + body,
             is_head=request.method == "HEAD",
             on_interim=None if request.is_http_1_0 else request.pass_interim_on,
             is_whole=True,
@@ -114,7 +110,11 @@ class Forwarder:
                 if rest is not None:
                     connection.read_now()
                     request.pool.give_back(connection)
-                elif connection.answer.is_complete and not request.connection.writing_paused:
+                elif (
+                    connection.answer.is_complete
+                    and not request.connection.writing_paused
+                    and (route is None or route.intercepted is None)
+                ):
                     error = None
                     _send_whole(request, connection)
                     request.pool.give_back(connection)
@@ -135,7 +135,7 @@ class Forwarder:
         self, request: Request, route: Route, outcome: int | UpstreamError
     ) -> Coroutine[Any, Any, None] | None:
         """The tries that follow a first one which was forwarded at once, if any may."""
-        if route.retry is None:
+        if route.retry is None or route.upstream is None:
             return None
         tries = Tries(request, route.retry, route.upstream)
         if not tries.may_follow(request.pool, outcome):
@@ -166,7 +166,7 @@ class Forwarder:
     ) -> None:
         """Send the request to a target, and on to others as far as its route allows."""
         route = request.route
-        if route is None or route.retry is None:
+        if route is None or route.retry is None or route.upstream is None:
             await self._judged(request, pool, connection, None)
         else:
             tries = Tries(request, route.retry, route.upstream)
@@ -219,7 +219,7 @@ class Forwarder:
         tries: Tries | None,
     ) -> bool:
         may_switch = may_open_websocket(request)
-        body, framing, upload = take_body(request, self._max_body)
+        body, framing, upload = take_body(request)
         if may_switch:
             framing += SWITCH
         request.pool = pool
@@ -233,7 +233,7 @@ class Forwarder:
             request.sent_ns = time.monotonic_ns()
             try:
                 connection.begin(
-                    _head(request, pool.authority, framing) + body,
+                    request_head(request, pool.authority, framing) + body,
                     is_head=request.method == "HEAD",
                     on_interim=None if request.is_http_1_0 else request.pass_interim_on,
                     is_whole=upload is None,
@@ -329,33 +329,6 @@ def _note_head(request: Request, connection: UpstreamConnection) -> None:
         pool.judge.observe(request, connection.answer.status)
 
 
-def _head(request: Request, authority: str, framing: bytes) -> bytes:
-    client = request.connection
-    headers = request.message.raw_headers
-    host = request.raw_host or authority
-    if client.sent_headers == headers and client.sent_host == host:
-        fields = client.sent_fields
-    else:
-        origin = Origin(
-            client.peer,
-            client.scheme,
-            host,
-            client.is_trusted,
-            own_fields=client.own_fields,
-            reserved=client.reserved,
-        )
-        fields = request_fields(headers, origin, VIA)
-        client.sent_headers = headers
-        client.sent_host = host
-        client.sent_fields = fields
-    return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (
-        request.method.encode("ascii"),
-        request.target.encode("utf-8", "surrogateescape"),
-        fields,
-        framing,
-    )
-
-
 def _send_whole(request: Request, connection: UpstreamConnection) -> None:
     """Answer in one piece."""
     answer = connection.answer
@@ -375,6 +348,9 @@ async def _stream(request: Request, connection: UpstreamConnection) -> None:
     """Answer piece by piece; in one where all is there."""
     answer = connection.answer
     client = request.connection
+    route = request.route
+    if route is not None and route.intercepted is not None and answer.status in route.intercepted:
+        raise InterceptedAnswer(answer)
     if answer.status == SWITCHED:
         await Tunnel(request, connection).run()
         return
@@ -437,10 +413,15 @@ def _answer_head(request: Request, answer: AnswerReader, framing: bytes, body: b
     if answer.status == 204 and head.length is not None:
         # RFC 9110, section 8.6: not even a length of 0.
         fields = without_length(fields)
+    added = request.added_fields
+    route = request.route
+    if route is not None and route.answer_edit is not None:
+        lines = fields[2:] + b"\r\n" + added if fields else added
+        fields, added = b"", route.answer_edit.apply(lines, request)
     if not head.has_date:
         framing += b"Date: %b\r\n" % http_date(wall_us() // 1_000_000)
     if not request.keeps_alive:
         framing += b"Connection: close\r\n"
     elif request.is_http_1_0:
         framing += b"Connection: keep-alive\r\n"
-    return b"%b%b\r\n%b%b\r\n%b" % (status_line, fields, request.added_fields, framing, body)
+    return b"%b%b\r\n%b%b\r\n%b" % (status_line, fields, added, framing, body)

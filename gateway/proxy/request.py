@@ -59,6 +59,7 @@ class Request:
         holding: its place among those that go on at once, if a limit counts these.
         body: the body, if it was here as a whole when it was asked for.
         pool, lent: where it is sent, and over which connection.
+        sent_target: what the upstream is asked for, if its route changes requests.
         ticket: what its upstream's circuit breaker let it through with; set by a breaker only.
     """
 
@@ -89,6 +90,7 @@ class Request:
         "route",
         "sent",
         "sent_ns",
+        "sent_target",
         "started_ns",
         "status",
         "target",
@@ -102,6 +104,7 @@ class Request:
     pool: TargetPool
     lent: UpstreamConnection
     received: int
+    sent_target: str
     ticket: int
 
     def __init__(
@@ -118,7 +121,7 @@ class Request:
         self.query = ""
         self.raw_host = ""
         self.host = ""
-        self.client = connection.peer
+        self.client: str = connection.peer
         self.client_key = connection.peer_key
         self.is_http_1_0: bool = message.version == HttpVersion10
         self.keeps_alive: bool = not message.should_close
@@ -142,6 +145,26 @@ class Request:
     def client_certificate(self) -> ClientCertificate | None:
         """What the client has proved to be, if it has shown a certificate."""
         return self.connection.certificate
+
+    def log_values(
+        self,
+    ) -> tuple[str, str, str, str, str, str, str, int, str, int, int, int]:
+        """What the access log says of it, up to how long it took."""
+        route = self.route
+        return (
+            self.client,
+            self.method,
+            self.raw_host,
+            self.target,
+            route.name if route is not None else "",
+            self.policy,
+            self.decision,
+            self.wait_us,
+            self.upstream,
+            self.upstream_us,
+            self.status,
+            self.sent,
+        )
 
     def read_target(self) -> None:
         """Find host, path and query in whatever form they were sent (RFC 9112, section 3.2).

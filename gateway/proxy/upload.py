@@ -108,12 +108,11 @@ def chunk(data: bytes, *, is_chunked: bool) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data) if is_chunked else data
 
 
-def take_body(request: Request, max_body: int | None) -> tuple[bytes, bytes, Upload | None]:
+def take_body(request: Request) -> tuple[bytes, bytes, Upload | None]:
     """The body if it is here already, its framing, and what is to be streamed if not.
 
     Args:
-        request: whose body it is.
-        max_body: bytes that it may have; None for any.
+        request: whose body it is; its route says how large it may be.
 
     Raises:
         BadRequestError: it is too large.
@@ -124,12 +123,13 @@ def take_body(request: Request, max_body: int | None) -> tuple[bytes, bytes, Upl
         is_announced = CONTENT_LENGTH in request.headers
         return b"", b"Content-Length: 0\r\n" if is_announced else b"", None
     length = None if request.message.chunked else int(request.headers[CONTENT_LENGTH])
+    route = request.route
+    max_body = None if route is None else route.max_body
     if payload.is_eof() and payload.exception() is None:
         if request.body is None:
             request.body = payload.read_nowait()
             _check_size(len(request.body), max_body)
         return request.body, b"Content-Length: %d\r\n" % len(request.body), None
-    route = request.route
     upload = Upload(
         payload,
         request.connection,

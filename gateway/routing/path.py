@@ -29,7 +29,7 @@ from gateway.errors import BadRequestError
 _PCHAR: Final = r"A-Za-z0-9_~!$&'()*+,=:@"
 """What may stand in a segment and reads the same everywhere; `.` and `;` need a closer look."""
 
-_is_plain: Final = re.compile(rf"(?=/)(?:/[{_PCHAR}-][{_PCHAR}.-]*+)*+/?").fullmatch
+is_plain: Final = re.compile(rf"(?=/)(?:/[{_PCHAR}-][{_PCHAR}.-]*+)*+/?").fullmatch
 
 _REFUSALS: Final = tuple(
     (re.compile(pattern).search, title)
@@ -90,7 +90,7 @@ def canonical_path(raw: str) -> str:
     Raises:
         BadRequestError: the path must not be forwarded, whatever the routes; see the module.
     """
-    return raw if _is_plain(raw) else _decoded_readings(raw)[0]
+    return raw if is_plain(raw) else _decoded_readings(raw)[0]
 
 
 def readings(raw: str) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def readings(raw: str) -> tuple[str, ...]:
 
     Arguments and errors as in `canonical_path`. Nearly always the result is one path.
     """
-    return (raw,) if _is_plain(raw) else _decoded_readings(raw)
+    return (raw,) if is_plain(raw) else _decoded_readings(raw)
 
 
 def _decoded_readings(raw: str) -> tuple[str, ...]:

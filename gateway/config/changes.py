@@ -1,0 +1,258 @@
+"""What a route changes of the messages that pass: paths and header fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+
+from gateway.config.address import AddressError, parse_origin
+from gateway.config.base import Model
+from gateway.config.paths import PathError, parse_path
+from gateway.config.shorthand import KEY
+from gateway.config.units import SIZE_PATTERN
+from gateway.config.values import ListOf, describe, problem, read_size
+from gateway.editing.template import HEADER, VARIABLES, Template, TemplateError, parse_template
+from gateway.routing.rewrite import Rewrite
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELD_VARIABLES: Final = (*VARIABLES, HEADER)
+
+FRAMING: Final = frozenset({"content-length", "transfer-encoding", "trailer", "te"})
+HOP_BY_HOP: Final = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "upgrade",
+        "http2-settings",
+    }
+)
+_OWN: Final = {
+    "host": "the host that an upstream is told has a key of its own: upstream_host",
+    "expect": "the gateway answers for it",
+    "date": "it says when the answer was made",
+}
+
+
+def _read_template(value: object) -> Template:
+    if isinstance(value, Template):
+        return value
+    if not isinstance(value, str):
+        message = f"found {describe(value)}, text was expected"
+        quoted = str(value).lower() if isinstance(value, bool) else value
+        hint = f'quote it: "{quoted}"' if isinstance(value, bool | int | float) else ""
+        raise problem(message, hint)
+    try:
+        return parse_template(value.strip(), _FIELD_VARIABLES)
+    except TemplateError as error:
+        raise problem(error.message, error.hint, column=error.offset + 1) from None
+
+
+FieldValue = Annotated[
+    Template,
+    PlainValidator(_read_template),
+    WithJsonSchema({"type": "string", "examples": ["blue", "{client_ip}", "{header.x-team}"]}),
+]
+
+
+class FieldEdits(Model):
+    """Header fields that are set, added or removed."""
+
+    set: dict[str, FieldValue] = Field(
+        {}, description="Fields in place of those of the same name, if there are any."
+    )
+    add: dict[str, FieldValue] = Field({}, description="Fields beside those of the same name.")
+    remove: Annotated[tuple[str, ...], ListOf] = Field((), description="Names of fields.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_names(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            return data
+        said: dict[str, str] = {}
+        for word in ("set", "add"):
+            fields = data.get(word)
+            for name in fields if isinstance(fields, Mapping) else ():
+                _check_name(name, (word, name, KEY))
+                if name.lower() in said:
+                    message = f"{name!r} is named under {said[name.lower()]} already"
+                    raise problem(message, "once, in any case", under=(word, name, KEY))
+                said[name.lower()] = word
+        removed = data.get("remove")
+        for index, name in enumerate([removed] if isinstance(removed, str) else removed or ()):
+            if isinstance(name, str):
+                _check_name(name, ("remove", index))
+                if said.get(name.lower()) == "set":
+                    message = f"{name!r} is both set and removed"
+                    raise problem(message, "set replaces what was there", under=("remove", index))
+        return data
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is edited."""
+        return not (self.set or self.add or self.remove)
+
+
+def _check_name(name: object, under: tuple[str | int, ...]) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise problem(f"{describe(name)} is not the name of a header", under=under)
+    # Applications behind CGI and WSGI read `_` and `-` alike, and so does the gateway.
+    lower = name.lower().replace("_", "-")
+    if lower in FRAMING:
+        raise problem(f"{name} frames the body: the gateway writes it itself", under=under)
+    if lower in HOP_BY_HOP:
+        message = f"{name} concerns one connection: the gateway writes it itself, or not at all"
+        raise problem(message, under=under)
+    if lower in _OWN:
+        raise problem(f"{name} cannot be changed here", _OWN[lower], under=under)
+
+
+class PathChange(NamedTuple):
+    """What a route does to paths; the keys of the same names, or None."""
+
+    strip_prefix: str | None
+    add_prefix: str | None
+    rewrite: str | None
+
+
+def compile_rewrite(pattern: str, change: PathChange) -> Rewrite | None:
+    """How paths of a route are rewritten; None if they are not.
+
+    Raises:
+        PydanticCustomError: `problem`, under the key to blame.
+    """
+    if change == (None, None, None):
+        return None
+    if change.rewrite is None:
+        return _with_prefixes(pattern, change)
+    if change.strip_prefix is not None or change.add_prefix is not None:
+        message = "rewrite says the whole path: no prefix is stripped or added besides"
+        raise problem(message, "one of the two", under=("rewrite",))
+    return _from_pattern(pattern, change.rewrite)
+
+
+def _with_prefixes(pattern: str, change: PathChange) -> Rewrite:
+    taken = 0
+    pieces: list[str | int] = []
+    if change.strip_prefix is not None:
+        stripped = _segments(change.strip_prefix, "strip_prefix")
+        taken = len(stripped)
+        if pattern[1:].split("/")[:taken] != stripped:
+            message = f"the route's path does not begin with {change.strip_prefix}"
+            hint = f"what {pattern} begins with, whole segments of it"
+            raise problem(message, hint, under=("strip_prefix",))
+    if change.add_prefix is not None:
+        pieces += _segments(change.add_prefix, "add_prefix")
+    return _made("add_prefix", taken, pieces, keeps_rest=True)
+
+
+def _made(key: str, taken: int, pieces: list[str | int], *, keeps_rest: bool) -> Rewrite:
+    try:
+        return Rewrite(taken, tuple(pieces), keeps_rest=keeps_rest)
+    except ValueError as error:
+        raise problem(str(error), "segments of plain characters", under=(key,)) from None
+
+
+def _segments(path: str, key: str) -> list[str]:
+    """The segments of a prefix."""
+    if path.endswith("/"):
+        hint = f"such as {path.rstrip('/') or '/api'}"
+        raise problem(f"{path!r} ends with a slash", hint, under=(key,))
+    if key == "add_prefix" and ("{" in path or path.endswith("**")):
+        message = f"{path!r} is a pattern"
+        raise problem(message, "text only; rewrite takes patterns", under=(key,))
+    if path.endswith("/**"):
+        raise problem(f"{path!r} is a pattern", f"such as {path[:-3] or '/api'}", under=(key,))
+    return path[1:].split("/")
+
+
+def _from_pattern(pattern: str, path: str) -> Rewrite:
+    taken = pattern[1:].split("/")
+    wanted = path[1:].split("/")
+    is_prefix = taken[-1] == "**"
+    if is_prefix:
+        taken.pop()
+    keeps_rest = wanted[-1] == "**"
+    if keeps_rest:
+        wanted.pop()
+        if not is_prefix:
+            hint = f"{pattern} has no ** of its own; leave it out here"
+            raise problem("there is nothing that ** could stand for", hint, under=("rewrite",))
+    pieces: list[str | int] = []
+    for segment in wanted:
+        if segment.startswith("{"):
+            if segment not in taken:
+                names = ", ".join(one for one in taken if one.startswith("{")) or "no parameters"
+                message = f"{segment} is not in the route's path"
+                raise problem(message, f"{pattern} has {names}", under=("rewrite",))
+            pieces.append(taken.index(segment))
+        else:
+            pieces.append(segment)
+    return _made("rewrite", len(taken), pieces, keeps_rest=keeps_rest)
+
+
+def _read_path(value: object) -> str:
+    if not isinstance(value, str):
+        raise problem(f"found {describe(value)}, a path such as /api was expected")
+    try:
+        return parse_path(value)
+    except PathError as error:
+        raise problem(error.message, error.hint) from None
+
+
+PathText = Annotated[
+    str,
+    PlainValidator(_read_path),
+    WithJsonSchema({"type": "string", "pattern": r"^\s*/", "examples": ["/api", "/v2/{id}"]}),
+]
+
+
+def _read_upstream_host(value: object) -> str:
+    if value in ("client", "target"):
+        return str(value)
+    hint = "client, target, or a host such as api.example.com"
+    if not isinstance(value, str):
+        raise problem(f"found {describe(value)}", hint)
+    text = value.strip()
+    try:
+        parse_origin(f"http://{text}")
+    except AddressError:
+        raise problem(f"{describe(value)} is not a host", hint) from None
+    if any(character in text for character in "/@?#"):
+        raise problem(f"{describe(value)} is not a host", hint)
+    return text
+
+
+def _read_max_body(value: object) -> int:
+    return 0 if value == "off" else read_size(value)
+
+
+UpstreamHost = Annotated[
+    str,
+    PlainValidator(_read_upstream_host),
+    WithJsonSchema(
+        {"type": "string", "minLength": 1, "examples": ["client", "target", "api.example.com"]}
+    ),
+]
+
+OwnMaxBody = Annotated[
+    int,
+    PlainValidator(_read_max_body),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                # Not as a constant: that is what is off by default is told by.
+                {"type": "string", "pattern": "^off$"},
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": SIZE_PATTERN},
+            ],
+            "examples": ["16KiB", "1MiB"],
+        }
+    ),
+]
+"""Whole bytes; 0, which is written `off`, for any number."""

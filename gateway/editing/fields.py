@@ -1,0 +1,58 @@
+"""Header lines set, added and taken away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FieldEdit(Generic[T]):
+    """The edits of one route, in one direction.
+
+    Args:
+        gone: names of the fields that are taken away; what is set is among them. `-` and `_`
+            are one here, as they are for applications behind CGI and WSGI.
+        lines: the fields that are put in, with the value or what makes it for a request.
+    """
+
+    __slots__ = ("_constant", "_made", "_without")
+
+    def __init__(
+        self, gone: Iterable[str], lines: Sequence[tuple[str, Callable[[T], bytes] | bytes]]
+    ) -> None:
+        patterns = [
+            "".join("[-_]" if character in "-_" else re.escape(character) for character in name)
+            for name in gone
+        ]
+        self._without = (
+            re.compile(f"(?im)^(?:{'|'.join(patterns)}):[^\n]*\n".encode("ascii")).sub
+            if patterns
+            else None
+        )
+        self._constant = b"".join(
+            b"%b: %b\r\n" % (name.encode("ascii"), value)
+            for name, value in lines
+            if isinstance(value, bytes)
+        )
+        self._made = [
+            (b"%b: " % name.encode("ascii"), value)
+            for name, value in lines
+            if not isinstance(value, bytes)
+        ]
+
+    def apply(self, block: bytes, request: T) -> bytes:
+        """The lines of a head after the edit; each has its line end.
+
+        A value that is made for the request and is empty is not sent.
+        """
+        if self._without is not None:
+            block = self._without(b"", block)
+        block += self._constant
+        for name, make in self._made:
+            value = make(request)
+            if value:
+                block += b"%b%b\r\n" % (name, value)
+        return block
