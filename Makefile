@@ -38,7 +38,8 @@ run: runtime ## start a demo upstream and the gateway in front of it
 .PHONY: test-packages
 test-packages:
 	@scripts/debian-packages.sh redis-server:redis-server mariadbd:mariadb-server nginx:nginx wrk:wrk \
-		curl:curl faketime:faketime slowhttptest:slowhttptest
+		curl:curl faketime:faketime slowhttptest:slowhttptest \
+		/usr/share/doc/libnss-wrapper:libnss-wrapper
 
 .PHONY: test
 test: dev test-packages ## install what the tests need and run them

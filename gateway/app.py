@@ -185,6 +185,8 @@ class Gateway:
         await self._decider.start()
         # The first requests would be decided alone.
         await becomes(lambda: self._decider.is_ready, STORE_S)
+        for upstream in self._upstreams.values():
+            upstream.start()
         self._health.start()
         for _, listener in self._listeners:
             await listener.start_serving()

@@ -181,6 +181,11 @@ class UpstreamTimeout(UpstreamError):
 
     def __init__(self, phase: str) -> None:
         super().__init__(phase)
+        if phase == "queue":
+            # Not the upstream was slow, but there were too many requests before this one.
+            self.status = UpstreamBusyError.status
+            self.title = UpstreamBusyError.title
+            self.retry_after_us = UpstreamBusyError.retry_after_us
         self.phase = phase
         self.kind = f"timeout_{phase}"
 
@@ -198,6 +203,7 @@ class UpstreamBusyError(UpstreamError):
     status = 503
     title = "The upstream has no free connection"
     kind = "busy"
+    retry_after_us = 1_000_000
 
 
 class UpstreamBreakerError(UpstreamError):

@@ -118,19 +118,49 @@ def parse_listener(text: str) -> Address | UnixAddress:
     Raises:
         AddressError: it is something else.
     """
-    path = text.strip().removeprefix("unix:")
-    if path == text.strip() and not path.startswith("/"):
+    if not text.strip().startswith(("unix:", "/")):
         return parse_address(text)
+    return parse_socket(text, "unix:/run/sluice.sock")
+
+
+def parse_socket(text: str, example: str) -> UnixAddress:
+    """Read `unix:/run/app.sock`.
+
+    Raises:
+        AddressError: it is something else; `example` is what would do.
+    """
+    path = text.strip().removeprefix("unix:")
     if path == text.strip():
         raise AddressError(f"{path!r} is a path", f"a socket of this machine is unix:{path}")
     path = f"/{path.lstrip('/')}" if path.startswith("//") else path
     if not path.startswith("/") or path.endswith("/"):
-        hint = "such as unix:/run/sluice.sock"
-        raise AddressError(f"{text.strip()!r} is not the path of a socket", hint)
+        raise AddressError(f"{text.strip()!r} is not the path of a socket", f"such as {example}")
     if len(path.encode()) > MAX_SOCKET_PATH:
         hint = f"at most {MAX_SOCKET_PATH} bytes"
         raise AddressError(f"the path of the socket is too long: {path!r}", hint)
     return UnixAddress(path)
+
+
+def is_target(text: str) -> bool:
+    """Whether a text is meant as the place of a server, and not as a name of an upstream."""
+    return "://" in text or text.strip().startswith("unix:")
+
+
+def parse_target(text: str) -> Origin | UnixAddress:
+    """Read what `parse_origin` does, or `unix:/run/app.sock`.
+
+    Raises:
+        AddressError: it is something else.
+    """
+    text = text.strip()
+    if text.startswith(("unix:", "/")):
+        return parse_socket(text, "unix:/run/app.sock")
+    scheme, _, rest = text.partition("://")
+    if rest.startswith("unix:"):
+        rest = rest.split(":")[1]
+        message = f"a socket of this machine is named without {scheme}://"
+        raise AddressError(message, f"write unix:{rest}; requests keep their path")
+    return parse_origin(text)
 
 
 def parse_origin(text: str) -> Origin:
@@ -216,6 +246,15 @@ def parse_host_pattern(text: str) -> str:
             raise AddressError(f"{text!r} has a wildcard before an address", "names only")
         return f"*.{host}"
     return f"[{host}]" if ":" in host else host
+
+
+def is_ip_address(host: str) -> bool:
+    """Whether a host is an address, and no name that has to be looked up."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def listens_on(address: Address, host: str, port: int) -> bool:

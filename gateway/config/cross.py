@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
-from gateway.config.address import Address, collide, listens_on
+from gateway.config.address import Address, collide, is_target, listens_on
 from gateway.config.messages import did_you_mean
 from gateway.config.models import (
     AdminConfig,
@@ -69,7 +69,7 @@ def unknown_movers(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def _hint(name: str, named: Mapping[str, Any]) -> str:
-    known = [known for known in named if "://" not in known]
+    known = [known for known in named if not is_target(known)]
     names = ", ".join(known[:8]) or "none"
     return did_you_mean(
         name, known, f"upstreams are {names}; or write its URL, such as http://127.0.0.1:9000"
@@ -123,7 +123,9 @@ def loops(config: GatewayConfig) -> Iterator[Finding]:
     for name, upstream in config.upstreams.items():
         for index, target in enumerate(upstream.targets):
             path = ("upstreams", name, "targets", index)
-            if any(listens_on(address, target.host, target.port) for _, address in listeners):
+            if target.socket in sockets or any(
+                listens_on(address, target.host, target.port) for _, address in listeners
+            ):
                 message = f"{target.url} is this gateway itself: a request would never arrive"
                 yield Finding(path, message, "the address of the application behind it")
             elif config.admin and listens_on(config.admin.listen, target.host, target.port):

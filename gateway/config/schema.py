@@ -54,8 +54,8 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCE: Final[Schema] = {"$ref": "#/$defs/Reference"}
 _URL: Final[Schema] = {
     "type": "string",
-    "pattern": r"^\s*[hH][tT][tT][pP][sS]?://[^/?#@\s]+/?\s*$",
-    "examples": ["http://127.0.0.1:9000"],
+    "pattern": r"^\s*([hH][tT][tT][pP][sS]?://[^/?#@\s]+/?|unix:/.*[^/\s])\s*$",
+    "examples": ["http://127.0.0.1:9000", "unix:/run/app.sock"],
 }
 
 _NAME: Final = r"^[!#-\[\]-~]([ !#-\[\]-~]*[!#-\[\]-~])?$"

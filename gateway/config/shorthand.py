@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from gateway.config.address import is_target
 from gateway.config.paths import PathError, split_pattern
 
 Path = tuple[str | int, ...]
@@ -167,7 +168,7 @@ class _Expansion:
     def _lift_upstream(self, route: dict[str, Any], origin: Path) -> None:
         url = route.get("upstream")
         upstreams = self.root["upstreams"]
-        if not isinstance(url, str) or "://" not in url or not isinstance(upstreams, dict):
+        if not isinstance(url, str) or not is_target(url) or not isinstance(upstreams, dict):
             return
         name = route["upstream"] = url.strip()
         if name not in upstreams:

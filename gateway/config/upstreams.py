@@ -12,7 +12,13 @@ from pydantic import (
     model_validator,
 )
 
-from gateway.config.address import Address, AddressError, parse_host_pattern, parse_origin
+from gateway.config.address import (
+    Address,
+    AddressError,
+    UnixAddress,
+    parse_host_pattern,
+    parse_target,
+)
 from gateway.config.balancing import Balance, BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.base import Model, untouched
 from gateway.config.places import FilePath, KeyPassword
@@ -35,6 +41,7 @@ class Timeouts(Model):
     """How long an upstream may take."""
 
     connect: Duration = Field(2_000_000, description="To make a connection.")
+    queue: Duration = Field(2_000_000, description="For a free connection, if all are in use.")
     first_byte: Duration = Field(
         60_000_000, description="From the request sent to the first byte of the answer."
     )
@@ -53,8 +60,9 @@ class Target(Model):
     """One server of an upstream."""
 
     scheme: Literal["http", "https"] = "http"
-    host: str
-    port: int
+    host: str = ""
+    port: int = 0
+    socket: str = ""
     weight: Annotated[WholeNumber, Field(ge=1, le=1_000), whole_number_schema(1, 1_000)] = Field(
         1, description="Its share of the requests, relative to the other targets."
     )
@@ -64,7 +72,9 @@ class Target(Model):
     def _from_url(cls, data: object, info: ValidationInfo) -> object:
         if isinstance(data, str):
             return cls._parts(data, ())
-        if not isinstance(data, Mapping) or ("host" in data and not is_from_file(info)):
+        if not isinstance(data, Mapping) or (
+            ("host" in data or "socket" in data) and not is_from_file(info)
+        ):
             return data
         if "url" not in data:
             raise problem(
@@ -80,14 +90,18 @@ class Target(Model):
     @staticmethod
     def _parts(url: str, under: tuple[str, ...]) -> dict[str, Any]:
         try:
-            origin = parse_origin(url)
+            origin = parse_target(url)
         except AddressError as error:
             raise problem(error.message, error.hint, under=under) from None
+        if isinstance(origin, UnixAddress):
+            return {"socket": origin.path}
         return {"scheme": origin.scheme, "host": origin.host, "port": origin.port}
 
     @property
     def url(self) -> str:
-        """Scheme, host and port as a URL."""
+        """Scheme, host and port as a URL, or the path of a socket after `unix:`."""
+        if self.socket:
+            return f"unix:{self.socket}"
         return f"{self.scheme}://{Address(self.host, self.port)}"
 
 
@@ -156,6 +170,11 @@ class UpstreamConfig(Model):
     )
     keepalive: Duration = Field(
         60_000_000, description="How long an unused connection is kept open."
+    )
+    resolve_every: Annotated[Duration | None, Off] = Field(
+        30_000_000,
+        description="How often the names of targets are looked up again; off for only when no "
+        "connection can be made.",
     )
     tls: UpstreamTlsConfig | None = Field(
         None, description="How targets with https:// are verified, and what they are shown."

@@ -2,6 +2,6 @@
 
 Read `server` first: the way of a request on one page. `client` and `upstream` are the two
 connections, `pool` lends the second kind out, `forward` and `upload` bring bytes from one to
-the other, and `tunnel` those of WebSockets. `grammar`, `head`, `chunks` and `reader` decide
-without any I/O what those bytes are.
+the other, and `tunnel` those of WebSockets. `head` decides without any I/O what of a
+request goes on; `grammar`, `answer_head`, `chunks` and `reader` what an answer is.
 """

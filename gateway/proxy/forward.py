@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.clock import wall_us
 from gateway.errors import UpstreamClosedError, UpstreamError
+from gateway.proxy.answer_head import trailer_lines, without_length
 from gateway.proxy.head import (
     http_date,
     takes_trailers,
-    trailer_lines,
-    without_length,
 )
 from gateway.proxy.own_answers import InterceptedAnswer
 from gateway.proxy.reader import NO_BODY

@@ -32,6 +32,8 @@ ACCEPTS: Final = 100
 """Connections that are taken in one turn of the event loop."""
 PAUSE_S: Final = 1.0
 """How long nothing is accepted when there are no files for more (as asyncio does)."""
+SPARE: Final = 64
+"""Connections that may be on their way when there are as many clients as there may be."""
 TRANSIENT: Final = frozenset(
     {
         *(errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO, errno.EPERM),
@@ -85,8 +87,9 @@ class Listener:
         reception: what is done with new ones.
         patience: how long clients may take.
         metrics: where failures are counted.
-        most: how many connections may be on their way at a time; one more, and the oldest of
-            them is dropped, so that who never gets on keeps nobody out.
+        most: how many connections there may be at a time, with those that are served; one more,
+            and the oldest that is on its way is dropped, so that who never gets on keeps
+            nobody out.
     """
 
     def __init__(
@@ -102,7 +105,7 @@ class Listener:
         self._server = server
         self._reception = reception
         self._patience = patience
-        self._errors = metrics.client_errors
+        self._metrics = metrics
         self._most = most
         self._tasks = Tasks()
         self._under_way: dict[asyncio.Task[None], None] = {}
@@ -147,11 +150,13 @@ class Listener:
             self._start(sock, peer)
 
     def _start(self, sock: socket.socket, peer: str) -> None:
-        if len(self._under_way) >= self._most:
+        # Where clients have taken all places, one that gets on may still replace an idle one.
+        room = max(self._most - self._metrics.connections, min(self._most // 8, SPARE), 1)
+        if len(self._under_way) >= room:
             oldest = next(iter(self._under_way))
             del self._under_way[oldest]
             oldest.cancel()
-            self._errors["handshake_timeout"] += 1
+            self._metrics.client_errors["handshake_timeout"] += 1
         task = self._tasks.start(self._receive(sock, peer))
         self._under_way[task] = None
         task.add_done_callback(self._is_over)
@@ -214,7 +219,7 @@ class Listener:
         log.debug("%s left before it was served: %s", peer or "a local process", error)
 
     def _failed(self, kind: str, peer: str, error: BaseException) -> None:
-        self._errors[kind] += 1
+        self._metrics.client_errors[kind] += 1
         log.debug("%s of %s: %s", kind, peer or "a local process", error)
 
 

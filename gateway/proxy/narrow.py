@@ -102,3 +102,23 @@ class NarrowReader(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """As before."""
         self._protocol.resume_writing()
+
+
+def read_through(
+    protocol: asyncio.BaseProtocol, transport: asyncio.Transport | None, *, is_paused: bool
+) -> None:
+    """Let a transport bring what it reads to another protocol.
+
+    Args:
+        protocol: takes it.
+        transport: reads; None or closed if it does so no more.
+        is_paused: whether it does not read at the moment.
+    """
+    if transport is None or transport.is_closing():
+        return
+    # How it reads is settled when it begins to.
+    if not is_paused:
+        transport.pause_reading()
+    transport.set_protocol(protocol)
+    if not is_paused:
+        transport.resume_reading()

@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.clock import monotonic_us
+from gateway.config.address import Address, is_ip_address
 from gateway.config.models import Target, UpstreamConfig
 from gateway.errors import (
     UpstreamBusyError,
@@ -26,6 +27,7 @@ from gateway.metrics import UpstreamMetrics
 from gateway.proxy.choosing import Chooser
 from gateway.proxy.connecting import open_connection
 from gateway.proxy.deadlines import Watch
+from gateway.proxy.names import Name, Resolve, resolve
 from gateway.proxy.narrow import SlowReaders
 from gateway.proxy.retry import RetryBudget, RetryRule
 from gateway.proxy.upstream import Patience, UpstreamConnection
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from gateway.proxy.request import Request
 
 US = 1_000_000
+SOCKET_HOST = "localhost"
+"""What a server at a Unix socket is asked for by a client that names no host, as with nginx."""
 
 Outcome = int | UpstreamError | None
 """How a try went: the status of its answer, why there is none, or None if it was given up."""
@@ -58,9 +62,10 @@ class TargetPool:
         metrics: of that upstream.
         max_head: bytes of header fields that one answer may have.
         tls: for targets with `https://`; never that of another upstream.
+        look_up: asks for the addresses of a name.
 
     Attributes:
-        name: host and port, for logs.
+        name: host and port, or the path of a socket after `unix:`, for logs.
         authority: the same as a `Host` field says it.
         metrics: as given.
         total_s: how long an exchange may take, in seconds; `inf` for any time.
@@ -75,14 +80,24 @@ class TargetPool:
         metrics: UpstreamMetrics,
         max_head: int,
         tls: UpstreamTls | None = None,
+        look_up: Resolve = resolve,
     ) -> None:
-        self.name = f"{target.host}:{target.port}"
-        self.authority = self.name if ":" not in target.host else f"[{target.host}]:{target.port}"
-        self._target = target
+        self.name = target.url if target.socket else f"{target.host}:{target.port}"
+        self.authority = str(Address(target.host, target.port))
+        if target.socket:
+            self.authority = SOCKET_HOST
         self._max_head = max_head
         self._max_connections = config.max_connections
         self._max_pending = config.max_pending
         self._connect_timeout = config.timeouts.connect / US
+        self._queue_timeout = config.timeouts.queue / US
+        self._target = target
+        self._named: Name | None = None
+        if target.host and not is_ip_address(target.host):
+            every_us = config.resolve_every
+            every_s = None if every_us is None else every_us / US
+            self._named = Name(target.host, every_s, self._retire, look_up)
+        self._retired: set[UpstreamConnection] = set()
         self._tls: UpstreamTls | None = None
         if target.scheme == "https":
             self._tls = tls
@@ -178,6 +193,17 @@ class TargetPool:
         self.metrics.connections += 1
         return connection
 
+    def start(self) -> None:
+        """Look up its name from now on, if it has one."""
+        if self._named is not None:
+            self._named.start()
+
+    def _retire(self, gone: frozenset[str]) -> None:
+        """Its name has these addresses no more: connections to them serve no more requests."""
+        self._retired.update(one for one in self._open if one.address in gone)
+        for connection in [one for one in self._idle if one in self._retired]:
+            connection.abort()
+
     async def open_apart(self) -> UpstreamConnection:
         """A connection that is no part of the pool: to be watched and aborted by who asks.
 
@@ -190,12 +216,13 @@ class TargetPool:
         self, on_close: Callable[[UpstreamConnection], None]
     ) -> UpstreamConnection:
         return await open_connection(
-            self._target.host,
+            self._target if self._named is None else self._named,
             self._target.port,
             on_close=on_close,
             patience=self._patience,
             ssl_context=self._tls.context if self._tls is not None else None,
-            server_name=self._tls.server_name if self._tls is not None else "",
+            server_name=(self._tls.server_name if self._tls is not None else "")
+            or self._target.host,
             max_head=self._max_head,
         )
 
@@ -207,7 +234,7 @@ class TargetPool:
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """Take a connection back after its exchange; closes it if it cannot be used again."""
-        if not connection.is_reusable:
+        if not connection.is_reusable or (self._retired and connection in self._retired):
             connection.abort()
             return
         connection.release()
@@ -217,6 +244,8 @@ class TargetPool:
     def close(self) -> None:
         """Close the idle connections; those in use close when they come back."""
         self._watch.stop()
+        if self._named is not None:
+            self._named.close()
         while self._idle:
             self._idle.pop().abort()
 
@@ -228,7 +257,7 @@ class TargetPool:
         place = asyncio.get_running_loop().create_future()
         self._pending.append(place)
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with asyncio.timeout(self._queue_timeout):
                 return await asyncio.shield(place)
         except (TimeoutError, asyncio.CancelledError) as error:
             if not place.done():
@@ -264,6 +293,7 @@ class TargetPool:
         if connection in self._open:
             self._open.discard(connection)
             self.metrics.connections -= 1
+        self._retired.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
         self._admit_next()
@@ -287,12 +317,13 @@ class Upstream:
         metrics: UpstreamMetrics,
         max_head: int,
         tls: UpstreamTls | None = None,
+        look_up: Resolve = resolve,
     ) -> None:
         self.name = name
         self.metrics = metrics
         self.health = config.health
         self._pools = tuple(
-            TargetPool(target, config, metrics, max_head, tls) for target in config.targets
+            TargetPool(target, config, metrics, max_head, tls, look_up) for target in config.targets
         )
         needs_choice = len(self._pools) > 1 or config.health or config.breaker
         self._chooser = Chooser(name, config, self._pools, metrics) if needs_choice else None
@@ -347,6 +378,11 @@ class Upstream:
         """A target was checked; `failure` says why it did not pass, or nothing if it did."""
         if self._chooser is not None:
             self._chooser.checked(index, failure)
+
+    def start(self) -> None:
+        """Look up the names of its targets from now on; without it, from the first request on."""
+        for pool in self._pools:
+            pool.start()
 
     def close(self) -> None:
         """Close idle connections; those in use close when they come back."""

@@ -1,8 +1,8 @@
 """Answers of an upstream, from bytes: no I/O.
 
-What a head looks like is in `grammar`, what it says in `head`, and bodies in chunks are read by
-`chunks`. Decided here is which answers have no body, what frames a body, and which bytes
-nobody asked for (RFC 9112, section 6.3).
+What a head looks like is in `grammar`, what it says in `answer_head`, and bodies in chunks are
+read by `chunks`. Decided here is which answers have no body, what frames a body, and which
+bytes nobody asked for (RFC 9112, section 6.3).
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.errors import UpstreamClosedError, UpstreamProtocolError
-from gateway.proxy.chunks import Chunks
-from gateway.proxy.grammar import may_become_head
-from gateway.proxy.head import (
+from gateway.proxy.answer_head import (
     KNOWN_MAX,
     AnswerHead,
     answer_head,
@@ -21,6 +19,8 @@ from gateway.proxy.head import (
     switches_to_websocket,
     without_length,
 )
+from gateway.proxy.chunks import Chunks
+from gateway.proxy.grammar import may_become_head
 
 MAX_INFORMATIONAL: Final = 16
 """How many interim answers (1xx) one exchange may bring."""

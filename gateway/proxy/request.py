@@ -10,7 +10,7 @@ from aiohttp.hdrs import HOST
 from aiohttp.http_writer import HttpVersion10
 
 from gateway.errors import BadRequestError
-from gateway.proxy.head import without_length
+from gateway.proxy.answer_head import without_length
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from gateway.decider import Pending
     from gateway.holding import Holding
+    from gateway.proxy.answer_head import AnswerHead
     from gateway.proxy.client import ClientConnection
-    from gateway.proxy.head import AnswerHead
     from gateway.proxy.pool import TargetPool
     from gateway.proxy.routes import Route
     from gateway.proxy.upstream import UpstreamConnection

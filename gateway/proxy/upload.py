@@ -115,7 +115,7 @@ def take_body(request: Request) -> tuple[bytes, bytes, Upload | None]:
         request: whose body it is; its route says how large it may be.
 
     Raises:
-        BadRequestError: it is too large.
+        BadRequestError: it is larger than its route allows.
     """
     payload = request.payload
     if payload is EMPTY_PAYLOAD:

@@ -13,7 +13,7 @@ from gateway.errors import (
     UpstreamProtocolError,
     UpstreamTimeout,
 )
-from gateway.proxy.narrow import PIECE, NarrowReader
+from gateway.proxy.narrow import PIECE, NarrowReader, read_through
 from gateway.proxy.reader import AnswerReader, Informational
 from gateway.proxy.remains import remains
 
@@ -44,6 +44,7 @@ class UpstreamConnection(asyncio.Protocol):
     Attributes:
         answer: what has arrived of the answer.
         error: why there will be no more of it, if it broke off.
+        address: of the other end, where it is one of several of a name.
         due: the loop's time at which the exchange has taken too long; `inf` for never.
     """
 
@@ -63,6 +64,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_request",
         "_total_due",
         "_waiter",
+        "address",
         "answer",
         "due",
         "error",
@@ -74,11 +76,13 @@ class UpstreamConnection(asyncio.Protocol):
         on_close: Callable[[UpstreamConnection], None],
         patience: Patience,
         max_head: int,
+        address: str = "",
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_close = on_close
         self._patience = patience
         self._first_byte_s = patience.first_byte
+        self.address = address
         self.answer = AnswerReader(max_head)
         self.transport: asyncio.Transport | None = None
         self.due = inf
@@ -202,17 +206,9 @@ class UpstreamConnection(asyncio.Protocol):
         """Until `release` read no more at a time than fits this buffer."""
         if not self._is_narrow:
             self._is_narrow = True
-            self._read_through(NarrowReader(self, buffer))
-
-    def _read_through(self, protocol: asyncio.BaseProtocol) -> None:
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            return
-        if not self._is_reading_paused:
-            transport.pause_reading()
-        transport.set_protocol(protocol)
-        if not self._is_reading_paused:
-            transport.resume_reading()
+            read_through(
+                NarrowReader(self, buffer), self.transport, is_paused=self._is_reading_paused
+            )
 
     def flow(self) -> None:
         """Go on after `hold_back`."""
@@ -277,7 +273,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._is_busy = False
         if self._is_narrow:
             self._is_narrow = False
-            self._read_through(self)
+            read_through(self, self.transport, is_paused=self._is_reading_paused)
         self._total_due = inf
         self._await("keepalive", self._patience.keepalive)
 

@@ -58,6 +58,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "secret-without-file",
         "store-shorthand-and-secret-in-messages",
         "upstream-is-the-gateway",
+        "upstream-is-the-gateway-by-socket",
         "upstream-is-the-gateway-by-ipv6",
         "upstream-unknown",
         "variable-malformed",

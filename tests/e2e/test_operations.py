@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,7 @@ import requests
 
 from gateway.routing.methods import METHODS, NEVER_FORWARDED
 from tests.conftest import StartGateway
-from tests.e2e.raw import RawClient, RecordingUpstream, get
+from tests.e2e.raw import RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import PATIENCE_S, log_lines, metric, wait_for_metric
 from tests.processes import Gateway, free_port
 
@@ -157,3 +158,36 @@ def test_a_start_that_fails_leaves_the_log_of_another_alone(
 
     assert done.returncode == 1
     assert log.read_text() == before
+
+
+def test_stopping_leaves_websockets_open_for_a_while(start_gateway: StartGateway) -> None:
+    """For `shutdown_timeout` all of them go on; then they are closed, and the gateway ends."""
+
+    def serve(connection: RawConnection) -> None:
+        connection.read_head()
+        connection.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        )
+        while word := connection.read_body(5):
+            connection.send(word)
+
+    with RawUpstream(serve) as upstream, ExitStack() as clients:
+        gateway = start_gateway(
+            f"server: {{ shutdown_timeout: 2s }}\nroutes:\n  /**: {{ upstream: {upstream.url} }}\n"
+        )
+        sockets = [clients.enter_context(RawClient(gateway.port)) for _ in range(50)]
+        for client in sockets:
+            assert client.get("/", "Connection: Upgrade", "Upgrade: websocket").status == 101
+        gateway.server.signal(signal.SIGTERM)
+        _wait_for_message(gateway, "draining: 50 requests under way")
+        for client in sockets:
+            client.send(b"hello")
+        for client in sockets:
+            assert client.sock.recv(5, socket.MSG_WAITALL) == b"hello"
+        for client in sockets[:10]:
+            client.close()
+        assert gateway.server.process.wait(10) == 0
+        for client in sockets[10:]:
+            with suppress(ConnectionResetError):
+                assert client.sock.recv(1) == b""
+    assert "40 requests took too long and were cut off" in _messages(gateway)

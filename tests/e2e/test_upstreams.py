@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ upstreams:
     targets: {urls}
     eject: {{ failures: 2, duration: 500ms }}
     timeouts: {{ first_byte: 700ms }}
+  retried: {{ targets: {urls}, retry: 2, eject: {{ failures: 3, duration: 500ms }} }}
   hashed:
     targets: {urls}
     balance: {{ hash: header:x-user }}
@@ -37,6 +38,7 @@ routes:
   /checked: {{ upstream: checked }}
   /connected: {{ upstream: connected }}
   /judged: {{ upstream: judged }}
+  /retried: {{ upstream: retried }}
   /hashed: {{ upstream: hashed }}
   /guarded: {{ upstream: guarded }}
 """
@@ -92,15 +94,19 @@ class Fleet:
         self.gateway = gateway
         self.targets = targets
 
-    def whom(self, path: str, count: int, *fields: str) -> Counter[int]:
+    def whom(self, path: str, count: int) -> Counter[int]:
         """Who answers so many requests: places of targets; -1 for 502 to 504."""
+        return Counter(self.row(path, [""] * count))
+
+    def row(self, path: str, fields: Sequence[str]) -> list[int]:
+        """The same, one after the other, for a request with each of these fields."""
         places = {str(target.port).encode(): place for place, target in enumerate(self.targets)}
-        seen = Counter[int]()
+        row = []
         with RawClient(self.gateway.port) as client:
-            for _ in range(count):
-                answer = client.get(path, *fields)
-                seen[-1 if answer.status >= 500 else places[answer.body]] += 1
-        return seen
+            for field in fields:
+                answer = client.get(path, *([field] if field else []))
+                row.append(-1 if answer.status >= 500 else places[answer.body])
+        return row
 
     def gauge(self, name: str, upstream: str, place: int) -> float:
         """What the gateway says of a target."""
@@ -185,6 +191,16 @@ def test_a_target_that_is_killed_without_checks(fleet: Fleet) -> None:
     assert fleet.gauge("ejected", "judged", 0) == 0
 
 
+def test_with_retries_nobody_sees_a_target_die(fleet: Fleet) -> None:
+    """Three tries find it out, and each is followed by one elsewhere."""
+    assert fleet.whom("/retried", 9) == {0: 3, 1: 3, 2: 3}
+    with _restarted(fleet.targets[1]):
+        seen = fleet.whom("/retried", 60)
+        assert set(seen) == {0, 2}
+        assert fleet.gauge("ejections_total", "retried", 1) >= 1
+    _wait_until(lambda: fleet.whom("/retried", 3) == {0: 1, 1: 1, 2: 1})
+
+
 def test_a_target_that_says_503(fleet: Fleet) -> None:
     """It is left out, and comes back when its time is over and it has something else to say."""
     before = fleet.gauge("ejections_total", "judged", 1)
@@ -202,20 +218,16 @@ def test_keys_keep_their_targets_while_one_dies(fleet: Fleet) -> None:
     # That one of three targets has none of so many keys is one chance in a million.
     fields = [f"X-User: {number}" for number in range(40)]
 
-    def homes() -> list[Counter[int]]:
-        return [fleet.whom("/hashed", 2, field) for field in fields]
-
-    before = homes()
-    assert {place for seen in before for place in seen} == {0, 1, 2}
-    assert all(len(seen) == 1 for seen in before)
+    before = fleet.row("/hashed", fields)
+    assert {*before} == {0, 1, 2}
+    assert fleet.row("/hashed", fields) == before
     with _restarted(fleet.targets[0]):
         fleet.wait_until("healthy", "hashed", 0, 0)
-        for old, new in zip(before, homes(), strict=True):
-            assert (new == old) == (0 not in old)
-            assert 0 not in new
-            assert -1 not in new
+        for old, new in zip(before, fleet.row("/hashed", fields), strict=True):
+            assert (new == old) == (old != 0)
+            assert new > 0
     fleet.wait_until("healthy", "hashed", 0, 1)
-    assert homes() == before
+    assert fleet.row("/hashed", fields) == before
 
 
 def test_a_breaker_guards_an_upstream(fleet: Fleet) -> None:

@@ -6,15 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import UpstreamProtocolError
 from gateway.proxy.head import (
-    AnswerHead,
     Header,
     Origin,
-    answer_head,
     http_date,
     request_fields,
-    without_length,
 )
 
 VIA = b"Via: 1.1 sluice\r\n"
@@ -191,94 +187,6 @@ def test_whatever_is_sent_the_gateways_words_are_last_and_true(
     assert set(values(got, b"host")) == {b"a.test"}
     for name in (b"connection", b"content-length", b"transfer-encoding", b"upgrade", b"te"):
         assert values(got, name) == []
-
-
-# Answers.
-
-
-def test_the_head_of_an_answer() -> None:
-    """Line for line as it was, without what concerns one connection only."""
-    head = answer_head(
-        b"HTTP/1.1 200 Fine\r\nServer: a\r\nConnection: close, X-Up\r\nX-Up: 1\r\n"
-        b"Keep-Alive: timeout=5\r\nset-cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Length: 5"
-    )
-    assert head == AnswerHead(
-        b"HTTP/1.1 200 Fine",
-        b"\r\nServer: a\r\nset-cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Length: 5",
-        5,
-        is_chunked=False,
-        has_date=False,
-        status=200,
-        keeps_alive=False,
-        announced=b"",
-    )
-    assert without_length(head.fields) == (b"\r\nServer: a\r\nset-cookie: a=1\r\nSet-Cookie: b=2")
-
-
-@pytest.mark.parametrize(
-    ("line", "length"),
-    [
-        (b"Content-Length: 5", 5),
-        (b"content-length:5", 5),
-        (b"Content-Length: \t 005 \t", 5),
-        (b"X-Content-Length: 5", None),
-        (b"X: a\r\nContent-Length: 0", 0),
-    ],
-)
-def test_a_length_has_one_spelling(line: bytes, length: int | None) -> None:
-    """Whatever zeros and blanks the upstream wrote, clients see the number."""
-    head = answer_head(b"HTTP/1.1 200 OK\r\n" + line)
-    assert head.length == length
-    if length is not None:
-        assert head.fields.lower().endswith(b"content-length: %d" % length) or (
-            head.fields.endswith(b":%d" % length)
-        )
-        assert b"005" not in head.fields
-
-
-@pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/1.1"])
-def test_the_version_of_an_answer_is_the_gateways(version: bytes) -> None:
-    """Each hop speaks for itself (RFC 9110, section 2.5)."""
-    head = answer_head(version + b" 200 OK\r\nConnection: upgrade\r\nDate: x")
-    assert head.status_line == b"HTTP/1.1 200 OK"
-    assert (head.fields, head.status, head.has_date) == (b"\r\nDate: x", 200, True)
-    assert head.keeps_alive == (version == b"HTTP/1.1")
-
-
-@pytest.mark.parametrize(
-    "block",
-    [
-        b"HTTP/2.0 200 OK",
-        b"HTTP/0.9 200 OK",
-        b"HTTP/1.1 200 OK\r\nContent-Length: x",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5",
-        b"HTTP/1.1 200 OK\r\nContent-Length: \xb2",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000000000000",
-        b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
-    ],
-)
-def test_heads_that_say_nothing_certain(block: bytes) -> None:
-    """They are refused each time, not only the first."""
-    for _ in range(2):
-        with pytest.raises(UpstreamProtocolError):
-            answer_head(block)
-
-
-@given(st.lists(st.tuples(NAMES, WORDS), max_size=12), st.lists(TOKENS, max_size=3))
-def test_what_is_left_of_an_answers_head(headers: list[Header], named: list[bytes]) -> None:
-    """Exactly the lines that are end to end, in order, whatever stands beside them."""
-    framing = (b"content-length", b"transfer-encoding", b"connection")
-    sent = [(n, v.strip(b" \t")) for n, v in headers if n.lower() not in framing]
-    sent.append((b"Connection", b", ".join(named)))
-    block = b"HTTP/1.1 200 OK" + b"".join(b"\r\n%b: %b" % each for each in sent)
-    hop_by_hop = {name.lower() for name in HOP_BY_HOP} | {name.lower() for name in named}
-    kept_always = {b"host", b"date", b"via"}
-    expected = [each for each in sent if each[0].lower() not in hop_by_hop - kept_always]
-    lines = answer_head(block).fields.split(b"\r\n")
-    assert lines == [b"", *(b"%b: %b" % each for each in expected)]
 
 
 def test_dates() -> None:

@@ -163,9 +163,26 @@ async def test_the_line_is_bounded() -> None:
         pool.give_back(connection)
 
 
+async def test_who_comes_first_is_served_first() -> None:
+    """Many at once wait for few connections: in order, each once, and no more are opened."""
+    async with answering(OK) as upstream, pool_of(upstream, max_connections=3) as (pool, _):
+        served: list[int] = []
+
+        async def ask(number: int) -> None:
+            connection = pool.take_idle() or await pool.connect()
+            served.append(number)
+            await exchange(connection)
+            pool.give_back(connection)
+
+        await asyncio.gather(*(ask(number) for number in range(200)))
+        assert sorted(served) == list(range(200))
+        assert served[3:] == list(range(3, 200))
+        assert len(upstream.peers) <= 3
+
+
 async def test_waiting_in_line_has_an_end() -> None:
-    """After `timeouts.connect`, and the next in line is not harmed."""
-    settings = {"max_connections": 1, "timeouts": {"connect": "50ms"}}
+    """After `timeouts.queue`, and the next in line is not harmed."""
+    settings = {"max_connections": 1, "timeouts": {"queue": "50ms"}}
     async with answering(OK) as upstream, pool_of(upstream, **settings) as (pool, _):
         connection = await pool.connect()
         with pytest.raises(UpstreamTimeout) as caught:
@@ -268,7 +285,7 @@ async def test_ipv6_targets_have_brackets_where_they_are_named() -> None:
 
 
 async def test_clients_of_a_busy_upstream(tmp_path: Path) -> None:
-    """One is served, one waits, the third is told 503; and when time is up, 504."""
+    """One is served, one waits, the third is told 503; so is the second when its time is up."""
     go_on = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -276,7 +293,7 @@ async def test_clients_of_a_busy_upstream(tmp_path: Path) -> None:
             await go_on.wait()
             await peer.send(OK)
 
-    settings = {"max_connections": 1, "max_pending": 1, "timeouts": {"connect": "150ms"}}
+    settings = {"max_connections": 1, "max_pending": 1, "timeouts": {"queue": "150ms"}}
     async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream, u=settings) as run:
         clients = [await run.client() for _ in range(3)]
         pool = run.upstream().pick()
@@ -286,8 +303,10 @@ async def test_clients_of_a_busy_upstream(tmp_path: Path) -> None:
         await until(lambda: len(pool._pending) == 1)
         busy = await clients[2].get()
         assert (busy.status, json.loads(busy.body)["error"]) == (503, "busy")
+        assert busy.get(b"Retry-After") == b"1"
         late = await clients[1].read()
-        assert (late.status, json.loads(late.body)["error"]) == (504, "timeout_queue")
+        assert (late.status, json.loads(late.body)["error"]) == (503, "timeout_queue")
+        assert late.get(b"Retry-After") == b"1"
         clients[1].send(post(b"x"))
         await until(lambda: len(pool._pending) == 1)
         go_on.set()

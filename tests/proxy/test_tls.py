@@ -243,6 +243,10 @@ async def test_who_never_ends_a_handshake_keeps_nobody_out(
         assert (await client.get()).status == 200
         assert await idlers[0].is_closed()
         assert failures(run) == {"handshake_timeout": 1}
+        # Now one of three places is taken by a client that is served.
+        idlers += [await run.client()]
+        assert await idlers[1].is_closed()
+        assert (await client.get()).status == 200
 
 
 async def test_plain_http_where_tls_is_spoken(tmp_path: Path, shown: Issued) -> None:

@@ -282,3 +282,65 @@ async def test_a_client_that_leaves_between_two_tries(tmp_path: Path) -> None:
             await run.settle()
             assert run.gateway.metrics.clients_left == 1
     assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "sent"),
+    [
+        (put(b"small"), 200, 2),
+        (post(b"small"), 502, 1),
+        (put(b"x" * 400_000), 502, 1),
+        (post(b"x" * 400_000), 502, 1),
+    ],
+)
+async def test_the_race_for_an_idle_connection(
+    tmp_path: Path, request_: bytes, status: int, sent: int
+) -> None:
+    """Without any retries: what is idempotent and here as a whole is sent again, once; else not."""
+
+    async def script(peer: Peer) -> None:
+        if peer.number == 0:
+            await peer.request()
+            await peer.send(OK)
+        while request := await peer.request():
+            upstream.requests.append(request)
+            if peer.number == 0:
+                peer.close()
+                return
+            await peer.send(OK)
+
+    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream) as run:
+        client = await run.client()
+        assert (await client.get()).status == 200
+        client.send(request_[:200])
+        client.send(request_[200:])
+        assert (await client.read()).status == status
+    assert [body_of(request) for request in upstream.requests] == [body_of(request_)] * sent
+
+
+async def test_what_is_sent_again_is_not_sent_again_again(tmp_path: Path) -> None:
+    """A client should not repeat what it has repeated by itself (RFC 9112, section 9.3.1)."""
+
+    async def script(peer: Peer) -> None:
+        if peer.number == 0:
+            await peer.request()
+            await peer.send(OK)
+        upstream.requests.append(await peer.request())
+        peer.close()
+
+    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream) as run:
+        client = await run.client()
+        assert (await client.get()).status == 200
+        answer = await client.get()
+        assert (answer.status, json.loads(answer.body)["error"]) == (502, "closed")
+    assert len(upstream.requests) == 2
+
+
+async def test_a_try_after_an_ejected_target_goes_elsewhere(tmp_path: Path, dead: str) -> None:
+    """Failures of tries count for the target, whatever becomes of the request."""
+    async with answering(OK) as alive:
+        u = {"targets": [dead, alive.url], "retry": 2, "eject": {"failures": 2}}
+        async with running(tmp_path, alive, "is left out for", u=u) as run:
+            client = await run.client()
+            assert [(await client.get()).status for _ in range(10)] == [200] * 10
+            assert run.upstream().metrics.retries["connect"] == 2

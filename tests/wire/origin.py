@@ -78,7 +78,7 @@ class OracleOrigin(RawUpstream):
             elif isinstance(event, h11.Request):
                 target = event.target
             elif isinstance(event, h11.EndOfMessage):
-                head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(target)
+                head = b"HTTP/1.1 200 OK\r\nX-Origin: 1\r\nContent-Length: %d\r\n\r\n" % len(target)
                 answer = h11.Response(status_code=200, headers=[("Content-Length", "0")])
                 parser.send(answer)
                 parser.send(h11.EndOfMessage())
@@ -117,31 +117,42 @@ class OracleOrigin(RawUpstream):
 
 
 def _by_h11(data: bytes) -> tuple[list[Seen], bytes]:
-    """The requests in a connection's bytes, and the bytes of one that is not whole."""
-    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
-    parser.receive_data(data)
     seen: list[Seen] = []
-    head: h11.Request | None = None
-    body = b""
-    while True:
-        event = parser.next_event()
-        if isinstance(event, h11.Request):
-            head, body = event, b""
-        elif isinstance(event, h11.Data):
+    return seen, read_by_h11(data, seen)
+
+
+def read_by_h11(data: bytes, seen: list[Seen], empty_lines: bytes = b"") -> bytes:
+    """Append the requests in a connection's bytes.
+
+    Args:
+        data: the bytes.
+        seen: what they are appended to.
+        empty_lines: what may stand before a request, any number of times; h11 takes none.
+
+    Returns:
+        The bytes of one that is not whole, or dots if its head is.
+
+    Raises:
+        h11.RemoteProtocolError: what follows those is no request.
+    """
+    while data:
+        while empty_lines and data.startswith(empty_lines):
+            data = data.removeprefix(empty_lines)
+        parser = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
+        parser.receive_data(data)
+        head = parser.next_event()
+        if not isinstance(head, h11.Request):
+            return data
+        body = b""
+        while isinstance(event := parser.next_event(), h11.Data):
             body += bytes(event.data)
-        elif isinstance(event, h11.EndOfMessage):
-            assert head is not None
-            fields = tuple((n.decode("latin-1"), v.decode("latin-1")) for n, v in head.headers)
-            method, target = head.method.decode("ascii"), head.target.decode("latin-1")
-            seen.append(Seen(method, target, fields, body))
-            head = None
-            parser.send(h11.Response(status_code=200, headers=[("Content-Length", "0")]))
-            parser.send(h11.EndOfMessage())
-            with contextlib.suppress(h11.LocalProtocolError):
-                parser.start_next_cycle()
-        else:
-            rest: bytes = parser.trailing_data[0]
-            return seen, b"..." + rest if head is not None else rest
+        if not isinstance(event, h11.EndOfMessage):
+            return b"..."
+        fields = tuple((n.decode("latin-1"), v.decode("latin-1")) for n, v in head.headers)
+        method, target = head.method.decode("ascii"), head.target.decode("latin-1")
+        seen.append(Seen(method, target, fields, body))
+        data = parser.trailing_data[0]
+    return b""
 
 
 class _Reading:
