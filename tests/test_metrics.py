@@ -262,7 +262,7 @@ def test_every_reason_of_a_store_error_is_documented() -> None:
 
 def test_every_kind_of_a_client_error_is_known_and_documented() -> None:
     """`CLIENT_ERRORS` is what the code says, and what docs/logs.md explains."""
-    kinds = {"syntax", "header_timeout"}
+    kinds = {"syntax", "header_timeout", "send_timeout"}
     for _, named in _calls("BadRequestError"):
         kinds |= {kind for name, kind in named.items() if name == "kind" and isinstance(kind, str)}
     listener = (DOCUMENT.parent.parent / "gateway" / "proxy" / "listener.py").read_text()

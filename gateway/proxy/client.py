@@ -227,14 +227,10 @@ class ClientConnection(RequestIntake):
             # like one that has stopped.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_MAX)
         self.due = self._loop.time() + self._patience.head
-        refusal = self._proxy.connected(self)
-        if refusal:
-            # It is nobody's, and must cost nothing from here on.
+        if not self._proxy.connected(self, cast("asyncio.Transport", transport)):
+            # It is closed and nobody's, and must cost nothing from here on.
             self.due = inf
             self._is_refused = self._force_close = True
-            writing = cast("asyncio.Transport", transport)
-            writing.write(refusal)
-            writing.close()
             return
         super().connection_made(transport)
 

@@ -121,12 +121,20 @@ class Proxy:
 
     # What connections tell.
 
-    def connected(self, connection: ClientConnection) -> bytes:
-        """A client has connected; returns what it is told if it may not stay."""
+    def connected(self, connection: ClientConnection, transport: asyncio.Transport) -> bool:
+        """A client has connected; returns whether it may stay, or else closes it."""
         now = asyncio.get_running_loop().time()
         limit, leaver = self._admission.judge(connection, now)
         if limit:
-            return self._refuse_connection(limit, now)
+            self._note_refusal(limit, now)
+            if connection.scheme == "https":
+                # An orderly end of TLS waits for the client.
+                transport.abort()
+            else:
+                reply = answer.problem(503, "Too many connections")
+                transport.write(_head(reply, b"Connection: close\r\n") + reply.body)
+                transport.close()
+            return False
         if leaver is not None:
             self._metrics.connections_evicted += 1
             leaver.make_room()
@@ -134,15 +142,13 @@ class Proxy:
         self._clients.add(connection)
         self._all_gone.clear()
         self._watch.start()
-        return b""
+        return True
 
-    def _refuse_connection(self, limit: str, now: float) -> bytes:
+    def _note_refusal(self, limit: str, now: float) -> None:
         self._metrics.connections_refused[limit] += 1
         if now >= self._complained_at.get(limit, now):
             self._complained_at[limit] = now + COMPLAIN_AGAIN_S
             log.warning("clients are refused: server.%s is reached", limit)
-        reply = answer.problem(503, "Too many connections")
-        return _head(reply, b"Connection: close\r\n") + reply.body
 
     def disconnected(self, connection: ClientConnection) -> None:
         """A client is gone."""

@@ -123,7 +123,7 @@ def test_slow_clients_keep_nobody_from_being_served(gateway: Gateway, mode: str)
             with _attack(gateway, options, path):
                 assert _becomes(
                     lambda: (
-                        metric(gateway, "sluice_client_errors_total", kind=error) - failed == COUNT
+                        metric(gateway, "sluice_client_errors_total", kind=error) - failed >= COUNT
                     )
                 )
         finally:

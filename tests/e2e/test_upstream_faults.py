@@ -71,8 +71,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         gateway = Gateway.start(
             f"""
 log: {{ access: off }}
-server: {{ header_timeout: 300ms, body_timeout: 300ms }}
-defaults: {{ timeouts: {{ connect: 300ms, first_byte: 400ms, idle: 400ms }} }}
+server: {{ header_timeout: 800ms, body_timeout: 800ms }}
+defaults: {{ timeouts: {{ connect: 300ms, first_byte: 800ms, idle: 800ms }} }}
 upstreams:
   faulty: {{ targets: 'http://127.0.0.1:{port}', max_connections: 64, keepalive: 300ms }}
 routes:
@@ -120,7 +120,7 @@ def _assert_sent_once(crowd: Crowd, counts: dict[str, int]) -> None:
 async def test_faults_in_every_phase_under_load(site: Site) -> None:
     """Each request meets its own fault, among others that meet theirs, on shared connections."""
     crowd = Crowd(site.gateway.port, tuple(FAULTS), 1)
-    await crowd.ask(CLIENTS, 20)
+    await crowd.ask(CLIENTS, 16)
     for note in crowd.notes:
         # A POST may meet a connection that ends just then, and is not sent again.
         stale = {"502"} if note.method == "POST" else set()
@@ -185,7 +185,7 @@ async def test_a_mix_of_all_faults_leaves_no_trace(site: Site) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(crowd.ask(CLIENTS // 2, 12))
             for number in range(CLIENTS // 2):
-                group.create_task(be_rude(site.gateway.port, seed + number, 12))
+                group.create_task(be_rude(site.gateway.port, seed + number, 8))
         for note in crowd.notes:
             assert note.fate in {*CLEAN, "broken"}, note
         _assert_sent_once(crowd, await asyncio.to_thread(site.counts))

@@ -289,3 +289,28 @@ async def test_a_stop_does_not_wait_for_handshakes(tmp_path: Path, shown: Issued
         async with asyncio.timeout(5):
             await run.gateway.stop(5)
         assert await client.is_closed()
+
+
+async def test_too_many_clients_over_tls(
+    tmp_path: Path, authority: Authority, shown: Issued
+) -> None:
+    """One more than its address may have is closed at once, and keeps no place."""
+    async with (
+        answering(OK) as upstream,
+        running(
+            tmp_path,
+            upstream,
+            "clients are refused",
+            listen=listen(shown),
+            server={"max_connections_per_ip": 1},
+        ) as run,
+    ):
+        first = await connect(run, authority.client_context())
+        assert (await first.get()).status == 200
+        for _ in range(3):
+            with contextlib.suppress(OSError):
+                refused = await connect(run, authority.client_context())
+                assert await refused.is_closed()
+        assert (await first.get()).status == 200
+        assert run.gateway.metrics.connections == 1
+        assert run.gateway.metrics.connections_refused == {"max_connections_per_ip": 3}

@@ -366,6 +366,24 @@ async def test_an_interim_answer_before_the_switch(tmp_path: Path) -> None:
         assert await exactly(client, 5) == b"hello"
 
 
+async def test_a_handshake_is_tried_again_elsewhere(tmp_path: Path) -> None:
+    """Where the route's requests are; the time of a try is over when the tunnel is open."""
+    silent = ScriptedUpstream(Peer.at_end)
+    async with switching() as upstream, silent:
+        config: dict[str, Any] = {
+            "upstreams": {"u": {"targets": [silent.url, upstream.url]}},
+            "routes": {"/**": {"upstream": "u", "retry": {"when": "timeout", "timeout": "200ms"}}},
+        }
+        async with running(tmp_path, upstream, **config) as run:
+            clients = [await open_tunnel(run) for _ in range(2)]
+            await asyncio.sleep(0.3)
+            for client in clients:
+                client.send(b"hello")
+                assert await exactly(client, 5) == b"hello"
+            assert silent.peers
+            assert len(upstream.peers) == 2
+
+
 # The tunnel.
 
 
