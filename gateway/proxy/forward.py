@@ -110,10 +110,13 @@ class Forwarder:
                     connection.read_now()
                     request.pool.give_back(connection)
                 elif (
-                    connection.answer.is_complete
-                    and not request.connection.writing_paused
-                    and (route is None or route.intercepted is None)
+                    route is not None
+                    and route.intercepted is not None
+                    and connection.answer.status in route.intercepted
                 ):
+                    error = InterceptedAnswer(connection.answer)
+                    connection.abort()
+                elif connection.answer.is_complete and not request.connection.writing_paused:
                     error = None
                     _send_whole(request, connection)
                     request.pool.give_back(connection)

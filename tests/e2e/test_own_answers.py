@@ -40,7 +40,11 @@ def _serve(connection: RawConnection) -> None:
     """Answer with the status that the path ends with."""
     while head := connection.read_head():
         status = head.split(b" ", 2)[1].rpartition(b"/")[2]
-        connection.send(b"HTTP/1.1 %b Whatever\r\n%b" % (status, SECRET))
+        ends = b"/close/" in head
+        end = b"Connection: close\r\n" if ends else b""
+        connection.send(b"HTTP/1.1 %b Whatever\r\n%b%b" % (status, end, SECRET))
+        if ends:
+            return
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +178,20 @@ def test_answers_of_upstreams_are_replaced_where_asked_for(
             assert (answer.status, answer.body) == (int(asked[-3:]), body)
             assert answer.field("Retry-After") == "7"
             assert (answer.all("X-Secret") == []) == (body != b"secret")
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(503, b"Sorry, Service Unavailable\n"), (404, b"secret")]
+)
+def test_an_answer_is_replaced_though_its_upstream_has_left(
+    gateway: Gateway, status: int, body: bytes
+) -> None:
+    """Whether or not it is replaced, an answer that ends a used connection is a whole one."""
+    with RawClient(gateway.port) as client:
+        for _ in range(3):
+            assert client.get("/up/200").status == 200
+            answer = client.get(f"/up/close/{status}", "Accept: text/plain")
+            assert (answer.status, answer.body) == (status, body)
 
 
 def test_a_body_that_is_sent_along_does_not_matter(gateway: Gateway) -> None:
