@@ -21,6 +21,10 @@ US: Final = 1_000_000
 _PROBLEM_TYPES: Final = "https://iana.org/assignments/http-problem-types#"
 
 
+PROBLEM_TYPE: Final = b"Content-Type: application/problem+json\r\n"
+"""What the fields of every problem document begin with."""
+
+
 class Answer(NamedTuple):
     """A whole answer of the gateway's own, without what depends on the connection.
 
@@ -61,7 +65,7 @@ def problem(
     body = json.dumps(document).encode("utf-8") + b"\n"
     return Answer(
         status,
-        b"Content-Type: application/problem+json\r\nCache-Control: no-store\r\n" + fields,
+        PROBLEM_TYPE + b"Cache-Control: no-store\r\n" + fields,
         body,
     )
 

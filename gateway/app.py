@@ -28,6 +28,7 @@ from gateway.proxy.binding import BACKLOG, SocketFile, bound, bound_file, lookup
 from gateway.proxy.gate import Gate
 from gateway.proxy.health import HealthChecks
 from gateway.proxy.listener import Listener, Patience
+from gateway.proxy.own_answers import compile_pages
 from gateway.proxy.pool import Upstream
 from gateway.proxy.receptions import certificates_of, reception_of, reserved_fields
 from gateway.proxy.routes import compile_routes
@@ -135,6 +136,7 @@ class Gateway:
         self._proxy = Proxy(
             *(gate, config.server, self.metrics, access_log, self._max_connections),
             reserved_fields(config),
+            compile_pages(config),
         )
         self._renewal = Renewal(self._certificates.all, self._note_certificates)
         self._listeners: list[tuple[ListenerConfig, asyncio.Server | Listener]] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
-from gateway.config.explain_changes import explain_changes
+from gateway.config.explain_changes import explain_changes, explain_own, explain_pages
 from gateway.config.explain_consistency import explain_consistency, explain_migration
 from gateway.config.explain_retry import explain_retry
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
@@ -45,6 +45,7 @@ def explain(config: GatewayConfig) -> list[str]:
         *_explain_server(config),
         *_explain_store(config.store, config),
         *explain_migration(config),
+        *explain_pages(config.error_pages),
         "",
         *(line for route in config.routes for line in explain_route(route, config)),
         *(
@@ -76,20 +77,25 @@ def outline(config: GatewayConfig) -> list[str]:
 
 def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
     """Which requests the route takes, and where they go."""
-    upstream = config.upstreams[route.upstream]
-    lines = [f"Route {route.name}: {_requests(route)} go to {_upstream(route.upstream, upstream)}."]
+    upstream = None if route.upstream is None else config.upstreams[route.upstream]
+    does = explain_own(route)
+    if route.upstream is not None and upstream is not None:
+        does = f"go to {_upstream(route.upstream, upstream)}"
+    lines = [f"Route {route.name}: {_requests(route)} {does}."]
     if route.policies:
         names = join(route.policies)
         word = "policy" if len(route.policies) == 1 else "policies"
         lines.append(f"  They are limited by {word} {names}.")
     else:
         lines.append("  They are not limited.")
-    lines.append(f"  {explain_timeouts(upstream)}")
-    lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
-    lines += [f"  {line}" for line in explain_websocket(route, upstream)]
+    if upstream is not None:
+        lines.append(f"  {explain_timeouts(upstream)}")
+        lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
+        lines += [f"  {line}" for line in explain_websocket(route, upstream)]
     lines += [f"  {line}" for line in explain_changes(route)]
-    lines += [f"  {line}" for line in explain_choice(upstream)]
-    lines += [f"  {line}" for line in explain_retry(retry_of(route, upstream))]
+    if upstream is not None:
+        lines += [f"  {line}" for line in explain_choice(upstream)]
+        lines += [f"  {line}" for line in explain_retry(retry_of(route, upstream))]
     return lines
 
 

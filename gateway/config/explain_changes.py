@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from gateway.config.models import FieldEdits, RouteConfig
+from gateway.config.explain_words import join
+from gateway.config.models import ErrorPage, FieldEdits, RouteConfig
 from gateway.config.units import format_size
 
 
@@ -27,6 +28,36 @@ def explain_changes(route: RouteConfig) -> Iterator[str]:
     if route.max_body is not None:
         size = format_size(route.max_body) if route.max_body else "any size"
         yield f"Their bodies may have {'up to ' if route.max_body else ''}{size}."
+
+    if "error_pages" in route.model_fields_set:
+        if route.error_pages is None:
+            yield "Errors are problem documents."
+        yield from explain_pages(route.error_pages)
+
+
+def explain_own(route: RouteConfig) -> str:
+    """What becomes of requests that go to no upstream."""
+    if route.redirect is not None:
+        kept = ", query included" if route.redirect.keep_query else ", without their query"
+        kept = "" if "?" in route.redirect.to else kept
+        return f"are sent to {route.redirect.to}{kept} ({route.redirect.status})"
+    respond = route.respond
+    if respond is None or not respond.body:
+        return f"are answered {respond.status if respond else 200} without a body"
+    size = format_size(len(respond.body.encode()))
+    return f"are answered {respond.status} with {size} of {respond.type}"
+
+
+def explain_pages(pages: Mapping[str, ErrorPage] | None) -> Iterator[str]:
+    """The forms that errors take."""
+    if pages is None:
+        return
+    yield "Errors are a problem document, a page or a line of text, as the client accepts."
+    if pages:
+        yield f"There are pages of your own for {join(list(pages))}."
+    intercepted = [status for status, page in pages.items() if page.intercept]
+    if intercepted:
+        yield f"Those for {join(intercepted)} replace the answers of upstreams as well."
 
 
 def _edits(what: str, edits: FieldEdits) -> Iterator[str]:

@@ -100,7 +100,8 @@ def _type_hint(kind: str, path: Path, found: object) -> str:
         return f'quote it: "{shown}"'
     if found is None and kind != "string_type":
         return "leave the key out to take what is usual"
-    return _section_hint(str(path[-1]), found)
+    name = "error_pages" if "error_pages" in path else str(path[-1])
+    return _section_hint(name, found)
 
 
 def _section_hint(name: str, found: object) -> str:
@@ -124,6 +125,9 @@ def _section_hint(name: str, found: object) -> str:
 
 
 _SECTION_HINTS: Final = {
+    "redirect": "such as redirect: https://{host}{path}",
+    "respond": "such as respond: {status: 200, body: ok}",
+    "error_pages": 'such as error_pages: {404: "${file:404.html}", 5xx: {text: Sorry}}',
     "log": "such as log: {format: text, output: stderr}",
     "health": "such as health: /healthz, or health: {path: /healthz, every: 5s}",
     "eject": "such as eject: {failures: 5}, or eject: off",

@@ -37,6 +37,13 @@ from gateway.config.listeners import (
     ListenerConfig,
     ListenerTls,
 )
+from gateway.config.own_answers import (
+    ErrorPage,
+    ErrorPages,
+    RedirectConfig,
+    RespondConfig,
+    parse_location,
+)
 from gateway.config.places import Network
 from gateway.config.policies import (
     HeaderStyle,
@@ -66,6 +73,7 @@ from gateway.config.values import (
     problem,
     whole_number_schema,
 )
+from gateway.editing.template import TemplateError
 
 __all__ = [
     "Address",
@@ -75,6 +83,7 @@ __all__ = [
     "ClientHeaders",
     "Defaults",
     "EjectConfig",
+    "ErrorPage",
     "EventualConfig",
     "FieldEdits",
     "GatewayConfig",
@@ -88,6 +97,8 @@ __all__ = [
     "OnLimit",
     "PolicyConfig",
     "QueueConfig",
+    "RedirectConfig",
+    "RespondConfig",
     "RetryConfig",
     "RouteConfig",
     "ServerConfig",
@@ -116,7 +127,18 @@ class RouteConfig(Model):
     headers: dict[str, str] = Field(
         {}, description="Fields that a request must have, with this value; '*' for any value."
     )
-    upstream: str = Field(description="The name of an upstream, or the URL of one.")
+    redirect: RedirectConfig | None = Field(
+        None, description="Where clients are sent instead: a URL, or more."
+    )
+    respond: RespondConfig | None = Field(
+        None, description="An answer that is always the same: a text, a status, or more."
+    )
+    upstream: str | None = Field(
+        None,
+        validate_default=True,
+        description="The name of an upstream, or the URL of one; a redirect or a fixed answer has "
+        "none.",
+    )
     policies: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of policies; all must let a request through."
     )
@@ -149,6 +171,9 @@ class RouteConfig(Model):
     response_headers: FieldEdits = Field(
         untouched(FieldEdits), description="Fields changed on the way to the client."
     )
+    error_pages: ErrorPages = Field(
+        None, description="The forms of errors by status; those of the whole file if left out."
+    )
 
     @field_validator("name")
     @classmethod
@@ -156,6 +181,19 @@ class RouteConfig(Model):
         if not NAME.fullmatch(name):
             raise problem(f"{name!r} cannot be a name", NAME_HINT)
         return name
+
+    @field_validator("upstream")
+    @classmethod
+    def _check_upstream(cls, upstream: str | None, info: ValidationInfo) -> str | None:
+        own = [name for name in ("redirect", "respond") if info.data.get(name) is not None]
+        is_certain = "redirect" in info.data and "respond" in info.data
+        if upstream is None and not own and is_certain:
+            hint = "such as upstream: http://127.0.0.1:9000"
+            raise problem("upstream is missing", hint, under=(KEY,))
+        if upstream is not None and own:
+            message = f"{own[0]} is the answer: no request gets to an upstream"
+            raise problem(message, "one of the two", under=(KEY,))
+        return upstream
 
     @field_validator("headers")
     @classmethod
@@ -172,8 +210,23 @@ class RouteConfig(Model):
         return lower
 
     @model_validator(mode="after")
-    def _check_rewrite(self) -> RouteConfig:
-        compile_rewrite(self.path, self.path_change)
+    def _check_changes(self) -> RouteConfig:
+        if self.upstream is not None:
+            compile_rewrite(self.path, self.path_change)
+            return self
+        if self.redirect is not None and self.respond is not None:
+            message = "a request is either redirected or answered"
+            raise problem(message, "one of the two", under=("respond", KEY))
+        for name in ("strip_prefix", "add_prefix", "rewrite", "request_headers", "upstream_host"):
+            if name in self.model_fields_set:
+                message = f"{name} changes what an upstream gets, and this route has none"
+                raise problem(message, "leave it out", under=(name, KEY))
+        if self.redirect is not None:
+            try:
+                parse_location(self.path, self.redirect.to)
+            except TemplateError as error:
+                under = ("redirect", "to")
+                raise problem(error.message, error.hint, under=under) from None
         return self
 
     @property
@@ -235,6 +288,11 @@ class GatewayConfig(Model):
     policies: dict[str, PolicyConfig] = Field({}, description="Policies by name.")
     routes: tuple[RouteConfig, ...] = Field(
         min_length=1, description="Routes by pattern: [METHOD[,METHOD] ][host]/path."
+    )
+    error_pages: ErrorPages = Field(
+        None,
+        description="The forms of errors by status, 4xx or 5xx, as clients would have them; off "
+        "for problem documents only.",
     )
     server: ServerConfig = Field(
         untouched(ServerConfig), description="How many processes serve, and what clients may do."

@@ -227,13 +227,14 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
     route["dependentSchemas"] = dict.fromkeys(others, has_limit)
     route["not"] = {"required": list(LIMIT_FIELDS)}
     route["allOf"] = _limits_and_fields()
+    route["oneOf"] = [{"required": [name]} for name in ("upstream", "redirect", "respond")]
     listed = definitions["ListedRoute"] = deepcopy(route)
-    listed["required"] = ["path", "upstream"]
+    listed["required"] = ["path"]
     patterns = {}
     for pattern, said in _PATTERNS.items():
         name = "Route" + "".join(word.capitalize() for word in said)
         one = definitions[name] = deepcopy(route)
-        one["required"] = ["upstream"]
+        one["required"] = []
         for field in ("path", *said):
             del one["properties"][field]
         reference = {"$ref": f"#/$defs/{name}"}
@@ -261,6 +262,11 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
         "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21-\x7e]*)$"},
         "PolicyConfig": limits,
+        "ErrorPage": {"type": "string"},
+        "RedirectConfig": {"type": "string", "minLength": 1},
+        "RespondConfig": {
+            "anyOf": [{"type": "string"}, {"type": "integer", "minimum": 200, "maximum": 599}]
+        },
         "RetryConfig": definitions["RetryConfig"]["properties"]["tries"],
         "StoreConfig": definitions["StoreConfig"]["properties"]["url"],
         "Target": _URL,
@@ -310,5 +316,7 @@ def _with_references(schema: Any) -> Any:
 
 
 def _is_single_value(schema: Schema) -> bool:
-    is_scalar = schema.get("type") in _SCALARS
+    kind = schema.get("type")
+    # Among the properties of a mapping, one may be called so.
+    is_scalar = isinstance(kind, str) and kind in _SCALARS
     return (is_scalar and schema != {"type": "string"}) or bool(_RESTRICTIONS & schema.keys())

@@ -75,7 +75,7 @@ def parse_template(text: str, known: Collection[str] = VARIABLES) -> Template:
             raise TemplateError(
                 f"{match[0]!r} stands alone", f"a plain one is doubled: {match[0] * 2}", end - 1
             )
-        elif name in known or (HEADER in known and _is_header(name)):
+        elif (name in known and name != HEADER) or (HEADER in known and _is_header(name)):
             names.append(name)
             literals.append("")
         else:

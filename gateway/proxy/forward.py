@@ -16,13 +16,12 @@ from gateway.clock import wall_us
 from gateway.errors import UpstreamClosedError, UpstreamError
 from gateway.proxy.answer_head import trailer_lines, without_length
 from gateway.proxy.head import (
-    PSEUDONYM,
-    Origin,
     http_date,
-    request_fields,
     takes_trailers,
 )
+from gateway.proxy.own_answers import InterceptedAnswer
 from gateway.proxy.reader import NO_BODY
+from gateway.proxy.request_head import request_head
 from gateway.proxy.tries import Tries, connect, first_byte_s, may_repeat, wants_another
 from gateway.proxy.tunnel import SWITCH, SWITCHED, Tunnel, may_open_websocket
 from gateway.proxy.upload import Upload, chunk, take_body
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     Done = Callable[[Request, Exception | None, Coroutine[Any, Any, None] | None], None]
 
-VIA: Final = f"Via: 1.1 {PSEUDONYM}\r\n".encode("ascii")
 CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 
 
@@ -78,7 +76,7 @@ class Forwarder:
         request.sent_ns = time.monotonic_ns()
         pool.metrics.requests += 1
         connection.begin(
-            _head(request, pool.authority, framing) + body,
+            request_head(request, pool.authority, framing) + body,
             is_head=request.method == "HEAD",
             on_interim=None if request.is_http_1_0 else request.pass_interim_on,
             is_whole=True,
@@ -110,6 +108,13 @@ class Forwarder:
                 if rest is not None:
                     connection.read_now()
                     request.pool.give_back(connection)
+                elif (
+                    route is not None
+                    and route.intercepted is not None
+                    and connection.answer.status in route.intercepted
+                ):
+                    error = InterceptedAnswer(connection.answer)
+                    connection.abort()
                 elif connection.answer.is_complete and not request.connection.writing_paused:
                     error = None
                     _send_whole(request, connection)
@@ -131,7 +136,7 @@ class Forwarder:
         self, request: Request, route: Route, outcome: int | UpstreamError
     ) -> Coroutine[Any, Any, None] | None:
         """The tries that follow a first one which was forwarded at once, if any may."""
-        if route.retry is None:
+        if route.retry is None or route.upstream is None:
             return None
         tries = Tries(request, route.retry, route.upstream)
         if not tries.may_follow(request.pool, outcome):
@@ -162,7 +167,7 @@ class Forwarder:
     ) -> None:
         """Send the request to a target, and on to others as far as its route allows."""
         route = request.route
-        if route is None or route.retry is None:
+        if route is None or route.retry is None or route.upstream is None:
             await self._judged(request, pool, connection, None)
         else:
             tries = Tries(request, route.retry, route.upstream)
@@ -229,7 +234,7 @@ class Forwarder:
             request.sent_ns = time.monotonic_ns()
             try:
                 connection.begin(
-                    _head(request, pool.authority, framing) + body,
+                    request_head(request, pool.authority, framing) + body,
                     is_head=request.method == "HEAD",
                     on_interim=None if request.is_http_1_0 else request.pass_interim_on,
                     is_whole=upload is None,
@@ -316,39 +321,6 @@ def _note_head(request: Request, connection: UpstreamConnection) -> None:
         pool.judge.observe(request, connection.answer.status)
 
 
-def _head(request: Request, authority: str, framing: bytes) -> bytes:
-    client = request.connection
-    headers = request.message.raw_headers
-    host = request.raw_host or authority
-    if client.sent_headers == headers and client.sent_host == host:
-        fields = client.sent_fields
-    else:
-        origin = Origin(
-            client.peer,
-            client.scheme,
-            host,
-            client.is_trusted,
-            own_fields=client.own_fields,
-            reserved=client.reserved,
-        )
-        fields = request_fields(headers, origin, VIA)
-        client.sent_headers = headers
-        client.sent_host = host
-        client.sent_fields = fields
-    target = request.target
-    route = request.route
-    if route is not None and route.outgoing is not None:
-        # What is remembered above is the same for all routes; what one changes is not.
-        target = request.sent_target
-        fields = route.outgoing.fields(fields, request, authority)
-    return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (
-        request.method.encode("ascii"),
-        target.encode("utf-8", "surrogateescape"),
-        fields,
-        framing,
-    )
-
-
 def _send_whole(request: Request, connection: UpstreamConnection) -> None:
     """Answer in one piece."""
     answer = connection.answer
@@ -368,6 +340,9 @@ async def _stream(request: Request, connection: UpstreamConnection) -> None:
     """Answer piece by piece; in one where all is there."""
     answer = connection.answer
     client = request.connection
+    route = request.route
+    if route is not None and route.intercepted is not None and answer.status in route.intercepted:
+        raise InterceptedAnswer(answer)
     if answer.status == SWITCHED:
         await Tunnel(request, connection).run()
         return

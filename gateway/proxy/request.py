@@ -146,6 +146,26 @@ class Request:
         """What the client has proved to be, if it has shown a certificate."""
         return self.connection.certificate
 
+    def log_values(
+        self,
+    ) -> tuple[str, str, str, str, str, str, str, int, str, int, int, int]:
+        """What the access log says of it, up to how long it took."""
+        route = self.route
+        return (
+            self.client,
+            self.method,
+            self.raw_host,
+            self.target,
+            route.name if route is not None else "",
+            self.policy,
+            self.decision,
+            self.wait_us,
+            self.upstream,
+            self.upstream_us,
+            self.status,
+            self.sent,
+        )
+
     def read_target(self) -> None:
         """Find host, path and query in whatever form they were sent (RFC 9112, section 3.2).
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.answer import LimitFields
+from gateway.answer import Answer, LimitFields
 from gateway.config.models import GatewayConfig, RouteConfig, retry_of
 from gateway.editing.fields import FieldEdit
 from gateway.metrics import GatewayMetrics, RouteMetrics
 from gateway.policy import Plan, compile_plan, compile_policy
 from gateway.proxy.changes import Outgoing, compile_edit, compile_outgoing
+from gateway.proxy.own_answers import Pages, compile_own, compile_pages
 from gateway.proxy.pool import Upstream
 from gateway.proxy.retry import RetryRule, compile_rule
 from gateway.routing.table import Pattern, RouteTable
@@ -26,7 +27,8 @@ class Route:
 
     Attributes:
         name: as configured.
-        upstream: where its requests go.
+        upstream: where its requests go; None if
+        own: answers them all.
         plan: the limits they are held to; None if there are none.
         limit_fields: makes the header lines about limits of its answers.
         metrics: its counters.
@@ -35,10 +37,13 @@ class Route:
         max_body: bytes that a request's body may have; None for any.
         outgoing: what is changed of its requests, and
         answer_edit: of the header fields of its answers; None for nothing.
+        pages: the forms that errors take; None for problem documents, and
+        intercepted: statuses of the upstream's answers that become such errors; None for none.
     """
 
     name: str
-    upstream: Upstream
+    upstream: Upstream | None
+    own: Callable[[Request], Answer] | None
     plan: Plan | None
     limit_fields: LimitFields | None
     metrics: RouteMetrics
@@ -47,6 +52,8 @@ class Route:
     max_body: int | None
     outgoing: Outgoing | None
     answer_edit: FieldEdit[Request] | None
+    pages: Pages | None
+    intercepted: frozenset[int] | None
 
 
 def compile_routes(
@@ -64,17 +71,21 @@ def compile_routes(
             plan = compile_plan(route.name, route.policies, config.policies, policies)
         pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
         fields = LimitFields(plan.rules) if plan else None
+        pages = compile_pages(config, route)
         compiled = Route(
             route.name,
-            upstreams[route.upstream],
+            None if route.upstream is None else upstreams[route.upstream],
+            compile_own(route),
             plan,
             fields,
             metrics.route(route.name),
             route.websocket,
-            _retry(route, config, upstreams[route.upstream]),
+            None if route.upstream is None else _retry(route, config, upstreams[route.upstream]),
             config.server.max_body if route.max_body is None else route.max_body or None,
             compile_outgoing(route),
             compile_edit(route.response_headers),
+            pages,
+            (pages.intercepted or None) if pages is not None else None,
         )
         entries.append((pattern, compiled))
     return RouteTable(entries)
@@ -82,7 +93,7 @@ def compile_routes(
 
 def _retry(route: RouteConfig, config: GatewayConfig, upstream: Upstream) -> RetryRule | None:
     """What a route says of retries, and for the rest what its upstream says."""
-    rule = compile_rule(retry_of(route, config.upstreams[route.upstream]))
+    rule = compile_rule(retry_of(route, config.upstreams[upstream.name]))
     if rule is not None and rule.timeout_s is not None:
         upstream.keep_to(rule.timeout_s)
     return rule

@@ -14,6 +14,7 @@ import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gateway import answer
@@ -31,6 +32,7 @@ from gateway.proxy.deadlines import Watch
 from gateway.proxy.forward import Forwarder
 from gateway.proxy.gate import Gate
 from gateway.proxy.head import http_date
+from gateway.proxy.own_answers import InterceptedAnswer, Pages
 from gateway.proxy.patience import Patience
 from gateway.proxy.repeated import RepeatedRefusal, holds_for_ns
 from gateway.proxy.request import Request
@@ -64,6 +66,7 @@ class Proxy:
         access_log: takes one line for each request; None for none.
         max_connections: how many clients there may be.
         reserved: as in `ClientConnection`.
+        pages: the forms of errors where no route is known; None for problem documents.
 
     Attributes:
         gate: as given.
@@ -78,8 +81,10 @@ class Proxy:
         access_log: AccessLog | None,
         max_connections: int,
         reserved: frozenset[bytes] = frozenset(),
+        pages: Pages | None = None,
     ) -> None:
         self.gate = gate
+        self._pages = pages
         self._metrics = metrics
         self._access_log = access_log
         self._is_draining = False
@@ -234,10 +239,15 @@ class Proxy:
             if outcome.verdict.wait_us:
                 self._start(request, self._wait_and_forward(request, route, outcome))
                 return
-        if request.message.upgrade:
-            self._start(request, self._forwarder.forward(request, route.upstream))
+        upstream = route.upstream
+        if upstream is None:
+            self._answer_itself(request, route)
+            self._finish(request)
             return
-        rest = self._forwarder.forward_at_once(request, route.upstream)
+        if request.message.upgrade:
+            self._start(request, self._forwarder.forward(request, upstream))
+            return
+        rest = self._forwarder.forward_at_once(request, upstream)
         if rest is not None:
             self._start(request, rest)
 
@@ -248,7 +258,7 @@ class Proxy:
             return
         log_again = None
         if self._access_log is not None:
-            log_again = self._access_log.repeat(*_log_values(request))
+            log_again = self._access_log.repeat(*request.log_values())
         policy = refusing_rule(outcome).policy.metrics
         request.connection.refused = RepeatedRefusal(request, holds_ns, reply, policy, log_again)
 
@@ -268,6 +278,8 @@ class Proxy:
         refusal = await self.gate.wait(request, outcome)
         if refusal is not None:
             self._answer(request, refusal)
+        elif route.upstream is None:
+            self._answer_itself(request, route)
         else:
             await self._forwarder.forward(request, route.upstream)
 
@@ -318,9 +330,12 @@ class Proxy:
             reply = answer.problem(error.status, error.title)
         elif isinstance(error, UpstreamError):
             request.error = error.kind
-            if request.route is not None:
+            if request.route is not None and request.route.upstream is not None:
                 request.route.upstream.metrics.errors[error.kind] += 1
             reply = answer.failed(error)
+        elif isinstance(error, InterceptedAnswer):
+            title = HTTPStatus(error.status).phrase
+            reply = answer.problem(error.status, title, fields=error.fields)
         else:
             log.error("A request could not be served", exc_info=error)
             request.error = "internal"
@@ -346,6 +361,11 @@ class Proxy:
                 *(len(reply.body), 0, error.kind),
             )
 
+    def _answer_itself(self, request: Request, route: Route) -> None:
+        """Answer a request of a route that has no upstream."""
+        assert route.own is not None
+        self._answer(request, route.own(request))
+
     def _answer(self, request: Request, reply: Answer) -> bytes:
         """Send an answer of the gateway's own; returns its bytes."""
         if not request.payload.is_eof():
@@ -356,6 +376,9 @@ class Proxy:
             connection = b"Connection: keep-alive\r\n"
         added = request.added_fields
         route = request.route
+        pages = self._pages if route is None else route.pages
+        if pages is not None:
+            reply = pages.dress(reply, request)
         if route is not None and route.answer_edit is not None:
             added = route.answer_edit.apply(reply.fields + added, request)
             reply = reply._replace(fields=b"")
@@ -376,13 +399,13 @@ class Proxy:
         if request.status == SWITCHED:
             # It was counted when the protocol was switched.
             if self._access_log is not None:
-                values = (*_log_values(request), duration_us, request.error)
+                values = (*request.log_values(), duration_us, request.error)
                 self._access_log.log_tunnel(request.received, *values)
             return
         if route is not None:
             route.metrics.answered(request.status, duration_us)
         if self._access_log is not None:
-            self._access_log.log(*_log_values(request), duration_us, request.error)
+            self._access_log.log(*request.log_values(), duration_us, request.error)
 
     # Beginning and end.
 
@@ -412,32 +435,14 @@ class Proxy:
         return cut_off
 
 
-def _log_values(
-    request: Request,
-) -> tuple[str, str, str, str, str, str, str, int, str, int, int, int]:
-    route = request.route
-    return (
-        request.client,
-        request.method,
-        request.raw_host,
-        request.target,
-        route.name if route is not None else "",
-        request.policy,
-        request.decision,
-        request.wait_us,
-        request.upstream,
-        request.upstream_us,
-        request.status,
-        request.sent,
-    )
-
-
 def _head(reply: Answer, connection: bytes = b"", fields: bytes = b"") -> bytes:
-    return b"%b%b%bDate: %b\r\n%bContent-Length: %d\r\n\r\n" % (
+    # RFC 9110, section 8.6: not even a length of 0.
+    length = b"" if reply.status == 204 else b"Content-Length: %d\r\n" % len(reply.body)
+    return b"%b%b%bDate: %b\r\n%b%b\r\n" % (
         answer.status_line(reply.status),
         reply.fields,
         fields,
         http_date(wall_us() // US),
         connection,
-        len(reply.body),
+        length,
     )

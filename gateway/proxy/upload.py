@@ -111,6 +111,9 @@ def chunk(data: bytes, *, is_chunked: bool) -> bytes:
 def take_body(request: Request) -> tuple[bytes, bytes, Upload | None]:
     """The body if it is here already, its framing, and what is to be streamed if not.
 
+    Args:
+        request: whose body it is; its route says how large it may be.
+
     Raises:
         BadRequestError: it is larger than its route allows.
     """
@@ -121,7 +124,7 @@ def take_body(request: Request) -> tuple[bytes, bytes, Upload | None]:
         return b"", b"Content-Length: 0\r\n" if is_announced else b"", None
     length = None if request.message.chunked else int(request.headers[CONTENT_LENGTH])
     route = request.route
-    max_body = route.max_body if route is not None else None
+    max_body = None if route is None else route.max_body
     if payload.is_eof() and payload.exception() is None:
         if request.body is None:
             request.body = payload.read_nowait()

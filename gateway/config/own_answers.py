@@ -1,0 +1,164 @@
+"""What the gateway answers by itself: redirects, fixed answers, and pages for errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Final, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+
+from gateway.config.base import Model
+from gateway.config.shorthand import KEY
+from gateway.config.values import Off, Switch, describe, problem
+from gateway.editing.template import Template, TemplateError, parse_template
+
+REDIRECT_VARIABLES: Final = ("host", "path", "query", "scheme")
+
+_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[ -~]{1,200}")
+_STATUS_KEY: Final = re.compile(r"[45](?:xx|[0-9][0-9])")
+# Where a redirect leads must be the operator's word alone: `//evil.test` is another host
+# (CVE-2021-21330 of aiohttp), and so is whatever is put right behind a host.
+_ABSOLUTE: Final = re.compile(
+    r"(?:https?|\{scheme\})://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]|\{host\})(?::[0-9]{1,5})?"
+    r"(?=\{path\}|[/?]|\Z)"
+)
+_RELATIVE: Final = re.compile(r"\{path\}|/(?![/\\]|\{path\}|\{query\})")
+_TAIL: Final = re.compile(r"[^\x00-\x20\x7f-\U0010ffff\"<>\\^`|#]*")
+
+
+class Location(NamedTuple):
+    """Where a redirect leads.
+
+    Attributes:
+        template: with variables, and the route's own parameters among them.
+        indexes: of these, the segment that each stands for.
+    """
+
+    template: Template
+    indexes: dict[str, int]
+
+
+def parse_location(pattern: str, text: str) -> Location:
+    """Read where a redirect of a route leads.
+
+    Raises:
+        TemplateError: it is no URL, or might lead to a host that a client chooses.
+    """
+    indexes = {
+        segment[1:-1]: index
+        for index, segment in enumerate(pattern[1:].split("/"))
+        if segment.startswith("{")
+    }
+    template = parse_template(text, (*indexes, *REDIRECT_VARIABLES))
+    start = _ABSOLUTE.match(text) or _RELATIVE.match(text)
+    if start is None:
+        hint = "such as https://{host}{path}, /new/place or {path}/"
+        raise TemplateError(f"{text!r} does not say clearly where it leads", hint)
+    if not _TAIL.fullmatch(text):
+        raise TemplateError(f"{text!r} is not a URL", "without spaces, fragments and quotes")
+    before = text.partition("{query}")[0]
+    if "query" in template.names and "?" not in before:
+        message = "{query} stands outside of a query"
+        raise TemplateError(message, "behind a question mark; or leave it out, it is kept")
+    return Location(template, indexes)
+
+
+class RedirectConfig(Model):
+    """Where clients are sent instead."""
+
+    to: str = Field(
+        description="A URL or a path, with {host}, {path}, {query}, {scheme} and the route's own "
+        "parameters.",
+        min_length=1,
+    )
+    status: Literal[301, 302, 303, 307, 308] = Field(
+        308, description="308 and 301 are for good; 307 and 308 keep the method."
+    )
+    keep_query: Switch = Field(
+        True, description="Whether the query goes along, unless there is one in `to`."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, data: object) -> object:
+        return {"to": data.strip()} if isinstance(data, str) else data
+
+
+def _read_status(value: object) -> int:
+    if isinstance(value, str) and re.fullmatch("[0-9]{3}", value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise problem(f"found {describe(value)}, a status was expected", "such as 200 or 404")
+    if value not in HTTPStatus.__members__.values() or value < 200 or value == 304:
+        raise problem(f"{value} is no status of an answer", "such as 200, 404 or 503")
+    return value
+
+
+AnswerStatus = Annotated[
+    int,
+    PlainValidator(_read_status),
+    WithJsonSchema({"type": "integer", "minimum": 200, "maximum": 599, "not": {"const": 304}}),
+]
+
+
+class RespondConfig(Model):
+    """An answer that is always the same."""
+
+    status: AnswerStatus = Field(200, description="The status code.")
+    body: str | None = Field(None, description="The body; ${file:page.html} for that of a file.")
+    type: str = Field("text/plain; charset=utf-8", description="The media type of the body.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_value(cls, data: object) -> object:
+        if isinstance(data, int) and not isinstance(data, bool):
+            return {"status": data}
+        return {"body": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _check(self) -> RespondConfig:
+        if not _TYPE.fullmatch(self.type):
+            message = f"{self.type!r} is not a media type"
+            raise problem(message, "such as text/html; charset=utf-8", under=("type",))
+        if self.body and self.status in (204, 205):
+            message = f"an answer with status {self.status} has no body"
+            raise problem(message, "another status, or no body", under=("body",))
+        return self
+
+
+class ErrorPage(Model):
+    """What an error looks like, for those who would rather have it in this form."""
+
+    html: str | None = Field(
+        None, description="A page, with {status} and {reason}; ${file:404.html} for a file."
+    )
+    text: str | None = Field(None, description="Plain text, likewise.")
+    problem: str | None = Field(None, description="A problem document (JSON, RFC 9457), likewise.")
+    intercept: Switch = Field(
+        False, description="Whether it also replaces such answers of the upstream."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, data: object) -> object:
+        return {"html": data} if isinstance(data, str) else data
+
+
+def _read_pages(value: object) -> object:
+    """Statuses as text, whatever YAML makes of them."""
+    if not isinstance(value, Mapping):
+        return value
+    for key in value:
+        is_known = str(key)[1:] == "xx" or str(key) in _KNOWN
+        if not _STATUS_KEY.fullmatch(str(key)) or not is_known:
+            raise problem(
+                f"{describe(key)} is no status of an error", "404, 4xx or 5xx", under=(key, KEY)
+            )
+    return {str(key): page for key, page in value.items()}
+
+
+_KNOWN: Final = frozenset(str(int(status)) for status in HTTPStatus)
+
+ErrorPages = Annotated[dict[str, ErrorPage] | None, BeforeValidator(_read_pages), Off]

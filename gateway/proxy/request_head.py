@@ -1,0 +1,52 @@
+"""The head of a request as its upstream gets it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gateway.proxy.head import PSEUDONYM, Origin, request_fields
+
+if TYPE_CHECKING:
+    from gateway.proxy.request import Request
+
+VIA: Final = f"Via: 1.1 {PSEUDONYM}\r\n".encode("ascii")
+
+
+def request_head(request: Request, authority: str, framing: bytes) -> bytes:
+    """The head for the upstream.
+
+    Args:
+        request: that is sent on.
+        authority: of the target.
+        framing: the header lines of its body's framing.
+    """
+    client = request.connection
+    headers = request.message.raw_headers
+    host = request.raw_host or authority
+    if client.sent_headers == headers and client.sent_host == host:
+        fields = client.sent_fields
+    else:
+        origin = Origin(
+            client.peer,
+            client.scheme,
+            host,
+            client.is_trusted,
+            own_fields=client.own_fields,
+            reserved=client.reserved,
+        )
+        fields = request_fields(headers, origin, VIA)
+        client.sent_headers = headers
+        client.sent_host = host
+        client.sent_fields = fields
+    target = request.target
+    route = request.route
+    if route is not None and route.outgoing is not None:
+        # What is remembered above is the same for all routes; what one changes is not.
+        target = request.sent_target
+        fields = route.outgoing.fields(fields, request, authority)
+    return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (
+        request.method.encode("ascii"),
+        target.encode("utf-8", "surrogateescape"),
+        fields,
+        framing,
+    )
