@@ -308,7 +308,7 @@ def _version(_options: argparse.Namespace) -> int:
 
     print(f"sluice {gateway.__version__}")
     print(f"{platform.python_implementation()} {platform.python_version()}, {platform.platform()}")
-    ours = ("aiohttp", "uvloop", "httptools", "redis", "hiredis", "pydantic", "PyYAML")
+    ours = ("aiohttp", "uvloop", "redis", "hiredis", "pydantic", "PyYAML")
     for package in (*ours, "asyncmy", "cryptography"):
         try:
             print(f"{package} {version(package)}")

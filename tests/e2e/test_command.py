@@ -291,7 +291,7 @@ def test_the_version_is_told() -> None:
     inside = _sluice("version")
     assert inside.returncode == 0
     assert inside.stdout.startswith(done.stdout)
-    for name in ("Python", "aiohttp", "uvloop", "httptools", "hiredis"):
+    for name in ("Python", "aiohttp", "uvloop", "hiredis"):
         assert f"{name} " in inside.stdout
 
 
