@@ -9,6 +9,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
+from tests.certificates import Authority
 from tests.processes import Gateway
 from tests.servers import RedisServer
 from tests.upstreams import Upstream, start_nginx
@@ -73,3 +74,15 @@ def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
     yield start
     for gateway in running:
         gateway.stop()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The one that gateways and their clients trust."""
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """An authority that nobody trusts."""
+    return Authority(tmp_path_factory.mktemp("stranger"), "stranger")

@@ -16,12 +16,6 @@ from tests.certificates import Authority, Issued
 DAY = timedelta(days=1)
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """One for all tests of the module."""
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
 def found(folder: Path, text: str, *, is_start: bool = False) -> tuple[list[str], list[str]]:
     """Problems and warnings of a configuration, each with its place and without its hint."""
     path = folder / "sluice.yaml"

@@ -22,18 +22,6 @@ HEADERS = {"subject": "X-Client-DN", "san": "X-Client-SAN", "fingerprint": "X-Cl
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Of servers and clients."""
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """An authority that nobody here trusts."""
-    return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
-
-
-@pytest.fixture(scope="module")
 def shown(authority: Authority) -> Issued:
     """The certificate of gateways here."""
     return authority.issue("a.test")

@@ -18,12 +18,6 @@ from tests.servers import until
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """One for all tests of the module."""
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
 def shown(authority: Authority) -> Issued:
     """The certificate of gateways here."""
     return authority.issue("a.test")

@@ -20,18 +20,6 @@ from tests.servers import becomes, until
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """One for all tests of the module."""
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """An authority that nobody here trusts."""
-    return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
-
-
-@pytest.fixture(scope="module")
 def shown(authority: Authority) -> Issued:
     """The certificate of most gateways here."""
     return authority.issue("a.test", "127.0.0.1")

@@ -12,8 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
-
 from tests.certificates import Authority
 from tests.proxy.wire import Client, Running, get, running
 
@@ -28,12 +26,6 @@ SWITCHED = (
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
 )
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """One for all tests of the module."""
-    return Authority(tmp_path_factory.mktemp("ca"))
 
 
 @asynccontextmanager

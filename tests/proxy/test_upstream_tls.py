@@ -16,18 +16,6 @@ from tests.certificates import Authority
 from tests.proxy.wire import OK, get, running
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """The one that gateways here trust."""
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """One that they do not."""
-    return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
-
-
 class Server:
     """An upstream that speaks TLS.
 

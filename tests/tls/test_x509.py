@@ -18,12 +18,6 @@ from gateway.tls.x509 import CertificateError, read_certificate
 from tests.certificates import Authority
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """One for all tests of the module."""
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
 def test_names_and_times(authority: Authority) -> None:
     """Hosts in lower case, wildcards, addresses of both families; URIs are no server's names."""
     names = ("A.Example.com", "*.example.org", "192.0.2.1", "fd00::1", "spiffe://a/b")
