@@ -6,14 +6,17 @@ never blocks on a full pipe and a failing test can show it.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import itertools
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,12 +26,26 @@ STOP_TIMEOUT_S: Final = 20.0
 ROOT: Final = Path(__file__).parent.parent
 
 
+def _own_ports() -> Iterator[int]:
+    """Ports that neither the system gives away by itself nor another process of the tests."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ports = range(10_000 + worker, 32_000, workers)
+    # Another run may be under way.
+    begin = random.Random(os.getpid()).randrange(len(ports))
+    return itertools.cycle((*ports[begin:], *ports[:begin]))
+
+
+_ports = _own_ports()
+
+
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of 127.0.0.1 that nobody listens on, and that nobody else will be given."""
+    for port in _ports:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("a cycle has no end")
 
 
 def answers(port: int, path: str = "/") -> bool:
