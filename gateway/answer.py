@@ -18,6 +18,8 @@ from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.policy import Policy, Rule
 
 US: Final = 1_000_000
+_PHRASES: Final = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"}
+"""What RFC 9110 calls them, and Python before 3.13 does not."""
 _PROBLEM_TYPES: Final = "https://iana.org/assignments/http-problem-types#"
 
 
@@ -46,7 +48,8 @@ NO_FURTHER: Final = Answer(200, b"Cache-Control: no-store\r\n", b"")
 @lru_cache(maxsize=64)
 def status_line(status: int) -> bytes:
     """The status line of an answer of the gateway's own."""
-    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode("ascii")
+    phrase = _PHRASES.get(status) or HTTPStatus(status).phrase
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode("ascii")
 
 
 def problem(

@@ -164,6 +164,7 @@ def test_while_the_store_is_away() -> None:
     ("status", "line"),
     [
         (200, b"HTTP/1.1 200 OK"),
+        (413, b"HTTP/1.1 413 Content Too Large"),
         (429, b"HTTP/1.1 429 Too Many Requests"),
     ],
 )
