@@ -21,19 +21,16 @@ from aiohttp.web_protocol import _ErrInfo
 
 from gateway.proxy.framing import is_whole_head
 from gateway.proxy.half_close import HalfClosed
-from gateway.proxy.intake import RequestIntake, judge
-from gateway.proxy.patience import Patience, unread
-from gateway.proxy.reset import reset
+from gateway.proxy.intake import judge
+from gateway.proxy.punctual import LAST_CALL_S, PunctualIntake
 
 if TYPE_CHECKING:
     from gateway.proxy.acceptor import ProxyServer
+    from gateway.proxy.patience import Patience
     from gateway.proxy.repeated import RepeatedRefusal
     from gateway.proxy.request import Request
     from gateway.proxy.server import Proxy
     from gateway.tls.peer import ClientCertificate
-
-LAST_CALL_S = 0.25
-"""How long an idle connection is kept when the gateway stops: a request may be on its way."""
 
 UNSENT_MAX = 128 * 1024
 """Bytes that the kernel holds for a client before it lets us wait."""
@@ -41,12 +38,8 @@ UNSENT_MAX = 128 * 1024
 LONGEST_SEGMENT = 4096
 """Bytes of a request that are kept to recognise it by."""
 
-FAIR_S = 1.0
-"""For so long a client may keep its place with a head that is not complete, when there is no
-room left for others."""
 
-
-class ClientConnection(RequestIntake):
+class ClientConnection(PunctualIntake):
     """One connection from a client.
 
     Attributes:
@@ -58,26 +51,17 @@ class ClientConnection(RequestIntake):
         identify: finds that out, of a connection whose client may have a certificate.
         own_fields: header lines that tell the upstream of it.
         reserved: names of such fields, which clients may not send.
-        due: the loop's time at which the client has taken too long; `inf` for never.
         sent_headers: the header fields of the request before, and
         sent_fields: what was made of them for the upstream: clients mostly repeat themselves.
         refused: the last refusal, in case the client does not listen.
     """
 
     __slots__ = (
-        "_current",
         "_half_closed",
-        "_is_between_requests",
         "_is_finished",
-        "_is_last",
         "_is_refused",
         "_is_serving",
-        "_on_late",
-        "_patience",
-        "_proxy",
-        "_unread",
         "certificate",
-        "due",
         "identify",
         "is_trusted",
         "own_fields",
@@ -99,19 +83,11 @@ class ClientConnection(RequestIntake):
         max_head: int,
         **options: Any,
     ) -> None:
-        super().__init__(server, max_head, **options)
-        self._proxy = proxy
-        self._patience = patience
-        self._current: Request | None = None
+        super().__init__(server, proxy, patience, max_head, **options)
         self._half_closed: HalfClosed | None = None
         self._is_serving = False
         self._is_finished = False
-        self._is_last = False
         self._is_refused = False
-        self._unread = 0
-        self._is_between_requests = False
-        self._on_late: Callable[[], None] = self._head_is_late
-        self.due = inf
         self.peer = ""
         self.peer_key = ""
         self.is_trusted = False
@@ -131,16 +107,6 @@ class ClientConnection(RequestIntake):
         return self._is_last or self.is_ending
 
     @property
-    def is_ending(self) -> bool:
-        """Whether nothing that arrives is read any more."""
-        return self._close or self._force_close
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request is being served."""
-        return self._current is not None
-
-    @property
     def current(self) -> Request | None:
         """The request that is being served."""
         return self._current
@@ -152,64 +118,8 @@ class ClientConnection(RequestIntake):
             # Its answer, if not begun, says that it is the last (RFC 9112, section 9.6).
             self._current.keeps_alive = False
         elif not self.is_ending:
-            self._on_late = self._give_up
+            self._on_late = self._idle_is_over
             self.due = self._loop.time() + LAST_CALL_S
-
-    def expire(self) -> None:
-        """The client has taken too long with what it was to do."""
-        self.due = inf
-        self._on_late()
-
-    def spare(self, now: float) -> int:
-        """How well others can do without it: 0 for not at all, then the less the better.
-
-        Who has been idle is let go before whoever is slow with the head of a request.
-        """
-        if self._current is not None or self.is_ending or self.due == inf:
-            return 0
-        if self._is_between_requests:
-            return 1
-        is_slow = self.due - now <= self._patience.head - FAIR_S
-        return 2 if is_slow and self._on_late == self._head_is_late else 0
-
-    def make_room(self) -> None:
-        """Close, since the place is needed."""
-        self._give_up()
-
-    def expect_body(self, on_late: Callable[[], None], size: int, waited_s: float) -> None:
-        """A piece of the request's body is due.
-
-        Args:
-            on_late: called if it does not come.
-            size: bytes of the body that are here already.
-            waited_s: how long they were waited for.
-        """
-        self.due = self._loop.time() + self._patience.for_body(size, waited_s)
-        self._on_late = on_late
-
-    def _head_is_late(self) -> None:
-        self._proxy.head_is_late()
-        self._give_up()
-
-    def _give_up(self) -> None:
-        """Close now; what was sent and is still not read will not be read."""
-        transport = self.transport
-        if transport is not None and transport.get_write_buffer_size():
-            transport.abort()
-        self.force_close()
-
-    def _await_reader(self) -> None:
-        """The client is to take what was sent; progress gives it more time."""
-        self._unread = unread(self.transport)
-        self._on_late = self._reader_is_late
-        self.due = self._loop.time() + self._patience.body
-
-    def _reader_is_late(self) -> None:
-        if self._patience.is_progress(self._unread - unread(self.transport)):
-            self._await_reader()
-        else:
-            self._proxy.reader_is_late(self._current)
-            self.break_off()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start serving."""
@@ -305,8 +215,11 @@ class ClientConnection(RequestIntake):
                 if not self._messages and not self._rest:
                     return
                 if self._paused:
-                    # Who does not read answers gets no more of them.
-                    self._await_reader()
+                    # Who does not read answers gets no more of them. What comes from now on is
+                    # behind what waits, however it looks.
+                    self._is_between_requests = False
+                    if self._on_late != self._reader_is_late or self.due == inf:
+                        self._await_reader()
                     return
                 if not self._messages and not self.read_head():
                     self._await_head()
@@ -344,7 +257,6 @@ class ClientConnection(RequestIntake):
         elif self._upgraded and not self.stay_with_http():
             self._end(lingers=True)
         elif self._rest:
-            self._is_between_requests = True
             if not self._is_serving:
                 self.serve_next()
         else:
@@ -354,7 +266,7 @@ class ClientConnection(RequestIntake):
         """The next head has begun: from now on its time counts, not the idle time."""
         if self._half_closed is not None:
             self._end(lingers=False)
-        elif self._is_between_requests:
+        elif self._is_between_requests or self._on_late != self._head_is_late or self.due == inf:
             self._is_between_requests = False
             self._on_late = self._head_is_late
             self.due = self._loop.time() + self._patience.head
@@ -393,7 +305,7 @@ class ClientConnection(RequestIntake):
             self._end(lingers=False)
             return
         self._is_between_requests = True
-        self._on_late = self._give_up
+        self._on_late = self._idle_is_over
         self.due = self._loop.time() + self._patience.idle
 
     def resume_writing(self) -> None:
@@ -424,8 +336,7 @@ class ClientConnection(RequestIntake):
             # The client may have reset the connection, which is told a turn later.
             with suppress(OSError):
                 transport.write_eof()
-        self._on_late = self.break_off
-        self.due = self._loop.time() + self._patience.linger
+        self._linger()
 
     def send(self, data: bytes) -> None:
         """Write to the client; nothing happens if it is gone."""
@@ -438,9 +349,3 @@ class ClientConnection(RequestIntake):
             self._await_reader()
             await self._drain_helper()
             self.due = inf
-
-    def break_off(self) -> None:
-        """End the connection so that a half-sent answer cannot look like a whole one."""
-        self._force_close = True
-        if self.transport is not None:
-            reset(self.transport)

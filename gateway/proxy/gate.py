@@ -117,6 +117,10 @@ class Gate:
                 raise BadRequestError("The body's length is not valid", kind="framing")
         elif request.message.chunked:
             _check_coding(request)
+        elif TRANSFER_ENCODING in headers:
+            # An empty one beside a length, of which the parser takes no notice.
+            request.keeps_alive = False
+            raise BadRequestError("The body's length is not valid", kind="framing")
         if VIA in headers and _hops(headers.getall(VIA)) >= HOPS_MAX:
             raise BadRequestError("The request runs in circles", 508, kind="loop")
         if EXPECT in headers and ", ".join(headers.getall(EXPECT)).lower() != "100-continue":

@@ -44,19 +44,19 @@ _KINDS: Final[dict[bytes, int]] = {
     b"content-length": LENGTH,
     b"transfer-encoding": TRANSFER,
     b"x-forwarded-for": FORWARDED_FOR,
-    b"x-forwarded-proto": ORIGIN,
-    b"x-forwarded-host": ORIGIN,
-    b"x-forwarded-port": ORIGIN,
-    b"x-forwarded-prefix": ORIGIN,
-    b"x-forwarded-server": ORIGIN,
+    # And whatever else begins with `X-Forwarded-`.
+    b"x-forwarded": ORIGIN,
     b"x-real-ip": ORIGIN,
+    b"x-client-ip": ORIGIN,
+    b"x-cluster-client-ip": ORIGIN,
+    b"true-client-ip": ORIGIN,
+    b"cf-connecting-ip": ORIGIN,
     b"x-original-url": ORIGIN,
     b"x-rewrite-url": ORIGIN,
     b"forwarded": ORIGIN,
     # Whose certificate it is that a proxy has verified: RFC 9440, section 4, and Envoy's own.
     b"client-cert": ORIGIN,
     b"client-cert-chain": ORIGIN,
-    b"x-forwarded-client-cert": ORIGIN,
     b"expect": EXPECT,
     b"host": HOST,
     b"date": DATE,
@@ -89,7 +89,10 @@ def kind_of(name: bytes) -> int:
     kind = _spelled.get(name)
     if kind is None:
         # Applications behind CGI and WSGI read `X_Forwarded_For` as `X-Forwarded-For`.
-        kind = _KINDS.get(reserved_name(name), PASS)
+        plain = reserved_name(name)
+        kind = _KINDS.get(plain, PASS)
+        if kind == PASS and plain.startswith(b"x-forwarded-"):
+            kind = ORIGIN
         if len(name) <= _SPELLING_MAX_BYTES:
             if len(_spelled) >= _SPELLINGS_MAX:
                 _spelled.clear()

@@ -56,6 +56,11 @@ class RequestIntake(RequestHandler):
         self.segment = b""
 
     @property
+    def is_ending(self) -> bool:
+        """Whether nothing that arrives is read any more."""
+        return self._close or self._force_close
+
+    @property
     def is_busy(self) -> bool:
         """Whether a request is being served."""
         raise NotImplementedError
@@ -70,7 +75,7 @@ class RequestIntake(RequestHandler):
 
     def receive(self, data: bytes) -> None:
         """Take bytes that are not, or may not be, exactly one request."""
-        if not data or self._upgraded or self._close or self._force_close:
+        if not data or self._upgraded or self.is_ending:
             # What aiohttp has held back, the bytes of another protocol, or nothing any more.
             self.parse(data)
             self._judge_body()
@@ -81,7 +86,7 @@ class RequestIntake(RequestHandler):
             self._rest += data
             if not self.is_busy:
                 self.serve_next()
-            elif len(self._rest) > AHEAD_MAX and not self._buffer_paused:
+            if len(self._rest) > AHEAD_MAX and not self._buffer_paused:
                 self._pause_reading_for_buffer()
 
     def _receive_body(self, data: bytes) -> bytes:

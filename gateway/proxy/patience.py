@@ -52,7 +52,7 @@ def unread(transport: asyncio.Transport | None) -> int:
         return 0
     size = transport.get_write_buffer_size()
     sock = transport.get_extra_info("socket")
-    if not size or sock is None:
+    if sock is None or (not size and transport.is_closing()):
         # The socket may be closed already.
         return size
     # Our own buffer shrinks late and in large pieces, the kernel's with every acknowledgement

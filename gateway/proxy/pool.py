@@ -86,6 +86,7 @@ class TargetPool:
         self.authority = str(Address(target.host, target.port))
         if target.socket:
             self.authority = SOCKET_HOST
+        self._loop = asyncio.get_running_loop()
         self._max_head = max_head
         self._max_connections = config.max_connections
         self._max_pending = config.max_pending
@@ -151,14 +152,17 @@ class TargetPool:
                 return connection
         return None
 
-    async def connect(self) -> UpstreamConnection:
+    async def connect(self, due: float = inf) -> UpstreamConnection:
         """A new connection; or, where no more may be opened, the next that comes free.
+
+        Args:
+            due: the loop's time by which it is needed, if that is before the time limits end.
 
         Raises:
             UpstreamError: it could not be had.
         """
         while self._pending or len(self._open) + self._connecting >= self._max_connections:
-            freed = await self._wait_for_place()
+            freed = await self._wait_for_place(due)
             if freed is None:
                 break
             if freed.is_open:
@@ -166,13 +170,14 @@ class TargetPool:
             # It was closed on its way here.
         else:
             self._connecting += 1
+        connect_due = self._loop.time() + self._connect_timeout
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with asyncio.timeout_at(min(connect_due, due)):
                 connection = await self._open_connection(self._closed)
         except TimeoutError:
             self._connecting -= 1
             self._admit_next()
-            raise UpstreamTimeout("connect") from None
+            raise UpstreamTimeout("connect" if connect_due <= due else "total") from None
         except UpstreamTlsError as error:
             self._connecting -= 1
             self._admit_next()
@@ -249,15 +254,18 @@ class TargetPool:
         while self._idle:
             self._idle.pop().abort()
 
-    async def _wait_for_place(self) -> UpstreamConnection | None:
-        """Wait in line: for a connection, or (None) for the right to open one."""
+    async def _wait_for_place(self, due: float) -> UpstreamConnection | None:
+        """Wait in line: for a connection, or (None) for the right to open one.
+
+        Whatever time ends it, it ended in line, and says nothing of the target.
+        """
         if len(self._pending) >= self._max_pending:
             raise UpstreamBusyError("too many requests wait for a connection")
         place: asyncio.Future[UpstreamConnection | None]
-        place = asyncio.get_running_loop().create_future()
+        place = self._loop.create_future()
         self._pending.append(place)
         try:
-            async with asyncio.timeout(self._queue_timeout):
+            async with asyncio.timeout_at(min(self._loop.time() + self._queue_timeout, due)):
                 return await asyncio.shield(place)
         except (TimeoutError, asyncio.CancelledError) as error:
             if not place.done():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from math import inf
 from typing import TYPE_CHECKING, Final
 
 from aiohttp.streams import EMPTY_PAYLOAD
@@ -92,13 +91,7 @@ class Tries:
         Raises:
             UpstreamError: it could not be had.
         """
-        if self._due == inf:
-            return await pool.connect()
-        try:
-            async with asyncio.timeout_at(self._due):
-                return await pool.connect()
-        except TimeoutError:
-            raise UpstreamTimeout("total") from None
+        return await pool.connect(self._due)
 
     def limit(self, connection: UpstreamConnection) -> None:
         """Set the time limits of a try that has just begun."""

@@ -107,6 +107,9 @@ FRAMING: dict[str, Case] = {
     "A01 a length and chunks": refused(
         coding(b"Content-Length: 6\r\nTransfer-Encoding: chunked") + b"X"
     ),
+    "A01 an empty coding and a length": refused(
+        b"POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding:\r\nContent-Length: 3\r\n\r\nabc"
+    ),
     "A01 chunks and a length": refused(
         coding(b"Transfer-Encoding: chunked\r\nContent-Length: 6") + b"X"
     ),
@@ -436,7 +439,8 @@ FIELDS: dict[str, Case] = {
         fields(
             *(b"X-Forwarded-Proto: https", b"X-Forwarded-Host: evil", b"X-Forwarded-Port: 1"),
             *(b"X-Forwarded-Prefix: /x", b"X-Real-IP: 6.6.6.6", b"X-Original-URL: /admin"),
-            b"X-Rewrite-URL: /admin",
+            *(b"X-Rewrite-URL: /admin", b"X-Forwarded-Ssl: on", b"X_Forwarded_Uri: /admin"),
+            b"True-Client-IP: 6.6.6.6",
         ),
         Asked(
             fields={
@@ -444,7 +448,8 @@ FIELDS: dict[str, Case] = {
                 "X-Forwarded-Host": ["a.test"],
                 **none_of(
                     *("X-Forwarded-Port", "X-Forwarded-Prefix", "X-Real-IP"),
-                    *("X-Original-URL", "X-Rewrite-URL"),
+                    *("X-Original-URL", "X-Rewrite-URL", "X-Forwarded-Ssl"),
+                    *("X_Forwarded_Uri", "True-Client-IP"),
                 ),
             }
         ),
