@@ -205,7 +205,9 @@ class _Checker:
             config = self.model.model_validate(self.expanded.data, context=self.context)
         except ValidationError as error:
             details = error.errors(include_url=False)
-            findings += [words_for(one) for one in details if self._is_news(one)]
+            findings += [
+                finding for one in details if self._is_news(one) for finding in words_for(one)
+            ]
         if self.is_whole:
             findings += cross.references(self.expanded.data)
         findings += cross.unreachable(self._valid_routes(config))
@@ -268,6 +270,6 @@ class _Checker:
             column += finding.column - 1
         message, hint = finding.message, finding.hint
         if getattr(found.node, "is_secret", False) and path[-1:] != (KEY,):
-            message, hint = "what the secret file holds will not do here", ""
+            message, hint = "what the file holds will not do here", ""
         shown = show_path(found.path)
         return Problem(document.file, line, column, shown, message, hint, document.line(line))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from gateway.config.models import GatewayConfig, PolicyConfig, RouteConfig, Target
 from gateway.config.shorthand import KEY, POLICY_FIELDS, Finding, Path
+from gateway.config.syntax import glued_key, split_glued
 from gateway.config.units import DURATION
 from gateway.config.values import describe
 
@@ -32,17 +33,29 @@ _WRONG_TYPE: Final = {
 }
 
 
-def words_for(error: ErrorDetails) -> Finding:
-    """Turn one of pydantic's errors into a finding."""
-    kind = error["type"]
-    path: Path = error["loc"]
+def words_for(error: ErrorDetails) -> Iterator[Finding]:
+    """Turn one of pydantic's errors into findings; most are one."""
     context: dict[str, Any] = error.get("ctx", {})
+    # What pydantic says of a key of a mapping has this at its end.
+    path: Path = error["loc"]
+    if path[-1:] == ("[key]",):
+        path = (*path[:-1], KEY)
+    if error["type"] == "sluice":
+        for one in (context, *context.get("also", ())):
+            under: Path = tuple(one["under"])
+            yield Finding((*path, *under), one["message"], one["hint"], one["column"])
+    else:
+        yield _words_for(error, path, context)
+
+
+def _words_for(error: ErrorDetails, path: Path, context: dict[str, Any]) -> Finding:
+    kind = error["type"]
     found = error["input"]
-    if kind == "sluice":
-        under: Path = tuple(context["under"])
-        return Finding((*path, *under), context["message"], context["hint"], context["column"])
     if kind == "missing":
         return Finding((*path[:-1], KEY), f"{path[-1]} is missing", _missing_hint(path))
+    glued = _glued(kind, path, found)
+    if glued is not None:
+        return glued
     if kind == "extra_forbidden":
         return Finding((*path, KEY), f"unknown key {str(path[-1])!r}", _key_hint(path))
     if kind == "literal_error":
@@ -57,6 +70,19 @@ def words_for(error: ErrorDetails) -> Finding:
             _type_hint(kind, path, found),
         )
     return _out_of_range(kind, path, found, context)
+
+
+def _glued(kind: str, path: Path, found: object) -> Finding | None:
+    """A key and its value that YAML read as one text, for want of a space."""
+    is_key = kind == "extra_forbidden"
+    text = path[-1] if is_key else found
+    model = _model_at(path[:-1] if is_key else path)
+    if not isinstance(text, str) or model is None or not (is_key or kind in _WRONG_TYPE):
+        return None
+    parts = split_glued(text)
+    if parts is None or parts[0] not in _keys_of(model):
+        return None
+    return Finding((*path, KEY) if is_key else path, *glued_key(*parts))
 
 
 def nearest(found: object, words: Sequence[str]) -> str:
