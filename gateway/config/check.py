@@ -272,4 +272,5 @@ class _Checker:
         if getattr(found.node, "is_secret", False) and path[-1:] != (KEY,):
             message, hint = "what the file holds will not do here", ""
         shown = show_path(found.path)
-        return Problem(document.file, line, column, shown, message, hint, document.line(line))
+        source = document.around(line, column)
+        return Problem(document.file, line, column, shown, message, hint, *source)

@@ -14,11 +14,20 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from gateway.config.models import GatewayConfig, PolicyConfig, RouteConfig, Target
+from gateway.config.elsewhere import belongs, called_here, called_there
+from gateway.config.models import (
+    GatewayConfig,
+    ListenerConfig,
+    ListenerTls,
+    PolicyConfig,
+    RouteConfig,
+    Target,
+    UpstreamConfig,
+)
 from gateway.config.shorthand import KEY, POLICY_FIELDS, Finding, Path
 from gateway.config.syntax import glued_key, split_glued
 from gateway.config.units import DURATION
-from gateway.config.values import describe
+from gateway.config.values import Off, describe
 
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _WRONG_TYPE: Final = {
@@ -43,9 +52,21 @@ def words_for(error: ErrorDetails) -> Iterator[Finding]:
     if error["type"] == "sluice":
         for one in (context, *context.get("also", ())):
             under: Path = tuple(one["under"])
-            yield Finding((*path, *under), one["message"], one["hint"], one["column"])
+            hint = _off_hint(path, error["input"]) or one["hint"]
+            yield Finding((*path, *under), one["message"], hint, one["column"])
     else:
         yield _words_for(error, path, context)
+
+
+def _off_hint(path: Path, found: object) -> str:
+    """For who wrote 0 where something can be switched off."""
+    if found not in ("0", "0s", 0) or isinstance(found, float) or not path:
+        return ""
+    model, name = _model_at(path[:-1]), str(path[-1])
+    info = model.model_fields.get(name) if model else None
+    if info is None or Off not in info.metadata:
+        return ""
+    return f"to do without, write {name}: off"
 
 
 def _words_for(error: ErrorDetails, path: Path, context: dict[str, Any]) -> Finding:
@@ -88,7 +109,9 @@ def _glued(kind: str, path: Path, found: object) -> Finding | None:
 def nearest(found: object, words: Sequence[str]) -> str:
     """`did you mean` the word that is near, or else all of them."""
     names = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
-    near = get_close_matches(found.lower(), words, 1, 0.6) if isinstance(found, str) else []
+    # Numbers are not alike for having digits in common.
+    is_word = isinstance(found, str) and not all(word[:1].isdigit() for word in words)
+    near = get_close_matches(str(found).lower(), words, 1, 0.6) if is_word else []
     return f"did you mean {near[0]}? Known: {', '.join(words)}" if near else names
 
 
@@ -121,6 +144,8 @@ def _type_hint(kind: str, path: Path, found: object) -> str:
         return f"such as {{upstream: {url}}}"
     if not path or path == ("routes",):
         return _EXAMPLES["routes"]
+    if path[:1] == ("routes",) and path[2:] == ("upstream",) and isinstance(found, list | tuple):
+        return "several servers are one upstream: upstreams: {NAME: {targets: [...]}}, and its NAME"
     if kind == "string_type" and isinstance(found, bool | int | float):
         shown = str(found).lower() if isinstance(found, bool) else found
         return f'quote it: "{shown}"'
@@ -180,13 +205,17 @@ def _key_hint(path: Path) -> str:
     if model is None:
         return ""
     names = list(_keys_of(model))
-    close = did_you_mean(word, names)
-    if close:
-        return close
-    home = next((name for name, inner in _SECTIONS.items() if word in inner.model_fields), "")
-    if home and model is GatewayConfig:
-        return f"it belongs under {home}"
-    return f"known here: {', '.join(names)}"
+    # At the top of the file stands what is about the gateway and its listeners.
+    homes = _PLACES if model is not GatewayConfig else {**_SECTIONS, **_LISTENERS, **_PLACES}
+    is_section = model in _PLACES.values()
+    places = {place: _keys_of(home) for place, home in homes.items()} if is_section else {}
+    return (
+        called_here(word, names)
+        or belongs(word, places)
+        or did_you_mean(word, names)
+        or called_there(word, places)
+        or f"known here: {', '.join(names)}"
+    )
 
 
 def _keys_of(model: type[BaseModel]) -> Sequence[str]:
@@ -225,7 +254,20 @@ def _bare(annotation: Any) -> Any:
 
 
 _SECTIONS: Final[dict[str, type[BaseModel]]] = {
-    name: section
-    for name in ("store", "server", "log", "admin", "defaults")
+    f"under {name}": section
+    for name in ("store", "server", "log", "admin")
     if (section := _model_at((name,))) is not None
 }
+_LISTENERS: Final[dict[str, type[BaseModel]]] = {
+    "under listen: {address: ..., KEY: ...}": ListenerConfig,
+    "under listen: {address: ..., tls: {KEY: ...}}": ListenerTls,
+}
+_PLACES: Final[dict[str, type[BaseModel]]] = {
+    "under upstreams: {NAME: {KEY: ...}}": UpstreamConfig,
+    "to a route": RouteConfig,
+    "to a policy": PolicyConfig,
+    **_LISTENERS,
+    "at the top of the file": GatewayConfig,
+    **_SECTIONS,
+}
+"""Where keys may stand, as a hint says it."""

@@ -14,7 +14,9 @@ from typing import Annotated, Any, Final
 from pydantic import (
     BeforeValidator,
     Field,
+    PlainValidator,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -120,6 +122,19 @@ _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
+def _read_condition_name(name: object) -> str:
+    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+        raise problem(f"{describe(name)} is not the name of a header")
+    if name.lower() == "host":
+        raise problem("the host has a key of its own", "write host: ...")
+    return name
+
+
+ConditionName = Annotated[
+    str, PlainValidator(_read_condition_name), WithJsonSchema({"type": "string"})
+]
+
+
 class RouteConfig(Model):
     """Which requests go to which upstream, under which policies."""
 
@@ -131,7 +146,7 @@ class RouteConfig(Model):
         None, description="A host, *.example.com for all below it; any host if left out."
     )
     methods: Annotated[tuple[Method, ...], ListOf] = Field((), description="Any if left out.")
-    headers: dict[str, str] = Field(
+    headers: dict[ConditionName, str] = Field(
         {}, description="Fields that a request must have, with this value; '*' for any value."
     )
     redirect: RedirectConfig | None = Field(
@@ -207,12 +222,8 @@ class RouteConfig(Model):
     def _check_headers(cls, headers: dict[str, str]) -> dict[str, str]:
         lower: dict[str, str] = {}
         for name, value in headers.items():
-            if not _HEADER_NAME.fullmatch(name):
-                raise problem(f"{name!r} is not the name of a header", under=(name, KEY))
             if name.lower() in lower:
                 raise problem(f"{name!r} is named twice", "once, in any case", under=(name, KEY))
-            if name.lower() == "host":
-                raise problem("the host has a key of its own", "write host: ...", under=(name, KEY))
             lower[name.lower()] = value.strip()
         return lower
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from gateway.config.base import Model
-from gateway.config.shorthand import KEY
 from gateway.config.values import Off, Switch, describe, problem
 from gateway.editing.template import Template, TemplateError, parse_template
 
@@ -146,19 +144,17 @@ class ErrorPage(Model):
         return {"html": data} if isinstance(data, str) else data
 
 
-def _read_pages(value: object) -> object:
-    """Statuses as text, whatever YAML makes of them."""
-    if not isinstance(value, Mapping):
-        return value
-    for key in value:
-        is_known = str(key)[1:] == "xx" or str(key) in _KNOWN
-        if not _STATUS_KEY.fullmatch(str(key)) or not is_known:
-            raise problem(
-                f"{describe(key)} is no status of an error", "404, 4xx or 5xx", under=(key, KEY)
-            )
-    return {str(key): page for key, page in value.items()}
+def _read_page_status(value: object) -> str:
+    """A status as text, whatever YAML makes of it."""
+    text = str(value)
+    is_known = text[1:] == "xx" or text in _KNOWN
+    if not _STATUS_KEY.fullmatch(text) or not is_known:
+        raise problem(f"{describe(value)} is no status of an error", "404, 4xx or 5xx")
+    return text
 
 
 _KNOWN: Final = frozenset(str(int(status)) for status in HTTPStatus)
 
-ErrorPages = Annotated[dict[str, ErrorPage] | None, BeforeValidator(_read_pages), Off]
+PageStatus = Annotated[str, PlainValidator(_read_page_status), WithJsonSchema({"type": "string"})]
+
+ErrorPages = Annotated[dict[PageStatus, ErrorPage] | None, Off]

@@ -99,6 +99,10 @@ def parse_path(text: str) -> str:
         PathError: it could never match, or says something that it does not mean.
     """
     text = text.strip()
+    first, space, rest = text.partition(" ")
+    if space and set(first.split(",")) <= _METHOD_WORDS:
+        hint = f"write methods: [{', '.join(first.split(','))}] and path: {rest.strip()}"
+        raise PathError(f"{first!r} is no part of a path", hint)
     if not text.startswith("/"):
         raise PathError(f"{text!r} does not begin with /", f"did you mean /{text}?")
     if len(text) > MAX_PATH:
