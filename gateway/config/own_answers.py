@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, NamedTuple
 
-from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
 
 from gateway.config.base import Model
 from gateway.config.values import Off, Switch, describe, problem
 from gateway.editing.template import Template, TemplateError, parse_template
 
+PAGE_VARIABLES: Final = ("status", "reason")
 REDIRECT_VARIABLES: Final = ("host", "path", "query", "scheme")
 
 _TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[ -~]{1,200}")
@@ -126,6 +128,11 @@ class RespondConfig(Model):
         return self
 
 
+def fill_page(text: str, status: int, reason: str) -> str:
+    """A page with its variables filled in; other braces stay as they are."""
+    return text.replace("{status}", str(status)).replace("{reason}", reason)
+
+
 class ErrorPage(Model):
     """What an error looks like, for those who would rather have it in this form."""
 
@@ -142,6 +149,20 @@ class ErrorPage(Model):
     @classmethod
     def _from_text(cls, data: object) -> object:
         return {"html": data} if isinstance(data, str) else data
+
+    @field_validator("problem")
+    @classmethod
+    def _check_problem(cls, text: str | None) -> str | None:
+        if text is None:
+            return None
+        hint = 'such as \'{"title": "{reason}", "status": {status}}\''
+        try:
+            document = json.loads(fill_page(text, 404, "Not Found"))
+        except ValueError as error:
+            raise problem(f"this is not JSON: {error}", hint) from None
+        if not isinstance(document, dict):
+            raise problem(f"found {describe(document)}, a JSON object was expected", hint)
+        return text
 
 
 def _read_page_status(value: object) -> str:

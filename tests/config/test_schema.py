@@ -50,6 +50,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "own-answers-forward-nothing",
         "paced-history-too-fast",
         "policy-unknown",
+        "problem-pages",
         "proxy-protocol-of-nobody",
         "redirect-to-itself",
         "route-headers-2",
