@@ -47,7 +47,9 @@ class Problem:
         path: the key, dotted and with indexes in brackets, such as `routes./v1/pay.limit`.
         message: what was found and why it will not do.
         hint: what would do, perhaps with the nearest valid word; may be empty.
-        source: the line of the file, for display; may be empty.
+        source: the line of the file, for display, or what of it is around the column; may be
+            empty.
+        source_column: the column at which `source` begins.
     """
 
     file: str
@@ -57,6 +59,7 @@ class Problem:
     message: str
     hint: str = ""
     source: str = ""
+    source_column: int = 1
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file

@@ -133,7 +133,10 @@ def parse_socket(text: str, example: str) -> UnixAddress:
     if path == text.strip():
         raise AddressError(f"{path!r} is a path", f"a socket of this machine is unix:{path}")
     path = f"/{path.lstrip('/')}" if path.startswith("//") else path
-    if not path.startswith("/") or path.endswith("/"):
+    if path and not path.startswith("/"):
+        message = f"the path of a socket is absolute, and {path!r} is not"
+        raise AddressError(message, f"such as {example}")
+    if not path or path.endswith("/"):
         raise AddressError(f"{text.strip()!r} is not the path of a socket", f"such as {example}")
     if len(path.encode()) > MAX_SOCKET_PATH:
         hint = f"at most {MAX_SOCKET_PATH} bytes"
@@ -175,9 +178,13 @@ def parse_origin(text: str) -> Origin:
     shown = redact(text)
     try:
         parts = urlsplit(text)
-        port = parts.port
     except ValueError:
         raise AddressError(f"{shown!r} is not a URL", "such as http://127.0.0.1:9000") from None
+    try:
+        port = parts.port
+    except ValueError:
+        message = f"{shown!r} has a port that cannot be"
+        raise AddressError(message, f"a port from 1 to {MAX_PORT}") from None
     if parts.scheme not in DEFAULT_PORTS or "://" not in text:
         raise AddressError(*_explain_scheme(parts, text, shown))
     if "@" in parts.netloc:

@@ -63,6 +63,8 @@ def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection
             load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
         except TlsFileError as error:
             problems.append(Finding((*path, error.field), error.message, error.hint))
+            if error.field == "cert":
+                problems += _unreadable((*path, "key"), pair.key)
             continue
         finding = _validity((*path, "cert"), pair.cert, certificate, now_s)
         if finding is not None:
@@ -74,6 +76,13 @@ def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection
         except TlsFileError as error:
             problems.append(Finding(path, error.message, error.hint))
     return Inspection(problems, advice)
+
+
+def _unreadable(path: Path, file: FilePath) -> Iterator[Finding]:
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        yield Finding(path, f"{file} cannot be read: {error.strerror or error}")
 
 
 def _pairs(config: GatewayConfig) -> Iterator[tuple[Path, KeyPair]]:

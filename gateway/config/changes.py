@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
 from gateway.config.address import AddressError, parse_origin
 from gateway.config.base import Model
 from gateway.config.paths import PathError, parse_path
 from gateway.config.shorthand import KEY
 from gateway.config.units import SIZE_PATTERN
-from gateway.config.values import ListOf, describe, problem, read_size
+from gateway.config.values import ListOf, describe, problem, problems, read_size
 from gateway.editing.template import HEADER, VARIABLES, Template, TemplateError, parse_template
 from gateway.routing.rewrite import Rewrite
 
@@ -46,6 +47,8 @@ def _read_template(value: object) -> Template:
         message = f"found {describe(value)}, text was expected"
         quoted = str(value).lower() if isinstance(value, bool) else value
         hint = f'quote it: "{quoted}"' if isinstance(value, bool | int | float) else ""
+        if isinstance(value, Mapping) and len(value) == 1 and None in value.values():
+            hint = f'quote it: "{{{next(iter(value))}}}"'
         raise problem(message, hint)
     try:
         return parse_template(value.strip(), _FIELD_VARIABLES)
@@ -60,56 +63,58 @@ FieldValue = Annotated[
 ]
 
 
+def _read_name(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise problem(f"{describe(name)} is not the name of a header")
+    # Applications behind CGI and WSGI read `_` and `-` alike, and so does the gateway.
+    lower = name.lower().replace("_", "-")
+    if lower in FRAMING:
+        raise problem(f"{name} frames the body: the gateway writes it itself")
+    if lower in HOP_BY_HOP:
+        message = f"{name} concerns one connection: the gateway writes it itself, or not at all"
+        raise problem(message)
+    if lower in _OWN:
+        raise problem(f"{name} cannot be changed here", _OWN[lower])
+    return name
+
+
+FieldName = Annotated[str, PlainValidator(_read_name), WithJsonSchema({"type": "string"})]
+
+
 class FieldEdits(Model):
     """Header fields that are set, added or removed."""
 
-    set: dict[str, FieldValue] = Field(
+    set: dict[FieldName, FieldValue] = Field(
         {}, description="Fields in place of those of the same name, if there are any."
     )
-    add: dict[str, FieldValue] = Field({}, description="Fields beside those of the same name.")
-    remove: Annotated[tuple[str, ...], ListOf] = Field((), description="Names of fields.")
+    add: dict[FieldName, FieldValue] = Field(
+        {}, description="Fields beside those of the same name."
+    )
+    remove: Annotated[tuple[FieldName, ...], ListOf] = Field((), description="Names of fields.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_names(cls, data: object) -> object:
-        if not isinstance(data, Mapping):
-            return data
+    @model_validator(mode="after")
+    def _check_names(self) -> FieldEdits:
+        wrong: list[PydanticCustomError] = []
         said: dict[str, str] = {}
-        for word in ("set", "add"):
-            fields = data.get(word)
-            for name in fields if isinstance(fields, Mapping) else ():
-                _check_name(name, (word, name, KEY))
+        for word, fields in (("set", self.set), ("add", self.add)):
+            for name in fields:
                 if name.lower() in said:
                     message = f"{name!r} is named under {said[name.lower()]} already"
-                    raise problem(message, "once, in any case", under=(word, name, KEY))
-                said[name.lower()] = word
-        removed = data.get("remove")
-        for index, name in enumerate([removed] if isinstance(removed, str) else removed or ()):
-            if isinstance(name, str):
-                _check_name(name, ("remove", index))
-                if said.get(name.lower()) == "set":
-                    message = f"{name!r} is both set and removed"
-                    raise problem(message, "set replaces what was there", under=("remove", index))
-        return data
+                    wrong.append(problem(message, "once, in any case", under=(word, name, KEY)))
+                said.setdefault(name.lower(), word)
+        for index, name in enumerate(self.remove):
+            if said.get(name.lower()) == "set":
+                message = f"{name!r} is both set and removed"
+                hint = "set replaces what was there"
+                wrong.append(problem(message, hint, under=("remove", index)))
+        if wrong:
+            raise problems(wrong)
+        return self
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is edited."""
         return not (self.set or self.add or self.remove)
-
-
-def _check_name(name: object, under: tuple[str | int, ...]) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise problem(f"{describe(name)} is not the name of a header", under=under)
-    # Applications behind CGI and WSGI read `_` and `-` alike, and so does the gateway.
-    lower = name.lower().replace("_", "-")
-    if lower in FRAMING:
-        raise problem(f"{name} frames the body: the gateway writes it itself", under=under)
-    if lower in HOP_BY_HOP:
-        message = f"{name} concerns one connection: the gateway writes it itself, or not at all"
-        raise problem(message, under=under)
-    if lower in _OWN:
-        raise problem(f"{name} cannot be changed here", _OWN[lower], under=under)
 
 
 class PathChange(NamedTuple):

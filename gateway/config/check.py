@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config import cross
+from gateway.config.advice import patterns, variables_of_pages
 from gateway.config.merge import merge
 from gateway.config.messages import words_for
 from gateway.config.models import GatewayConfig, RouteConfig
@@ -205,7 +206,9 @@ class _Checker:
             config = self.model.model_validate(self.expanded.data, context=self.context)
         except ValidationError as error:
             details = error.errors(include_url=False)
-            findings += [words_for(one) for one in details if self._is_news(one)]
+            findings += [
+                finding for one in details if self._is_news(one) for finding in words_for(one)
+            ]
         if self.is_whole:
             findings += cross.references(self.expanded.data)
         findings += cross.unreachable(self._valid_routes(config))
@@ -216,7 +219,11 @@ class _Checker:
         wrong = [one for one in map(self._place, findings) if one]
         if config is None or wrong:
             return config, wrong, []
-        odd = list(cross.advice(config))
+        odd = [
+            *cross.advice(config),
+            *patterns(config, self.expanded.origins),
+            *variables_of_pages(config),
+        ]
         if inspect is not None:
             inspection = inspect(config)
             wrong = [one for one in map(self._place, inspection.problems) if one]
@@ -267,7 +274,10 @@ class _Checker:
         if finding.column and getattr(found.node, "is_verbatim", False):
             column += finding.column - 1
         message, hint = finding.message, finding.hint
-        if getattr(found.node, "is_secret", False) and path[-1:] != (KEY,):
-            message, hint = "what the secret file holds will not do here", ""
+        # What clients are sent is no secret.
+        is_sent = "error_pages" in path or "respond" in path
+        if getattr(found.node, "is_secret", False) and path[-1:] != (KEY,) and not is_sent:
+            message, hint = "what the file holds will not do here", ""
         shown = show_path(found.path)
-        return Problem(document.file, line, column, shown, message, hint, document.line(line))
+        source = document.around(line, column)
+        return Problem(document.file, line, column, shown, message, hint, *source)

@@ -40,6 +40,7 @@ def explain(config: GatewayConfig) -> list[str]:
         or bool(config.store.migrate)
         or config.server.workers != 1
     )
+    told: dict[str, str] = {}
     used = {name for route in config.routes for name in route.policies}
     return [
         *_explain_server(config),
@@ -47,7 +48,7 @@ def explain(config: GatewayConfig) -> list[str]:
         *explain_migration(config),
         *explain_pages(config.error_pages),
         "",
-        *(line for route in config.routes for line in explain_route(route, config)),
+        *(line for route in config.routes for line in explain_route(route, config, told)),
         *(
             line
             for name, policy in config.policies.items()
@@ -75,8 +76,15 @@ def outline(config: GatewayConfig) -> list[str]:
     return lines
 
 
-def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
-    """Which requests the route takes, and where they go."""
+def explain_route(route: RouteConfig, config: GatewayConfig, told: dict[str, str]) -> list[str]:
+    """Which requests the route takes, and where they go.
+
+    Args:
+        route: the route.
+        config: the configuration that it is part of.
+        told: upstreams of which all is said already, and at which route; what is said here is
+            added.
+    """
     upstream = None if route.upstream is None else config.upstreams[route.upstream]
     does = explain_own(route)
     if route.upstream is not None and upstream is not None:
@@ -88,13 +96,19 @@ def explain_route(route: RouteConfig, config: GatewayConfig) -> list[str]:
         lines.append(f"  They are limited by {word} {names}.")
     else:
         lines.append("  They are not limited.")
+    first = told.setdefault(route.upstream or "", route.name)
+    is_first = first == route.name
     if upstream is not None:
-        lines.append(f"  {explain_timeouts(upstream)}")
-        lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
+        if is_first:
+            lines.append(f"  {explain_timeouts(upstream)}")
+            lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
+        else:
+            lines.append(f"  The upstream's times and targets are as said of route {first}.")
         lines += [f"  {line}" for line in explain_websocket(route, upstream)]
     lines += [f"  {line}" for line in explain_changes(route)]
     if upstream is not None:
-        lines += [f"  {line}" for line in explain_choice(upstream)]
+        if is_first:
+            lines += [f"  {line}" for line in explain_choice(upstream)]
         lines += [f"  {line}" for line in explain_retry(retry_of(route, upstream))]
     return lines
 

@@ -54,4 +54,5 @@ def _said_twice(first: Place, second: Place, path: Path, node: Node) -> Problem:
         message, hint = f"{what} stands in {there} already", "each name in one file only"
     else:
         message, hint = "this file is no mapping, so it cannot be joined with others", ""
-    return Problem(document.file, line, column, show_path(path), message, hint, document.line(line))
+    source = document.around(line, column)
+    return Problem(document.file, line, column, show_path(path), message, hint, *source)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
@@ -14,10 +14,20 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from gateway.config.models import GatewayConfig, PolicyConfig, RouteConfig, Target
+from gateway.config.elsewhere import belongs, called_here, called_there
+from gateway.config.models import (
+    GatewayConfig,
+    ListenerConfig,
+    ListenerTls,
+    PolicyConfig,
+    RouteConfig,
+    Target,
+    UpstreamConfig,
+)
 from gateway.config.shorthand import KEY, POLICY_FIELDS, Finding, Path
+from gateway.config.syntax import glued_key, split_glued
 from gateway.config.units import DURATION
-from gateway.config.values import describe
+from gateway.config.values import Off, describe
 
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _WRONG_TYPE: Final = {
@@ -32,17 +42,41 @@ _WRONG_TYPE: Final = {
 }
 
 
-def words_for(error: ErrorDetails) -> Finding:
-    """Turn one of pydantic's errors into a finding."""
-    kind = error["type"]
-    path: Path = error["loc"]
+def words_for(error: ErrorDetails) -> Iterator[Finding]:
+    """Turn one of pydantic's errors into findings; most are one."""
     context: dict[str, Any] = error.get("ctx", {})
+    # What pydantic says of a key of a mapping has this at its end.
+    path: Path = error["loc"]
+    if path[-1:] == ("[key]",):
+        path = (*path[:-1], KEY)
+    if error["type"] == "sluice":
+        for one in (context, *context.get("also", ())):
+            under: Path = tuple(one["under"])
+            hint = _off_hint(path, error["input"]) or one["hint"]
+            yield Finding((*path, *under), one["message"], hint, one["column"])
+    else:
+        yield _words_for(error, path, context)
+
+
+def _off_hint(path: Path, found: object) -> str:
+    """For who wrote 0 where something can be switched off."""
+    if found not in ("0", "0s", 0) or isinstance(found, float) or not path:
+        return ""
+    model, name = _model_at(path[:-1]), str(path[-1])
+    info = model.model_fields.get(name) if model else None
+    if info is None or Off not in info.metadata:
+        return ""
+    return f"to do without, write {name}: off"
+
+
+def _words_for(error: ErrorDetails, path: Path, context: dict[str, Any]) -> Finding:
+    kind = error["type"]
     found = error["input"]
-    if kind == "sluice":
-        under: Path = tuple(context["under"])
-        return Finding((*path, *under), context["message"], context["hint"], context["column"])
     if kind == "missing":
         return Finding((*path[:-1], KEY), f"{path[-1]} is missing", _missing_hint(path))
+    glued = _glued(kind, path, found)
+    if glued is not None:
+        return glued
     if kind == "extra_forbidden":
         return Finding((*path, KEY), f"unknown key {str(path[-1])!r}", _key_hint(path))
     if kind == "literal_error":
@@ -59,10 +93,25 @@ def words_for(error: ErrorDetails) -> Finding:
     return _out_of_range(kind, path, found, context)
 
 
+def _glued(kind: str, path: Path, found: object) -> Finding | None:
+    """A key and its value that YAML read as one text, for want of a space."""
+    is_key = kind == "extra_forbidden"
+    text = path[-1] if is_key else found
+    model = _model_at(path[:-1] if is_key else path)
+    if not isinstance(text, str) or model is None or not (is_key or kind in _WRONG_TYPE):
+        return None
+    parts = split_glued(text)
+    if parts is None or parts[0] not in _keys_of(model):
+        return None
+    return Finding((*path, KEY) if is_key else path, *glued_key(*parts))
+
+
 def nearest(found: object, words: Sequence[str]) -> str:
     """`did you mean` the word that is near, or else all of them."""
     names = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
-    near = get_close_matches(found.lower(), words, 1, 0.6) if isinstance(found, str) else []
+    # Numbers are not alike for having digits in common.
+    is_word = isinstance(found, str) and not all(word[:1].isdigit() for word in words)
+    near = get_close_matches(str(found).lower(), words, 1, 0.6) if is_word else []
     return f"did you mean {near[0]}? Known: {', '.join(words)}" if near else names
 
 
@@ -95,6 +144,8 @@ def _type_hint(kind: str, path: Path, found: object) -> str:
         return f"such as {{upstream: {url}}}"
     if not path or path == ("routes",):
         return _EXAMPLES["routes"]
+    if path[:1] == ("routes",) and path[2:] == ("upstream",) and isinstance(found, list | tuple):
+        return "several servers are one upstream: upstreams: {NAME: {targets: [...]}}, and its NAME"
     if kind == "string_type" and isinstance(found, bool | int | float):
         shown = str(found).lower() if isinstance(found, bool) else found
         return f'quote it: "{shown}"'
@@ -154,13 +205,17 @@ def _key_hint(path: Path) -> str:
     if model is None:
         return ""
     names = list(_keys_of(model))
-    close = did_you_mean(word, names)
-    if close:
-        return close
-    home = next((name for name, inner in _SECTIONS.items() if word in inner.model_fields), "")
-    if home and model is GatewayConfig:
-        return f"it belongs under {home}"
-    return f"known here: {', '.join(names)}"
+    # At the top of the file stands what is about the gateway and its listeners.
+    homes = _PLACES if model is not GatewayConfig else {**_SECTIONS, **_LISTENERS, **_PLACES}
+    is_section = model in _PLACES.values()
+    places = {place: _keys_of(home) for place, home in homes.items()} if is_section else {}
+    return (
+        called_here(word, names)
+        or belongs(word, places)
+        or did_you_mean(word, names)
+        or called_there(word, places)
+        or f"known here: {', '.join(names)}"
+    )
 
 
 def _keys_of(model: type[BaseModel]) -> Sequence[str]:
@@ -199,7 +254,20 @@ def _bare(annotation: Any) -> Any:
 
 
 _SECTIONS: Final[dict[str, type[BaseModel]]] = {
-    name: section
-    for name in ("store", "server", "log", "admin", "defaults")
+    f"under {name}": section
+    for name in ("store", "server", "log", "admin")
     if (section := _model_at((name,))) is not None
 }
+_LISTENERS: Final[dict[str, type[BaseModel]]] = {
+    "under listen: {address: ..., KEY: ...}": ListenerConfig,
+    "under listen: {address: ..., tls: {KEY: ...}}": ListenerTls,
+}
+_PLACES: Final[dict[str, type[BaseModel]]] = {
+    "under upstreams: {NAME: {KEY: ...}}": UpstreamConfig,
+    "to a route": RouteConfig,
+    "to a policy": PolicyConfig,
+    **_LISTENERS,
+    "at the top of the file": GatewayConfig,
+    **_SECTIONS,
+}
+"""Where keys may stand, as a hint says it."""

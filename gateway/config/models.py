@@ -14,7 +14,9 @@ from typing import Annotated, Any, Final
 from pydantic import (
     BeforeValidator,
     Field,
+    PlainValidator,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -40,6 +42,7 @@ from gateway.config.listeners import (
 from gateway.config.own_answers import (
     ErrorPage,
     ErrorPages,
+    Location,
     RedirectConfig,
     RespondConfig,
     parse_location,
@@ -71,6 +74,7 @@ from gateway.config.values import (
     describe,
     is_from_file,
     problem,
+    problems,
     whole_number_schema,
 )
 from gateway.editing.template import TemplateError
@@ -109,8 +113,26 @@ __all__ = [
     "UpstreamTlsConfig",
 ]
 
+_FOR_UPSTREAMS: Final = (
+    *("strip_prefix", "add_prefix", "rewrite", "request_headers", "upstream_host"),
+    *("max_body", "retry", "websocket"),
+)
+"""What a route may say only if its requests go to an upstream."""
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def _read_condition_name(name: object) -> str:
+    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+        raise problem(f"{describe(name)} is not the name of a header")
+    if name.lower() == "host":
+        raise problem("the host has a key of its own", "write host: ...")
+    return name
+
+
+ConditionName = Annotated[
+    str, PlainValidator(_read_condition_name), WithJsonSchema({"type": "string"})
+]
 
 
 class RouteConfig(Model):
@@ -124,7 +146,7 @@ class RouteConfig(Model):
         None, description="A host, *.example.com for all below it; any host if left out."
     )
     methods: Annotated[tuple[Method, ...], ListOf] = Field((), description="Any if left out.")
-    headers: dict[str, str] = Field(
+    headers: dict[ConditionName, str] = Field(
         {}, description="Fields that a request must have, with this value; '*' for any value."
     )
     redirect: RedirectConfig | None = Field(
@@ -200,12 +222,8 @@ class RouteConfig(Model):
     def _check_headers(cls, headers: dict[str, str]) -> dict[str, str]:
         lower: dict[str, str] = {}
         for name, value in headers.items():
-            if not _HEADER_NAME.fullmatch(name):
-                raise problem(f"{name!r} is not the name of a header", under=(name, KEY))
             if name.lower() in lower:
                 raise problem(f"{name!r} is named twice", "once, in any case", under=(name, KEY))
-            if name.lower() == "host":
-                raise problem("the host has a key of its own", "write host: ...", under=(name, KEY))
             lower[name.lower()] = value.strip()
         return lower
 
@@ -217,17 +235,35 @@ class RouteConfig(Model):
         if self.redirect is not None and self.respond is not None:
             message = "a request is either redirected or answered"
             raise problem(message, "one of the two", under=("respond", KEY))
-        for name in ("strip_prefix", "add_prefix", "rewrite", "request_headers", "upstream_host"):
-            if name in self.model_fields_set:
-                message = f"{name} changes what an upstream gets, and this route has none"
-                raise problem(message, "leave it out", under=(name, KEY))
+        wrong = [
+            problem(
+                f"{name} is for what goes to an upstream, and this route has none",
+                "leave it out",
+                under=(name, KEY),
+            )
+            for name in _FOR_UPSTREAMS
+            if name in self.model_fields_set
+        ]
         if self.redirect is not None:
             try:
-                parse_location(self.path, self.redirect.to)
+                location = parse_location(self.path, self.redirect.to)
             except TemplateError as error:
                 under = ("redirect", "to")
-                raise problem(error.message, error.hint, under=under) from None
+                wrong.append(problem(error.message, error.hint, under=under))
+            else:
+                if self._is_redirected_to_itself(self.redirect, location):
+                    message = "this leads to the route itself: a client would go round in circles"
+                    wrong.append(problem(message, "another path", under=("redirect", "to")))
+        if wrong:
+            raise problems(wrong)
         return self
+
+    def _is_redirected_to_itself(self, redirect: RedirectConfig, location: Location) -> bool:
+        """Whether every client that follows is certain to be back here."""
+        path = location.template.text.partition("?")[0]
+        # With these statuses what was no GET comes back as one (RFC 9110, section 15.4).
+        is_get = redirect.status in (301, 302, 303) and "GET" not in self.methods
+        return not (self.methods and is_get) and path in ("{path}", self.path)
 
     @property
     def path_change(self) -> PathChange:

@@ -23,11 +23,20 @@ class Document:
     file: str
     lines: list[str]
 
-    def line(self, number: int) -> str:
-        """The text of a line, counted from 1, with passwords in URLs blanked out."""
+    def around(self, number: int, column: int) -> tuple[str, int]:
+        """The text of a line around a column, with passwords in URLs blanked out.
+
+        Args:
+            number: of the line, counted from 1.
+            column: counted from 1.
+
+        Returns:
+            The text, and the column at which it begins.
+        """
         if not 1 <= number <= len(self.lines):
-            return ""
-        return redact_line(self.lines[number - 1])[:_MAX_SHOWN].rstrip()
+            return "", 1
+        begin = 0 if column <= _MAX_SHOWN * 3 // 4 else column - 1 - _MAX_SHOWN // 2
+        return redact_line(self.lines[number - 1])[begin : begin + _MAX_SHOWN].rstrip(), begin + 1
 
 
 class Place(NamedTuple):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
 
 from gateway.config.base import Model
-from gateway.config.shorthand import KEY
 from gateway.config.values import Off, Switch, describe, problem
 from gateway.editing.template import Template, TemplateError, parse_template
 
+PAGE_VARIABLES: Final = ("status", "reason")
 REDIRECT_VARIABLES: Final = ("host", "path", "query", "scheme")
 
 _TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[ -~]{1,200}")
@@ -128,6 +128,11 @@ class RespondConfig(Model):
         return self
 
 
+def fill_page(text: str, status: int, reason: str) -> str:
+    """A page with its variables filled in; other braces stay as they are."""
+    return text.replace("{status}", str(status)).replace("{reason}", reason)
+
+
 class ErrorPage(Model):
     """What an error looks like, for those who would rather have it in this form."""
 
@@ -145,20 +150,32 @@ class ErrorPage(Model):
     def _from_text(cls, data: object) -> object:
         return {"html": data} if isinstance(data, str) else data
 
+    @field_validator("problem")
+    @classmethod
+    def _check_problem(cls, text: str | None) -> str | None:
+        if text is None:
+            return None
+        hint = 'such as \'{"title": "{reason}", "status": {status}}\''
+        try:
+            document = json.loads(fill_page(text, 404, "Not Found"))
+        except ValueError as error:
+            raise problem(f"this is not JSON: {error}", hint) from None
+        if not isinstance(document, dict):
+            raise problem(f"found {describe(document)}, a JSON object was expected", hint)
+        return text
 
-def _read_pages(value: object) -> object:
-    """Statuses as text, whatever YAML makes of them."""
-    if not isinstance(value, Mapping):
-        return value
-    for key in value:
-        is_known = str(key)[1:] == "xx" or str(key) in _KNOWN
-        if not _STATUS_KEY.fullmatch(str(key)) or not is_known:
-            raise problem(
-                f"{describe(key)} is no status of an error", "404, 4xx or 5xx", under=(key, KEY)
-            )
-    return {str(key): page for key, page in value.items()}
+
+def _read_page_status(value: object) -> str:
+    """A status as text, whatever YAML makes of it."""
+    text = str(value)
+    is_known = text[1:] == "xx" or text in _KNOWN
+    if not _STATUS_KEY.fullmatch(text) or not is_known:
+        raise problem(f"{describe(value)} is no status of an error", "404, 4xx or 5xx")
+    return text
 
 
 _KNOWN: Final = frozenset(str(int(status)) for status in HTTPStatus)
 
-ErrorPages = Annotated[dict[str, ErrorPage] | None, BeforeValidator(_read_pages), Off]
+PageStatus = Annotated[str, PlainValidator(_read_page_status), WithJsonSchema({"type": "string"})]
+
+ErrorPages = Annotated[dict[PageStatus, ErrorPage] | None, Off]

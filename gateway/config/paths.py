@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from gateway.config.redaction import redact
+from gateway.routing.methods import METHODS, NEVER_FORWARDED
 
 MAX_PATH: Final = 2_048
 
@@ -22,6 +23,7 @@ _UNRESERVED: Final = re.compile(
 _ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})?")
 _NOT_IN_URLS: Final = re.compile(r"[\"<>\\^`|]")
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f]")
+_METHOD_WORDS: Final = frozenset((*METHODS, *NEVER_FORWARDED))
 
 
 class PathError(ValueError):
@@ -65,10 +67,29 @@ def split_pattern(text: str) -> PatternParts:
         rest = text.strip()
     rest = rest.strip()
     host, slash, path = rest.partition("/")
+    if slash:
+        _check_words(methods, host.split(), slash + path)
     if not slash:
         hint = f"did you mean /{rest}? For a whole host write {rest}/**"
         raise PathError(f"{rest!r} has no path", hint if rest else "such as /v1/pay")
     return PatternParts(methods, host or None, slash + path)
+
+
+def _check_words(methods: tuple[str, ...], words: list[str], path: str) -> None:
+    """A method in the place of a host is one that was meant as a method.
+
+    Raises:
+        PathError: there is one.
+    """
+    taken = [word.strip(",") for word in words if word.strip(",") in _METHOD_WORDS]
+    if not taken:
+        return
+    others = "".join(word for word in words if word.strip(",") not in _METHOD_WORDS)
+    meant = f"{','.join((*methods, *taken))} {others}{path}"
+    if methods:
+        raise PathError("several methods are joined by a comma", f"write {meant}")
+    message = f"{taken[0]!r} is a method, and stands in the place of a host"
+    raise PathError(message, f"a space after it: {meant}")
 
 
 def parse_path(text: str) -> str:
@@ -78,6 +99,10 @@ def parse_path(text: str) -> str:
         PathError: it could never match, or says something that it does not mean.
     """
     text = text.strip()
+    first, space, rest = text.partition(" ")
+    if space and set(first.split(",")) <= _METHOD_WORDS:
+        hint = f"write methods: [{', '.join(first.split(','))}] and path: {rest.strip()}"
+        raise PathError(f"{first!r} is no part of a path", hint)
     if not text.startswith("/"):
         raise PathError(f"{text!r} does not begin with /", f"did you mean /{text}?")
     if len(text) > MAX_PATH:

@@ -36,9 +36,11 @@ def _render(problem: Problem, label: str) -> str:
     kind = f" {label}:" if label else ""
     lines = [f"{place}:{kind}{where} {_printable(problem.message)}"]
     if problem.source.strip():
-        before = problem.source[: problem.column - 1]
+        cut = "..." if problem.source_column > 1 else ""
+        source = cut + problem.source
+        before = source[: len(cut) + problem.column - problem.source_column]
         number = str(problem.line)
-        lines.append(f"  {number} | {_printable(problem.source)}")
+        lines.append(f"  {number} | {_printable(source)}")
         lines.append(f"  {' ' * len(number)} | {' ' * _width(_printable(before))}^")
     if problem.hint:
         lines.append(f"  hint: {_printable(problem.hint)}")

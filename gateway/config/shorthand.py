@@ -86,6 +86,7 @@ class _Expansion:
     origins: dict[Path, Path] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     names: dict[str, Path] = field(default_factory=dict)
+    given: dict[str, Path] = field(default_factory=dict)
 
     def run(self) -> None:
         routes = self.root.get("routes")
@@ -102,7 +103,7 @@ class _Expansion:
         self.root["routes"] = [self._route(index, route) for index, route in enumerate(written)]
 
     def _collect_names(self, written: list[_Written]) -> None:
-        """Names that were given come first: those made from patterns step aside for them."""
+        """Names that were given come first: those made from patterns are held against them."""
         for route in written:
             name = route.body.get("name") if isinstance(route.body, Mapping) else None
             if not isinstance(name, str):
@@ -111,7 +112,7 @@ class _Expansion:
                 message = f"two routes are named {name!r}"
                 path = (*route.origin, "name")
                 self.findings.append(Finding(path, message, "each has a name of its own"))
-            self.names[name] = route.origin
+            self.names[name] = self.given[name] = route.origin
 
     def _route(self, index: int, written: _Written) -> object:
         origin, body = written.origin, written.body
@@ -158,6 +159,10 @@ class _Expansion:
                 name = f"{methods} {name}"
             elif isinstance(methods, list | tuple) and methods:
                 name = f"{','.join(map(str, methods))} {name}"
+        if name in self.given:
+            message = f"{name!r} is the name of another route too: that one has it from its pattern"
+            path = (*self.given[name], "name")
+            self.findings.append(Finding(path, message, "each has a name of its own"))
         unique, number = name, 1
         while unique in self.names:
             number += 1

@@ -107,7 +107,8 @@ def read(
 
 def _problem(place: Place, message: str, hint: str = "", path: str = "") -> Problem:
     document, line, column = place
-    return Problem(document.file, line, column, path, message, hint, document.line(line))
+    source = document.around(line, column)
+    return Problem(document.file, line, column, path, message, hint, *source)
 
 
 class _Stop(Exception):

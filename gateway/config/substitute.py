@@ -118,10 +118,10 @@ def _secret(path: str, read_secret: ReadSecret, offset: int) -> str:
     try:
         text = read_secret(path)
     except UnicodeDecodeError:
-        hint = "a secret is text in UTF-8"
-        raise SubstitutionError(f"the secret file {path} is not text", hint, offset) from None
+        hint = "text in UTF-8"
+        raise SubstitutionError(f"the file {path} is not text", hint, offset) from None
     except OSError as error:
-        message = f"the secret file {path} cannot be read"
+        message = f"the file {path} cannot be read"
         reason = error.strerror or str(error)
         if error.filename and str(error.filename) != path:
             reason += f": {error.filename}"

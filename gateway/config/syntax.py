@@ -13,6 +13,13 @@ _TAB_INDENT: Final = re.compile(r"^ *\t")
 _UNQUOTED_STAR: Final = re.compile(r"(?:^|[\s,\[{:-])(\*[^\s\"',]*)")
 _FLOW_VARIABLE: Final = re.compile(r"[{\[].*(?<![\"'\w$])(\$\{[^}]*\})")
 _BRACKET_HOST: Final = re.compile(r":\s+(\[[0-9a-fA-F:.]+\]:\d+)")
+_NO_SPACE: Final = re.compile(
+    r"(?:^\s*(?:-\s+)?|[{,]\s*)(?!(?:unix|header|cookie|query|client_cert):)"
+    r"([a-z_]+):(?!//)([^\s,{}\[\]]+)"
+)
+_FLOW_BRACES: Final = re.compile(
+    r"[{\[,]\s*[\w.-]+:\s+([^\s\"'{}\[\],#&*!|>]+(?:\{[\w.-]+\}[^\s\"'{}\[\],]*)+)"
+)
 _RESERVED_START: Final = re.compile(r"(?:^|:\s+|-\s+)([@`%][^\s]*)")
 
 
@@ -78,6 +85,7 @@ def _known_mistake(text: str, line: int, column: int) -> Syntax | None:
     found = _tab(text, column) or _unquoted(text)
     if found is None and column >= 0:
         found = _odd_start(text, column)
+    found = found or _no_space(text)
     return Syntax(line, *found) if found else None
 
 
@@ -97,11 +105,34 @@ def _unquoted(text: str) -> tuple[int, str, str] | None:
     if variable:
         hint = f'inside braces or brackets it is quoted: "{variable[1]}"'
         return variable.start(1), f"{variable[1]} is not quoted", hint
+    braces = _FLOW_BRACES.search(text)
+    if braces:
+        message = "inside braces or brackets, a value with braces of its own is quoted"
+        return braces.start(1), message, f'quote it: "{braces[1]}"'
     bracket = _BRACKET_HOST.search(text)
     if bracket:
         hint = f'write "{bracket[1]}"'
         return bracket.start(1), "an address in brackets is not quoted", hint
     return None
+
+
+def _no_space(text: str) -> tuple[int, str, str] | None:
+    glued = _NO_SPACE.search(text)
+    if glued is None:
+        return None
+    message, hint = glued_key(glued[1], glued[2])
+    return glued.start(1), message, hint
+
+
+def split_glued(text: str) -> tuple[str, str] | None:
+    """Key and value of `upstream:http://127.0.0.1:9000`, which YAML takes for one text."""
+    glued = _NO_SPACE.fullmatch(text)
+    return (glued[1], glued[2]) if glued else None
+
+
+def glued_key(key: str, value: str) -> tuple[str, str]:
+    """What is wrong with a key and a value without a space between, and what would do."""
+    return f"there is no space after {key}:", f"write {key}: {value}"
 
 
 def _odd_start(text: str, column: int) -> tuple[int, str, str] | None:

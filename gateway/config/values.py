@@ -6,7 +6,7 @@ Every reader says in plain words what was found and what would do. Models put th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Annotated, Any, Final, TypeVar
@@ -103,6 +103,12 @@ def problem(
     """
     context = {"message": message, "hint": hint, "column": column, "under": under}
     return PydanticCustomError("sluice", "{message}", context)
+
+
+def problems(found: Sequence[PydanticCustomError]) -> PydanticCustomError:
+    """Several errors of one value, each from `problem`, as one to be raised."""
+    also = [error.context for error in found[1:]]
+    return PydanticCustomError("sluice", "{message}", {**(found[0].context or {}), "also": also})
 
 
 def is_from_file(info: ValidationInfo) -> bool:

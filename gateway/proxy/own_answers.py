@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.answer import PROBLEM_TYPE, Answer
 from gateway.config.models import ErrorPage, GatewayConfig, RouteConfig
-from gateway.config.own_answers import Location, RedirectConfig, parse_location
+from gateway.config.own_answers import Location, RedirectConfig, fill_page, parse_location
 from gateway.editing.negotiation import preferred
 from gateway.editing.template import renderer
 from gateway.errors import BadRequestError
@@ -166,7 +166,7 @@ _PLAIN_PAGE: Final = (
 
 
 def _fill(text: str, status: int, reason: str) -> bytes:
-    return text.replace("{status}", str(status)).replace("{reason}", reason).encode()
+    return fill_page(text, status, reason).encode()
 
 
 def compile_pages(config: GatewayConfig, route: RouteConfig | None = None) -> Pages | None:

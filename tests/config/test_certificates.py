@@ -48,6 +48,19 @@ def _missing(authority: Authority) -> Issued:
     return authority.issue("a")._replace(cert=Path("/none/cert.pem"))
 
 
+def test_a_certificate_and_its_key_that_are_not_there_are_both_told(tmp_path: Path) -> None:
+    """One look at the problems is enough to mend them."""
+    pair = Issued(Path("/none/cert.pem"), Path("/none/key.pem"))
+
+    problems, _ = found(tmp_path, listener(pair))
+
+    reason = "cannot be read: No such file or directory"
+    assert problems == [
+        f"4 listen.tls.cert: /none/cert.pem {reason}",
+        f"5 listen.tls.key: /none/key.pem {reason}",
+    ]
+
+
 def _mixed(authority: Authority) -> Issued:
     return authority.issue("a")._replace(key=authority.issue("b").key)
 

@@ -115,14 +115,14 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
     problems = _problems(file)
 
     assert problems == [
-        "/g.yaml:1:14: ipv6_prefix: what the secret file holds will not do here",
-        "/g.yaml:2:15: log.level: what the secret file holds will not do here",
+        "/g.yaml:1:14: ipv6_prefix: what the file holds will not do here",
+        "/g.yaml:2:15: log.level: what the file holds will not do here",
     ]
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"\xff", "is not text (a secret is text in UTF-8)"), (b"x" * 70_000, "(larger than 64 KiB)")],
+    [(b"\xff", "is not text (text in UTF-8)"), (b"x" * 70_000, "(larger than 64 KiB)")],
 )
 def test_secrets_that_cannot_be_used_are_a_problem(
     tmp_path: Path, content: bytes, reason: str

@@ -1,0 +1,74 @@
+"""Routes and pages that are allowed and say something else than they seem to."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from gateway.config.models import ErrorPage, GatewayConfig
+from gateway.config.own_answers import PAGE_VARIABLES
+from gateway.config.shorthand import KEY, Finding, Path
+from gateway.editing.template import VARIABLES
+
+_is_one_word: Final = re.compile(r"[a-z0-9_-]+").fullmatch
+# A dollar sign before it is how scripts write a variable of their own.
+_BRACES: Final = re.compile(r"(?<![${])\{([a-z_]{2,40})\}(?!\})")
+
+
+def patterns(config: GatewayConfig, origins: Mapping[Path, Path]) -> Iterator[Finding]:
+    """Patterns that match less than they seem to, or something else.
+
+    Args:
+        config: the configuration.
+        origins: where its parts were written, as in `Expanded`.
+    """
+    indexes: dict[str | None, list[int]] = defaultdict(list)
+    for index, route in enumerate(config.routes):
+        host = route.host
+        is_of_pattern = ("routes", index, "host") in origins
+        if host and is_of_pattern and host != "localhost" and _is_one_word(host):
+            meant = f"/{host} or /{host}/**" if route.path == "/" else f"/{host}{route.path}"
+            message = f"this is read as the host {host!r} and the path {route.path}"
+            hint = f"did you mean {meant}? For a host, write host: {host} in the route"
+            yield Finding(("routes", index, KEY), message, hint)
+        else:
+            indexes[host].append(index)
+    for host, of_host in indexes.items():
+        if all(config.routes[index].path == "/" for index in of_host):
+            message = "only / itself is matched, and no other path is"
+            hint = f"everything below is {host or ''}/**"
+            yield Finding(("routes", of_host[0], KEY), message, hint)
+
+
+def variables_of_pages(config: GatewayConfig) -> Iterator[Finding]:
+    """What looks like a variable in a text that is sent as it is."""
+    yield from _of_pages(("error_pages",), config.error_pages)
+    for index, route in enumerate(config.routes):
+        path: Path = ("routes", index)
+        yield from _of_pages((*path, "error_pages"), route.error_pages)
+        if route.respond is not None:
+            for name in _names(route.respond.body):
+                if name in VARIABLES:
+                    message = f"{{{name}}} is sent as it is: a fixed answer has no variables"
+                    hint = "response_headers and redirect have them"
+                    yield Finding((*path, "respond", "body"), message, hint)
+
+
+def _of_pages(path: Path, pages: Mapping[str, ErrorPage] | None) -> Iterator[Finding]:
+    for status, page in (pages or {}).items():
+        for form in ("html", "text", "problem"):
+            for name in _names(getattr(page, form)):
+                near = get_close_matches(name, PAGE_VARIABLES, 1, 0.6)
+                if name in PAGE_VARIABLES or not (near or name in VARIABLES):
+                    continue
+                message = f"{{{name}}} is sent as it is"
+                known = "there are {status} and {reason}"
+                hint = f"did you mean {{{near[0]}}}?" if near else known
+                yield Finding((*path, status, form), message, hint)
+
+
+def _names(text: str | None) -> dict[str, None]:
+    return dict.fromkeys(_BRACES.findall(text or ""))
