@@ -15,8 +15,9 @@ its own bytes are the test.
 from __future__ import annotations
 
 import asyncio
-import select
 from typing import TYPE_CHECKING, Final
+
+from gateway.proxy.hang_up import has_hung_up
 
 if TYPE_CHECKING:
     from gateway.proxy.client import ClientConnection
@@ -59,7 +60,7 @@ class HalfClosed:
 
     def _look(self) -> None:
         request = self._connection.current
-        if self._has_hung_up() or (request is not None and self._is_waste(request)):
+        if has_hung_up(self._transport) or (request is not None and self._is_waste(request)):
             self._transport.abort()
             return
         self._timer = self._loop.call_later(self._next_look_s(request), self._look)
@@ -73,13 +74,6 @@ class HalfClosed:
             return FIRST_LOOK_S
         self._delay_s = min(2 * self._delay_s, LONGEST_LOOK_S)
         return self._delay_s
-
-    def _has_hung_up(self) -> bool:
-        """Whether a reset has come; nothing else tells while nothing is read."""
-        sock = self._transport.get_extra_info("socket")
-        poll = select.poll()
-        poll.register(sock.fileno(), 0)
-        return bool(poll.poll(0))
 
     def _is_waste(self, request: Request) -> bool:
         """Whether a stream without an end of its own has nothing by which to notice.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from gateway.proxy.hang_up import HangUpWatch
 from gateway.proxy.intake import RequestIntake
 from gateway.proxy.patience import Patience, unread
 from gateway.proxy.reset import reset
@@ -38,6 +39,7 @@ class PunctualIntake(RequestIntake):
 
     __slots__ = (
         "_current",
+        "_hang_up_watch",
         "_is_between_requests",
         "_is_last",
         "_on_late",
@@ -54,6 +56,7 @@ class PunctualIntake(RequestIntake):
         self._proxy = proxy
         self._patience = patience
         self._current: Request | None = None
+        self._hang_up_watch: HangUpWatch | None = None
         # Nothing was asked, and nothing waits to be served.
         self._is_between_requests = False
         self._is_last = False
@@ -125,6 +128,18 @@ class PunctualIntake(RequestIntake):
             self.due = self._loop.time() + LAST_CALL_S
         else:
             self._await_reader()
+
+    def _pause_transport_reading(self) -> None:
+        """Read nothing for now; whether the client is still there is then looked for."""
+        super()._pause_transport_reading()
+        if self.transport is None:
+            return
+        if self._hang_up_watch is None:
+            self._hang_up_watch = HangUpWatch(self._is_deaf, self.transport.abort)
+        self._hang_up_watch.begin(self.transport)
+
+    def _is_deaf(self) -> bool:
+        return self._reading_paused or self._buffer_paused
 
     def _linger(self) -> None:
         """The client may go on sending what nobody wants for as long as it reads its answer."""

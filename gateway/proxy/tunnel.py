@@ -17,6 +17,7 @@ from aiohttp.hdrs import UPGRADE
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway.errors import BadRequestError
+from gateway.proxy.hang_up import HangUpWatch
 from gateway.proxy.reset import reset
 
 if TYPE_CHECKING:
@@ -191,6 +192,14 @@ class _End(asyncio.Protocol):
         self.is_full = False
         self.has_ended = False
         self.seen = self._loop.time()
+        self._hang_up_watch = HangUpWatch(lambda: self.other.is_full, self._hung_up)
+
+    def _hung_up(self) -> None:
+        self._request.error = self._request.error or self.error
+        if self.other.transport is not None:
+            reset(self.other.transport)
+        if self.transport is not None:
+            self.transport.abort()
 
     def pass_on(self, data: bytes) -> None:
         """Send to the other side what came from this one."""
@@ -204,6 +213,7 @@ class _End(asyncio.Protocol):
             return
         if self.other.is_full:
             self.transport.pause_reading()
+            self._hang_up_watch.begin(self.transport)
         else:
             self.transport.resume_reading()
 

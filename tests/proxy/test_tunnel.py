@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
-import socket
-import struct
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,13 +66,6 @@ async def exactly(client: Client, size: int) -> bytes:
     """So many bytes."""
     async with asyncio.timeout(PATIENCE_S):
         return await client.reader.readexactly(size)
-
-
-def reset(client: Client) -> None:
-    """Break a connection off (RST)."""
-    sock = client.writer.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.writer.transport.abort()
 
 
 # The handshake.
@@ -574,12 +566,33 @@ async def test_a_reset_becomes_a_reset(tmp_path: Path, side: str) -> None:
         client.send(b"hi")
         if side == "client":
             assert await exactly(client, 2) == b"go"
-            reset(client)
+            client.reset()
             await until(lambda: bool(ends))
             assert isinstance(ends[0], ConnectionResetError)
         else:
             with pytest.raises(ConnectionResetError):
                 await client.at_end()
+
+
+async def test_a_reset_is_seen_while_the_other_side_does_not_read(tmp_path: Path) -> None:
+    """A client that is held back and leaves is not waited for: its place is free."""
+    leaves = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(SWITCHED)
+        await leaves.wait()
+
+    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream) as run:
+        client = await open_tunnel(run)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                while True:
+                    client.send(bytes(1 << 18))
+                    await client.writer.drain()
+        client.reset()
+        await until(lambda: not run.gateway._proxy._clients, PATIENCE_S)
+        leaves.set()
 
 
 async def test_a_client_that_leaves_before_the_101(tmp_path: Path) -> None:

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.proxy.wire import PATIENCE_S, Client, answering, get, post, running
+from tests.proxy.wire import (
+    PATIENCE_S,
+    Client,
+    Peer,
+    ScriptedUpstream,
+    answering,
+    get,
+    post,
+    running,
+)
 from tests.servers import until
 
 SIZE = 60_000
@@ -91,3 +100,21 @@ async def test_an_answer_that_is_being_read_is_not_idle(tmp_path: Path, *, stops
         assert whole >= (3 if stops else 4)
         if stopping is not None:
             await stopping
+
+
+async def test_who_resets_while_nothing_is_read_has_left(tmp_path: Path) -> None:
+    """What waits behind a request that takes long does not hide that nobody waits for it."""
+    leaves = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        upstream.requests.append(await peer.head())
+        await leaves.wait()
+
+    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream) as run:
+        client = await run.client()
+        client.send(get() + get("/next") * 10_000)
+        await until(lambda: len(upstream.requests) == 1, PATIENCE_S)
+        await asyncio.sleep(0.1)
+        client.reset()
+        await until(lambda: not run.gateway._proxy._clients, PATIENCE_S)
+        leaves.set()

@@ -253,6 +253,12 @@ class Client:
         """A plain GET."""
         return await self.ask(get(path))
 
+    def reset(self) -> None:
+        """Break the connection off (RST)."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
     async def at_end(self) -> bytes:
         """All that comes until the gateway closes; fails if it resets the connection."""
         async with asyncio.timeout(PATIENCE_S):

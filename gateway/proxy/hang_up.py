@@ -1,0 +1,50 @@
+"""Resets of connections from which nothing is read: no event of the transport tells of them."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Callable
+from typing import Final
+
+LOOK_S: Final = 1.0
+"""How often it is looked for one."""
+
+
+def has_hung_up(transport: asyncio.Transport) -> bool:
+    """Whether a reset has come; nothing else tells while nothing is read."""
+    sock = transport.get_extra_info("socket")
+    poll = select.poll()
+    poll.register(sock.fileno(), 0)
+    return bool(poll.poll(0))
+
+
+class HangUpWatch:
+    """Looks for a reset as long as a connection is not read from.
+
+    Args:
+        is_deaf: whether that is still so.
+        hung_up: called when a reset has come.
+    """
+
+    __slots__ = ("_hung_up", "_is_deaf", "_timer")
+
+    def __init__(self, is_deaf: Callable[[], bool], hung_up: Callable[[], None]) -> None:
+        self._is_deaf = is_deaf
+        self._hung_up = hung_up
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """Nothing is read from now on."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(LOOK_S, self._look, transport)
+
+    def _look(self, transport: asyncio.Transport) -> None:
+        self._timer = None
+        if transport.is_closing() or not self._is_deaf():
+            return
+        if has_hung_up(transport):
+            self._hung_up()
+        else:
+            self.begin(transport)
