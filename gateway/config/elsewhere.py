@@ -14,9 +14,9 @@ _WORDS: Final = {
     "limit": "limit_req limit_req_zone rate rate_limit rate_limiting ratelimit requests_per_second "
     "rps throttle",
     "max_connections_per_ip": "limit_conn",
-    "upstream": "backend cluster destination proxy_pass service",
+    "upstream": "backend cluster destination proxy_pass service url",
     "upstreams": "backends clusters services",
-    "targets": "backends endpoints hosts lb_endpoints load_assignment nodes servers urls",
+    "targets": "backends endpoints hosts lb_endpoints load_assignment nodes servers url urls",
     "balance": "lb lb_policy load_balancer load_balancing load_balancing_policy strategy",
     "health": "active_health_check check health_check health_checks healthcheck healthchecks",
     "eject": "max_fails outlier_detection passive_health_check",
@@ -38,7 +38,7 @@ _WORDS: Final = {
     "store": "redis",
     "methods": "http_methods method verb verbs",
     "host": "domain domains hostname hosts server_name vhost virtual_host",
-    "path": "location match paths pattern prefix uri url",
+    "path": "location match paths pattern prefix uri",
     "cert": "cert_file certfile certificate certificate_file ssl_certificate tls_cert",
     "key": "key_file keyfile private_key private_key_file ssl_certificate_key tls_key",
     "tls": "https ssl",
@@ -46,6 +46,7 @@ _WORDS: Final = {
     "workers": "threads worker_processes",
     "log": "access_log accesslog logging logs",
     "websocket": "enable_websockets upgrade_configs",
+    "keepalive": "idle_connection_timeout keepalive_timeout",
     "connect": "connect_timeout",
     "first_byte": "read read_timeout response response_header_timeout",
     "idle": "idle_timeout",
@@ -56,6 +57,13 @@ _WORDS: Final = {
 }
 """What is known here, and what it is called elsewhere, in lower case with underscores."""
 
+_IN_A_LIMIT: Final = {
+    **dict.fromkeys(("burst", "bucket_size", "capacity"), "10/s burst 20"),
+    **dict.fromkeys(("by", "key", "key_by", "limit_by", "per"), "10/s per header:X-API-Key"),
+    **dict.fromkeys(("interval", "period", "unit", "window"), "10/s or 100/5m"),
+}
+"""What elsewhere has a key of its own and here is a part of a limit's text."""
+
 _NAMES: Final = {
     word: tuple(here for here, words in _WORDS.items() if word in words.split())
     for words in _WORDS.values()
@@ -65,6 +73,8 @@ _NAMES: Final = {
 
 def called_here(word: str, here: Collection[str]) -> str:
     """What a key of another program is called among the keys that are known; or empty."""
+    if "limit" in here and word in _IN_A_LIMIT:
+        return f"it is a part of the limit, such as limit: {_IN_A_LIMIT[word]}"
     return next((f"here it is {name}" for name in _names(word) if name in here), "")
 
 

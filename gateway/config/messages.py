@@ -29,6 +29,9 @@ from gateway.config.syntax import glued_key, split_glued
 from gateway.config.units import DURATION
 from gateway.config.values import Off, describe
 
+SHORT: Final = 4
+"""Letters of a word that is not taken for another which begins otherwise."""
+
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _WRONG_TYPE: Final = {
     "model_type": "a mapping",
@@ -119,7 +122,10 @@ def did_you_mean(found: str, words: Sequence[str], otherwise: str = "") -> str:
     """`did you mean` the word that is near; `otherwise` if none is."""
     lower = {word.lower(): word for word in words}
     near = get_close_matches(found.lower(), lower, 1, 0.6)
-    return f"did you mean {lower[near[0]]}?" if near else otherwise
+    # Of short words many look alike, such as auth and path.
+    if not near or (len(found) <= SHORT and near[0][:1] != found[:1].lower()):
+        return otherwise
+    return f"did you mean {lower[near[0]]}?"
 
 
 def _out_of_range(kind: str, path: Path, found: object, context: dict[str, Any]) -> Finding:
@@ -144,8 +150,9 @@ def _type_hint(kind: str, path: Path, found: object) -> str:
         return f"such as {{upstream: {url}}}"
     if not path or path == ("routes",):
         return _EXAMPLES["routes"]
-    if path[:1] == ("routes",) and path[2:] == ("upstream",) and isinstance(found, list | tuple):
-        return "several servers are one upstream: upstreams: {NAME: {targets: [...]}}, and its NAME"
+    if path[:1] == ("routes",) and path[2:] == ("upstream",) and not isinstance(found, int | float):
+        inside = "targets: [...]" if isinstance(found, list | tuple) else "..."
+        return f"write it under upstreams: {{NAME: {{{inside}}}}}, and its NAME here"
     if kind == "string_type" and isinstance(found, bool | int | float):
         shown = str(found).lower() if isinstance(found, bool) else found
         return f'quote it: "{shown}"'
@@ -269,5 +276,6 @@ _PLACES: Final[dict[str, type[BaseModel]]] = {
     **_LISTENERS,
     "at the top of the file": GatewayConfig,
     **_SECTIONS,
+    "under targets: [{url: ..., KEY: ...}]": Target,
 }
 """Where keys may stand, as a hint says it."""

@@ -104,7 +104,11 @@ def parse_path(text: str) -> str:
         hint = f"write methods: [{', '.join(first.split(','))}] and path: {rest.strip()}"
         raise PathError(f"{first!r} is no part of a path", hint)
     if not text.startswith("/"):
-        raise PathError(f"{text!r} does not begin with /", f"did you mean /{text}?")
+        host, slash, path = text.partition("/")
+        hint = f"did you mean /{text}?"
+        if slash and "." in host:
+            hint = f"write host: {host} and path: /{path}"
+        raise PathError(f"{text!r} does not begin with /", hint)
     if len(text) > MAX_PATH:
         raise PathError("the path is too long", f"at most {MAX_PATH} characters")
     _check_characters(text)

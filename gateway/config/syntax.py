@@ -15,7 +15,7 @@ _FLOW_VARIABLE: Final = re.compile(r"[{\[].*(?<![\"'\w$])(\$\{[^}]*\})")
 _BRACKET_HOST: Final = re.compile(r":\s+(\[[0-9a-fA-F:.]+\]:\d+)")
 _NO_SPACE: Final = re.compile(
     r"(?:^\s*(?:-\s+)?|[{,]\s*)(?!(?:unix|header|cookie|query|client_cert):)"
-    r"([a-z_]+):(?!//)([^\s,{}\[\]]+)"
+    r"([a-z_]+):(?!//|[0-9]+\b)([^\s,{}\[\]]+)"
 )
 _FLOW_BRACES: Final = re.compile(
     r"[{\[,]\s*[\w.-]+:\s+([^\s\"'{}\[\],#&*!|>]+(?:\{[\w.-]+\}[^\s\"'{}\[\],]*)+)"

@@ -120,6 +120,18 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
     ]
 
 
+def test_what_is_wrong_with_a_page_of_a_file_is_said(tmp_path: Path) -> None:
+    """It is sent to clients, and so no secret."""
+    (tmp_path / "page.json").write_text('{"title": }')
+    file = tmp_path / "g.yaml"
+    file.write_text('error_pages: {404: {problem: "${file:page.json}"}}\n' + ROUTES)
+
+    (problem,) = _problems(file)
+
+    place = "/g.yaml:1:31: error_pages.404.problem"
+    assert problem.startswith(f"{place}: this is not JSON: Expecting value: line 1 column 11")
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [(b"\xff", "is not text (text in UTF-8)"), (b"x" * 70_000, "(larger than 64 KiB)")],
