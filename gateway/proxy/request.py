@@ -210,4 +210,8 @@ class Request:
         # The target's host wins over the Host field, and replaces it.
         self.raw_host = authority
         path = rest[end:]
-        self.target = path if path.startswith("/") else f"/{path}"
+        if not path and self.method == "OPTIONS":
+            # RFC 9112, section 3.2.4.
+            self.target = "*"
+        else:
+            self.target = path if path.startswith("/") else f"/{path}"

@@ -295,6 +295,7 @@ LINE: dict[str, Case] = {
     "B08 a user": answered(line(b"GET http://user:pw@a.test/ HTTP/1.1"), 400),
     "B08 no host": refused(line(b"GET http:///x HTTP/1.1")),
     "B09 OPTIONS *": served(line(b"OPTIONS * HTTP/1.1"), Asked("OPTIONS *")),
+    "B09 OPTIONS of a host": served(line(b"OPTIONS http://a.test HTTP/1.1"), Asked("OPTIONS *")),
     "B10 GET *": refused(line(b"GET * HTTP/1.1")),
     "B10 OPTIONS */x": refused(line(b"OPTIONS */x HTTP/1.1")),
     "B10 a host": refused(line(b"GET a.test:80 HTTP/1.1")),
