@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
@@ -12,6 +12,8 @@ from gateway.config.models import ErrorPage, GatewayConfig
 from gateway.config.own_answers import PAGE_VARIABLES
 from gateway.config.shorthand import KEY, Finding, Path
 from gateway.editing.template import VARIABLES
+from gateway.routing.pattern import Pattern
+from gateway.routing.table import RouteTable
 
 _is_one_word: Final = re.compile(r"[a-z0-9_-]+").fullmatch
 # A dollar sign before it is how scripts write a variable of their own.
@@ -41,6 +43,35 @@ def patterns(config: GatewayConfig, origins: Mapping[Path, Path]) -> Iterator[Fi
             message = "only / itself is matched, and no other path is"
             hint = f"everything below is {host or ''}/**"
             yield Finding(("routes", of_host[0], KEY), message, hint)
+
+
+class _NoFields:
+    """The header of a request that has none."""
+
+    def getall(self, _name: str, default: Sequence[str], /) -> Sequence[str]:
+        return default
+
+
+def circles(config: GatewayConfig) -> Iterator[Finding]:
+    """Redirects to a path that the same route takes again, and no more specific one."""
+    table = RouteTable(
+        [
+            (Pattern(route.host, route.path, route.methods, tuple(route.headers.items())), index)
+            for index, route in enumerate(config.routes)
+        ]
+    )
+    for index, route in enumerate(config.routes):
+        redirect = route.redirect
+        path = redirect.to.partition("?")[0] if redirect else ""
+        if redirect is None or not path.startswith("/") or "{" in path:
+            continue
+        # Clients that follow ask with GET again, unless the status keeps their method.
+        methods = ("GET",) if redirect.status in (301, 302, 303) else route.methods or ("GET",)
+        host = (route.host or "").replace("*", "any", 1)
+        if any(table.match(host, path, method, _NoFields()) == index for method in methods):
+            message = f"{path} is one of the route's own paths: a client would go round in circles"
+            hint = f"a route of its own for {path}, or another path"
+            yield Finding(("routes", index, "redirect", "to"), message, hint)
 
 
 def variables_of_pages(config: GatewayConfig) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config import cross
-from gateway.config.advice import patterns, variables_of_pages
+from gateway.config.advice import circles, patterns, variables_of_pages
 from gateway.config.merge import merge
 from gateway.config.messages import words_for
 from gateway.config.models import GatewayConfig, RouteConfig
@@ -222,6 +222,7 @@ class _Checker:
         odd = [
             *cross.advice(config),
             *patterns(config, self.expanded.origins),
+            *circles(config),
             *variables_of_pages(config),
         ]
         if inspect is not None:
