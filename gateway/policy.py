@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from gateway.config.models import PolicyConfig
 from gateway.limits import ALGORITHMS
+from gateway.limits.key_words import as_written
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.limits.terms import Terms
 from gateway.metrics import PolicyMetrics
@@ -58,7 +59,7 @@ class Rule(NamedTuple):
         limit: the numbers.
         key: from a request to the identity that is counted.
         title: the name of this limit in the `RateLimit` fields.
-        word: what it counts by, as configured, such as `header:x-api-key`.
+        word: what it counts by, as somebody would write it, such as `header:x-api-key`.
     """
 
     policy: Policy
@@ -163,5 +164,5 @@ def compile_plan(
                 limit = replace(limit, max_wait_us=min(limit.max_wait_us, longest_us))
             key = compile_key(line.per, if_missing=config.if_missing, route=route)
             title = name if len(config.limits) == 1 else f"{name}-{position}"
-            rules.append(Rule(policy, limit, key, title, per))
+            rules.append(Rule(policy, limit, key, title, as_written(line.per)))
     return Plan(rules)

@@ -6,6 +6,7 @@ The words only; what they mean for a request is in `gateway.routing.keys`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
@@ -55,6 +56,12 @@ def read_keys(line: Cursor) -> tuple[str, ...]:
         hint = "all is one count for everybody: leave it or the other keys out"
         raise line.error(begin, "'all' stands alone", hint)
     return tuple(keys)
+
+
+def as_written(keys: Iterable[str]) -> str:
+    """Canonical keys as somebody would write them: `client_cert` needs no detail."""
+    usual = f"{CLIENT_CERTIFICATE}:{CERTIFICATE_DETAILS[0]}"
+    return "+".join(CLIENT_CERTIFICATE if key == usual else key for key in keys)
 
 
 def _key(line: Cursor) -> str:

@@ -75,16 +75,21 @@ class Renewal:
             except TimeoutError:
                 pass
             self._told.clear()
+            told: set[str] = set()
             for user in self._users:
-                await self._look_at(user)
+                await self._look_at(user, told)
 
-    async def _look_at(self, user: Renewable) -> None:
+    async def _look_at(self, user: Renewable, told: set[str]) -> None:
+        """Renew one; what is in `told` was said of another that uses the same files."""
         files = ", ".join(map(str, dict.fromkeys(user.paths)))
         try:
             # Reading keys takes milliseconds, or as long as a network's disk likes.
             if not await asyncio.to_thread(user.renew):
                 return
         except TlsFileError as error:
+            if error.message in told:
+                return
+            told.add(error.message)
             log.error(  # noqa: TRY400 - the message says it all
                 "the certificates before stay in use, for the changed ones will not do: %s",
                 error.message,

@@ -115,6 +115,21 @@ async def test_limits_count_by_certificate(
     assert statuses == [200, 429, 200, 200, 200]
 
 
+async def test_who_lacks_a_certificate_is_told_so_in_the_words_of_the_limit(
+    tmp_path: Path, authority: Authority, shown: Issued
+) -> None:
+    """The detail that is meant when none is written is not named."""
+    where = listen(authority, shown, "optional")
+    route = {"limit": "1/h per client_cert+ip", "if_missing": "reject"}
+    async with (
+        answering(OK) as upstream,
+        running(tmp_path, upstream, listen=where, route=route) as run,
+    ):
+        answer = await (await connect(run, authority.client_context(None))).get()
+    assert answer.status == 400
+    assert b'counted by: client_cert+ip"' in answer.body
+
+
 @pytest.mark.parametrize(
     ("key", "statuses"),
     [("client_cert:fingerprint", [200, 200, 429]), ("client_cert:san", [200, 429, 429])],

@@ -46,6 +46,22 @@ async def test_changes_are_seen_without_being_told(
     await renewal.end()
 
 
+async def test_what_several_use_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Listeners that share a certificate do not each complain of it."""
+    authority = Authority(tmp_path)
+    shared, other = authority.issue("a"), authority.issue("b")
+    renewal = Renewal([await _server(one) for one in (shared, shared, other)], lambda: None, 60)
+    renewal.start()
+    shared.key.write_bytes(other.key.read_bytes())
+    other.cert.write_bytes(b"nothing")
+    renewal.look_now()
+    await until(lambda: str(other.cert) in caplog.text)
+    assert caplog.text.count("is not the key of") == 1
+    await renewal.end()
+
+
 async def test_a_file_that_is_gone_for_a_moment(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
