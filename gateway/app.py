@@ -248,8 +248,9 @@ class Gateway:
         server = self._proxy.server
         listener: asyncio.Server | Listener
         if reception.is_plain:
+            make = partial(server.of_listener, reception.https_port)
             listener = await asyncio.get_running_loop().create_server(
-                server, sock=taken.socket, backlog=BACKLOG, start_serving=False
+                make, sock=taken.socket, backlog=BACKLOG, start_serving=False
             )
         else:
             times = self.config.server

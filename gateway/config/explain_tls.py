@@ -18,6 +18,9 @@ def explain_listener(listener: ListenerConfig, where: str) -> Iterator[str]:
             f"On {where}, connections from {who} begin with a PROXY header, whose address counts "
             "as theirs."
         )
+    if listener.redirect_to_https is not None:
+        port = listener.redirect_to_https
+        yield f"On {where}, clients are sent to https at port {port}, ACME challenges aside."
     if listener.tls is not None:
         yield from _explain_tls(listener.tls, where)
 

@@ -160,6 +160,9 @@ class ListenerTls(Model):
         return (one,)
 
 
+HTTPS_PORT: Final = 443
+
+
 def _read_senders(value: object) -> bool | tuple[IPv4Network | IPv6Network, ...]:
     if isinstance(value, bool) or value in ("on", "off"):
         return value in (True, "on")
@@ -211,6 +214,24 @@ FileMode = Annotated[
 ]
 
 
+def _read_https_port(value: object) -> int | None:
+    if isinstance(value, bool) or value in ("on", "off"):
+        return HTTPS_PORT if value in (True, "on") else None
+    if isinstance(value, int) and 1 <= value <= 65_535:
+        return value
+    raise problem(f"found {describe(value)}", "true, or the port that clients reach https at")
+
+
+HttpsPort = Annotated[
+    int | None,
+    PlainValidator(_read_https_port),
+    WithJsonSchema(
+        {"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1, "maximum": 65_535}]}
+    ),
+]
+"""A port in URLs; true for the one that they do not have to name."""
+
+
 class ListenerConfig(Model):
     """One address to listen on, and how."""
 
@@ -218,6 +239,11 @@ class ListenerConfig(Model):
         description="host:port, :port for every interface, or unix:/path."
     )
     tls: ListenerTls | None = Field(None, description="TLS; clients then speak https.")
+    redirect_to_https: HttpsPort = Field(
+        None,
+        description="Whether requests are answered 308 with their URL by https; or its port, if "
+        "clients reach https at another than 443.",
+    )
     proxy_protocol: ProxySenders = Field(
         False,
         description="Whether connections from trusted_proxies begin with a PROXY header "
@@ -239,6 +265,10 @@ class ListenerConfig(Model):
         if self.mode is not None and isinstance(self.address, Address):
             message = "mode goes with a Unix socket, and this is a TCP address"
             raise problem(message, "leave it out", under=("mode",))
+        if self.redirect_to_https is not None and self.tls is not None:
+            message = "clients of this listener speak https already"
+            hint = "redirect_to_https goes with a listener without tls"
+            raise problem(message, hint, under=("redirect_to_https",))
         if isinstance(self.address, UnixAddress) and isinstance(self.proxy_protocol, tuple):
             message = "peers of a Unix socket have no address"
             hint = "proxy_protocol: on, and mode says who may connect"

@@ -54,8 +54,14 @@ class ProxyServer(web.Server):
         """A new connection."""
         return ClientConnection(self, self._proxy, self._patience, self._max_head, **self._options)
 
-    def of_peer(self, peer: str) -> ClientConnection:
-        """A new connection from an address that somebody else has told."""
+    def of_listener(self, https_port: int, peer: str = "") -> ClientConnection:
+        """A new connection at a listener.
+
+        Args:
+            https_port: as in `ClientConnection`.
+            peer: the address that somebody else has told; empty for that of the socket.
+        """
         connection = self()
+        connection.https_port = https_port
         connection.peer = peer
         return connection

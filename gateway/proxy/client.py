@@ -47,6 +47,7 @@ class ClientConnection(PunctualIntake):
         peer_key: what `per ip` counts it under, if the peer is the client itself.
         is_trusted: whether the peer may say for whom it speaks.
         scheme: `http` or `https`.
+        https_port: where its requests are redirected to by https; 0 for not at all.
         certificate: what the client has proved to be; None where it was not asked, or has none.
         identify: finds that out, of a connection whose client may have a certificate.
         own_fields: header lines that tell the upstream of it.
@@ -62,6 +63,7 @@ class ClientConnection(PunctualIntake):
         "_is_refused",
         "_is_serving",
         "certificate",
+        "https_port",
         "identify",
         "is_trusted",
         "own_fields",
@@ -92,6 +94,7 @@ class ClientConnection(PunctualIntake):
         self.peer_key = ""
         self.is_trusted = False
         self.scheme: str = "http"
+        self.https_port = 0
         self.certificate: ClientCertificate | None = None
         self.identify: Callable[[ClientConnection, asyncio.BaseTransport], None] | None = None
         self.own_fields = b""

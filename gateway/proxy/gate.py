@@ -34,6 +34,8 @@ from gateway.routing.table import RouteTable
 HOPS_MAX: Final = 10
 """Gateways of this kind that a request may go through before it counts as running in circles."""
 _is_count: Final = re.compile(r"[0-9]{1,9}").fullmatch
+HTTPS_PORT: Final = 443
+_is_challenge: Final = re.compile(r"/\.well-known/acme-challenge/[A-Za-z0-9_-]+").fullmatch
 KNOWN_MAX: Final = 4096
 """Targets whose route is remembered."""
 KNOWN_MAX_LENGTH: Final = 256
@@ -103,6 +105,27 @@ class Gate:
         if not request.raw_host and not request.is_http_1_0:
             raise BadRequestError("The host is not valid", kind="host")
         return route
+
+    def to_https(self, request: Request) -> Answer | None:
+        """Send a client to the same resource by https.
+
+        Returns:
+            None if it is the challenge of an ACME server (RFC 8555, section 8.3), which asks by
+            http and has to be served.
+
+        Raises:
+            BadRequestError: the request cannot be read in one way, or names no host.
+        """
+        if _is_challenge(request.target):
+            return None
+        self._check_fields(request)
+        request.read_target()
+        host = request.host = normal_host(request.raw_host)
+        port = request.connection.https_port
+        where = host if port == HTTPS_PORT else f"{host}:{port}"
+        target = request.target if request.target != "*" else "/"
+        location = f"https://{where}{target}".encode("utf-8", "surrogateescape")
+        return Answer(308, b"Location: %b\r\nCache-Control: no-store\r\n" % location, b"")
 
     def _check_fields(self, request: Request) -> None:
         """Refuse what frames a body in a way that others may read otherwise, or runs in circles.

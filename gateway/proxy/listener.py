@@ -52,12 +52,14 @@ class Reception(NamedTuple):
         is_local: whether peers are processes of this machine, who have no addresses; if there
             are senders, all of them are.
         fields: details of client certificates, and the names of the fields that tell of them.
+        https_port: where requests are redirected to by https; 0 for not at all.
     """
 
     tls: ServerTls | None = None
     senders: ClientAddress | None = None
     is_local: bool = False
     fields: tuple[tuple[str, str], ...] = ()
+    https_port: int = 0
 
     @property
     def is_plain(self) -> bool:
@@ -188,7 +190,7 @@ class Listener:
             except BaseException:
                 sock.close()
                 raise
-        make = partial(self._server.of_peer, client)
+        make = partial(self._server.of_listener, reception.https_port, client)
         try:
             if reception.tls is None:
                 await self._loop.connect_accepted_socket(make, sock)

@@ -9,12 +9,14 @@ from html import escape
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal
 
-from gateway.answer import PROBLEM_TYPE, Answer
+from gateway.answer import PROBLEM_TYPE, Answer, status_line
+from gateway.clock import wall_us
 from gateway.config.models import ErrorPage, GatewayConfig, RouteConfig
 from gateway.config.own_answers import Location, RedirectConfig, fill_page, parse_location
 from gateway.editing.negotiation import preferred
 from gateway.editing.template import renderer
 from gateway.errors import BadRequestError
+from gateway.proxy.head import http_date
 from gateway.routing.path import is_plain
 from gateway.routing.rewrite import Rewrite
 
@@ -176,3 +178,17 @@ def compile_pages(config: GatewayConfig, route: RouteConfig | None = None) -> Pa
     if route.error_pages is None:
         return None
     return Pages({**(config.error_pages or {}), **route.error_pages})
+
+
+def own_head(reply: Answer, connection: bytes = b"", fields: bytes = b"") -> bytes:
+    """The head of an answer of the gateway's own."""
+    # RFC 9110, section 8.6: not even a length of 0.
+    length = b"" if reply.status == 204 else b"Content-Length: %d\r\n" % len(reply.body)
+    return b"%b%b%bDate: %b\r\n%b%b\r\n" % (
+        status_line(reply.status),
+        reply.fields,
+        fields,
+        http_date(wall_us() // 1_000_000),
+        connection,
+        length,
+    )

@@ -80,7 +80,10 @@ def reception_of(
     fields: tuple[tuple[str, str], ...] = ()
     if listener.tls is not None and listener.tls.client_headers is not None:
         fields = tuple(listener.tls.client_headers.by_detail.items())
-    return Reception(tls, senders, isinstance(listener.address, UnixAddress), fields)
+    return Reception(
+        *(tls, senders, isinstance(listener.address, UnixAddress), fields),
+        listener.redirect_to_https or 0,
+    )
 
 
 def reserved_fields(config: GatewayConfig) -> frozenset[bytes]:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gateway import answer
 from gateway.answer import Answer
-from gateway.clock import wall_us
 from gateway.config.models import ServerConfig
 from gateway.decider import Outcome, Pending, refusing_rule
 from gateway.errors import BadRequestError, ClientError, UpstreamError
@@ -31,8 +30,7 @@ from gateway.proxy.client import ClientConnection
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.forward import Forwarder
 from gateway.proxy.gate import Gate
-from gateway.proxy.head import http_date
-from gateway.proxy.own_answers import InterceptedAnswer, Pages
+from gateway.proxy.own_answers import InterceptedAnswer, Pages, own_head
 from gateway.proxy.patience import Patience
 from gateway.proxy.repeated import RepeatedRefusal, holds_for_ns
 from gateway.proxy.request import Request
@@ -132,7 +130,7 @@ class Proxy:
                 transport.abort()
             else:
                 reply = answer.problem(503, "Too many connections")
-                transport.write(_head(reply, b"Connection: close\r\n") + reply.body)
+                transport.write(own_head(reply, b"Connection: close\r\n") + reply.body)
                 transport.close()
             return False
         if leaver is not None:
@@ -198,13 +196,11 @@ class Proxy:
         ):
             request.keeps_alive = False
         try:
+            if connection.https_port and (reply := self.gate.to_https(request)) is not None:
+                return self._answered(request, reply)
             route = request.route = self.gate.find_route(request)
-            if request.method == "OPTIONS":
-                reply = self.gate.count_hop(request)
-                if reply is not None:
-                    self._answer(request, reply)
-                    self._finish(request)
-                    return request
+            if request.method == "OPTIONS" and (reply := self.gate.count_hop(request)) is not None:
+                return self._answered(request, reply)
             if route.outgoing is not None:
                 request.sent_target = route.outgoing.target(request)
             outcome = self.gate.ask(request, route)
@@ -216,6 +212,12 @@ class Proxy:
         except Exception as error:  # noqa: BLE001 - judged in one place
             self._fail(request, error)
             self._finish(request)
+        return request
+
+    def _answered(self, request: Request, reply: Answer) -> Request:
+        """A request that goes no further than this."""
+        self._answer(request, reply)
+        self._finish(request)
         return request
 
     def _decided(self, request: Request, route: Route, outcome: Outcome) -> None:
@@ -354,7 +356,7 @@ class Proxy:
         """Answer what could not be parsed; the connection ends with it."""
         self._metrics.client_errors[error.kind] += 1
         reply = answer.problem(error.status, error.title)
-        connection.send(_head(reply, b"Connection: close\r\n") + reply.body)
+        connection.send(own_head(reply, b"Connection: close\r\n") + reply.body)
         if self._access_log is not None:
             self._access_log.log(
                 *(connection.peer, "", "", "", "", "", "none", 0, "", -1, error.status),
@@ -382,7 +384,7 @@ class Proxy:
         if route is not None and route.answer_edit is not None:
             added = route.answer_edit.apply(reply.fields + added, request)
             reply = reply._replace(fields=b"")
-        head = _head(reply, connection, added)
+        head = own_head(reply, connection, added)
         request.status = reply.status
         if request.method != "HEAD":
             request.sent = len(reply.body)
@@ -433,16 +435,3 @@ class Proxy:
         await self._tasks.finish(1)
         self._watch.stop()
         return cut_off
-
-
-def _head(reply: Answer, connection: bytes = b"", fields: bytes = b"") -> bytes:
-    # RFC 9110, section 8.6: not even a length of 0.
-    length = b"" if reply.status == 204 else b"Content-Length: %d\r\n" % len(reply.body)
-    return b"%b%b%bDate: %b\r\n%b%b\r\n" % (
-        answer.status_line(reply.status),
-        reply.fields,
-        fields,
-        http_date(wall_us() // US),
-        connection,
-        length,
-    )

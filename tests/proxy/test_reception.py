@@ -13,7 +13,7 @@ import pytest
 from gateway.errors import StartError
 from tests.certificates import Authority, Issued
 from tests.proxy.test_proxy_header import tcp4, tcp6, v2
-from tests.proxy.wire import OK, Client, Running, answering, get, make_gateway, running
+from tests.proxy.wire import OK, Client, Running, answering, get, make_gateway, post, running
 from tests.servers import until
 
 
@@ -123,6 +123,33 @@ async def test_slow_headers_end(tmp_path: Path) -> None:
         (await run.client()).close()
         assert (await run.ask(b"PROXY UNKNOWN\r\n" + get())).status == 200
         assert run.gateway.metrics.client_errors["proxy_header"] == 2
+
+
+@pytest.mark.parametrize(
+    ("port", "more", "asked", "location"),
+    [
+        (True, {}, get("/a%20b?c=1"), b"https://a.test/a%20b?c=1"),
+        (8443, {}, get("//evil.test"), b"https://a.test:8443//evil.test"),
+        (True, {}, b"HEAD / HTTP/1.1\r\nHost: A.TEST:8080\r\n\r\n", b"https://a.test/"),
+        (True, {}, b"GET http://b.test HTTP/1.1\r\nHost: a.test\r\n\r\n", b"https://b.test/"),
+        (True, {}, post(b"body"), b"https://a.test/"),
+        (True, {"proxy_protocol": "127.0.0.1"}, tcp4("192.0.2.1") + get("/p"), b"https://a.test/p"),
+    ],
+)
+async def test_clients_are_sent_to_https(
+    tmp_path: Path, port: object, more: dict[str, Any], asked: bytes, location: bytes
+) -> None:
+    """The same URL, before routes and limits; what has no host is refused."""
+    listen = {"address": "127.0.0.1:0", "redirect_to_https": port, **more}
+    async with answering(OK) as upstream, running(tmp_path, upstream, listen=listen) as run:
+        client = await run.client()
+        answer = await client.ask(asked, is_head=asked.startswith(b"HEAD"))
+        assert (answer.status, answer.get(b"Location"), answer.body) == (308, location, b"")
+        if not more:
+            assert (await client.get("/.well-known/acme-challenge/a-b_c")).status == 200
+            assert (await client.get("/.well-known/acme-challenge/../x")).status == 308
+            assert (await client.ask(b"GET / HTTP/1.0\r\n\r\n")).status == 400
+    assert len(upstream.requests) == (0 if more else 1)
 
 
 async def test_others_cannot_choose_their_address(tmp_path: Path) -> None:
