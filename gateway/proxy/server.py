@@ -174,6 +174,8 @@ class Proxy:
         # nginx's word for it; nothing was answered.
         request.status = request.status or CLIENT_LEFT
         if request.task is not None:
+            # The place is free at once, not when the task has come to its end.
+            _release(request)
             request.task.cancel()
         elif request.pending is not None:
             request.pending.abandon()
@@ -394,8 +396,7 @@ class Proxy:
 
     def _note(self, request: Request) -> None:
         """Count and log a request whose fate is known."""
-        if request.holding is not None:
-            request.holding.release()
+        _release(request)
         route = request.route
         duration_us = (time.monotonic_ns() - request.started_ns) // 1000
         if request.status == SWITCHED:
@@ -435,3 +436,10 @@ class Proxy:
         await self._tasks.finish(1)
         self._watch.stop()
         return cut_off
+
+
+def _release(request: Request) -> None:
+    """Give back what a request kept for as long as it lasted."""
+    holding, request.holding = request.holding, None
+    if holding is not None:
+        holding.release()
