@@ -344,3 +344,35 @@ async def test_a_try_after_an_ejected_target_goes_elsewhere(tmp_path: Path, dead
             client = await run.client()
             assert [(await client.get()).status for _ in range(10)] == [200] * 10
             assert run.upstream().metrics.retries["connect"] == 2
+
+
+async def test_waiting_in_line_says_nothing_of_the_target(tmp_path: Path) -> None:
+    """Whose time ends before there is a connection for him is no failure that a breaker counts."""
+    go_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        while request := await peer.request():
+            upstream.requests.append(request)
+            await go_on.wait()
+            await peer.send(OK)
+
+    u = {
+        "max_connections": 1,
+        "timeouts": {"total": "300ms", "queue": "5s"},
+        "retry": 2,
+        "breaker": {"failures": "50%", "min_requests": 3},
+    }
+    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream, u=u) as run:
+        first = await run.client()
+        first.send(get())
+        await until(lambda: len(upstream.requests) == 1)
+        others = [await run.client() for _ in range(4)]
+        for client in others:
+            client.send(get())
+        statuses = [(await client.read()).status for client in others]
+        # The first of them may have had the connection for the rest of its time.
+        assert statuses[1:] == [503] * 3
+        go_on.set()
+        await first.read()
+        assert (await run.ask(get())).status == 200
+        assert run.upstream().metrics.errors["timeout_queue"] >= 3
