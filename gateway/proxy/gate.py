@@ -12,6 +12,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from gateway import answer
 from gateway.answer import Answer
 from gateway.clock import monotonic_us
+from gateway.config.listeners import HTTPS_PORT
 from gateway.decider import (
     Decider,
     Outcome,
@@ -34,7 +35,6 @@ from gateway.routing.table import RouteTable
 HOPS_MAX: Final = 10
 """Gateways of this kind that a request may go through before it counts as running in circles."""
 _is_count: Final = re.compile(r"[0-9]{1,9}").fullmatch
-HTTPS_PORT: Final = 443
 _is_challenge: Final = re.compile(r"/\.well-known/acme-challenge/[A-Za-z0-9_-]+").fullmatch
 KNOWN_MAX: Final = 4096
 """Targets whose route is remembered."""

@@ -79,9 +79,7 @@ class PunctualIntake(RequestIntake):
 
         Who has been idle is let go before whoever is slow with the head of a request.
         """
-        if self._current is not None or self.is_ending or self.due == inf:
-            return 0
-        if self._is_sending:
+        if self._current is not None or self.is_ending or self.due == inf or self._is_sending:
             return 0
         if self._is_between_requests:
             return 1

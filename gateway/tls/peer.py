@@ -10,9 +10,6 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-DETAILS: Final = ("subject", "san", "fingerprint")
-"""What may be told of a client's certificate."""
-
 _SHORT: Final = {
     "commonName": "CN",
     "countryName": "C",

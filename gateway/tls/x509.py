@@ -13,9 +13,7 @@ from typing import Final, NamedTuple
 
 SEQUENCE: Final = 0x30
 SET: Final = 0x31
-BOOLEAN: Final = 0x01
 OCTET_STRING: Final = 0x04
-OBJECT_IDENTIFIER: Final = 0x06
 UTC_TIME: Final = 0x17
 GENERALIZED_TIME: Final = 0x18
 VERSION: Final = 0xA0
