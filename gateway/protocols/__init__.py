@@ -1,1 +1,1 @@
-"""Wire protocols of other systems, without I/O: bytes to requests, and answers to bytes."""
+"""What other systems say on the wire: bytes to values and back, without a socket or a clock."""
