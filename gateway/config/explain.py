@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from gateway.config.explain_changes import explain_changes, explain_own, explain_pages
 from gateway.config.explain_consistency import explain_consistency, explain_migration
+from gateway.config.explain_frontends import explain_frontends
 from gateway.config.explain_retry import explain_retry
 from gateway.config.explain_store import explain_store
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
@@ -24,6 +25,7 @@ from gateway.config.models import (
     ServerConfig,
     UpstreamConfig,
     retry_of,
+    used_policies,
 )
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size
@@ -38,7 +40,9 @@ def explain(config: GatewayConfig) -> list[str]:
     kind = parse_store_url(config.store.url).kind
     is_shared = kind != "memory" or bool(config.store.migrate) or config.server.workers != 1
     told: dict[str, str] = {}
-    used = {name for route in config.routes for name in route.policies}
+    used = used_policies(config)
+    who = "Nothing" if config.listeners else "No route"
+    unused = f"{who} uses this policy: it does nothing."
     return [
         *_explain_server(config),
         *explain_store(config.store, config),
@@ -46,13 +50,14 @@ def explain(config: GatewayConfig) -> list[str]:
         *explain_pages(config.error_pages),
         "",
         *(line for route in config.routes for line in explain_route(route, config, told)),
+        *explain_frontends(config.listeners),
         *(
             line
             for name, policy in config.policies.items()
             for line in (
                 "",
                 *explain_policy(name, policy, is_shared=is_shared, by_clock=kind != "throttr"),
-                *([] if name in used else ["  No route uses this policy: it does nothing."]),
+                *([] if name in used else [f"  {unused}"]),
                 *(explain_consistency(policy, config.store) if is_shared else ()),
             )
         ),
@@ -158,7 +163,10 @@ def explain_limit(line: LimitLine, *, by_clock: bool = True) -> str:
 
 def _explain_server(config: GatewayConfig) -> Iterator[str]:
     addresses = join([_listener(str(listener)) for listener in config.listen])
-    yield f"The gateway listens on {addresses}."
+    if config.listen:
+        yield f"The gateway listens on {addresses}."
+    else:
+        yield "The gateway serves no HTTP: it has no routes."
     for listener in config.listen:
         yield from explain_listener(listener, _listener(str(listener)))
     yield from _explain_workers(config.server.workers)

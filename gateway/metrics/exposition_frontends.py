@@ -1,0 +1,65 @@
+"""Samples of listeners for other systems' clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
+
+from gateway.metrics.counters import FrontendMetrics, GatewayMetrics
+from gateway.metrics.families import Family, counted_by, counter, gauge, pieces_of
+
+_FAMILIES: Final[tuple[Family[FrontendMetrics], ...]] = (
+    counter(
+        "sluice_listener_connections",
+        "Connections of a listener's clients.",
+        "listener",
+        lambda frontend: frontend.connections,
+    ),
+    gauge(
+        "sluice_listener_open_connections",
+        "Connections of a listener's clients that are open.",
+        "listener",
+        lambda frontend: frontend.open_connections,
+    ),
+    Family(
+        CounterMetricFamily,
+        "sluice_listener_answers",
+        "Requests of a listener's clients, by what was asked and what was answered.",
+        ("listener", "operation", "answer"),
+        lambda name, frontend: (
+            ((name, *what), count) for what, count in sorted(frontend.answers.items())
+        ),
+    ),
+    counted_by(
+        "sluice_listener_malformed",
+        "What a listener could not read, by reason.",
+        ("listener", "kind"),
+        lambda frontend: frontend.malformed,
+    ),
+)
+_KEPT: Final[tuple[Family[FrontendMetrics], ...]] = (
+    gauge(
+        "sluice_listener_records",
+        "Records that a listener keeps.",
+        "listener",
+        lambda frontend: frontend.records or 0,
+    ),
+    gauge(
+        "sluice_listener_record_bytes",
+        "The memory of its records.",
+        "listener",
+        lambda frontend: frontend.record_bytes or 0,
+    ),
+)
+
+
+def of_frontends(metrics: GatewayMetrics) -> Iterator[Metric]:
+    """Their families; those of what is kept for listeners that keep something."""
+    for frontend in list(metrics.frontends.values()):
+        frontend.refresh()
+    yield from pieces_of(metrics.frontends, _FAMILIES)
+    keeping = {name: one for name, one in metrics.frontends.items() if one.records is not None}
+    yield from pieces_of(keeping, _KEPT)
