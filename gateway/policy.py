@@ -7,21 +7,28 @@ is to happen with the answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from gateway.config.models import PolicyConfig
+from gateway.config.models import GatewayConfig, PolicyConfig
 from gateway.limits import ALGORITHMS
 from gateway.limits.key_words import as_written
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.limits.terms import Terms
-from gateway.metrics import PolicyMetrics
-from gateway.routing.keys import REJECT, SKIP, KeyFunction, RequestView, compile_key
+from gateway.metrics import GatewayMetrics, PolicyMetrics
+from gateway.routing.keys import REJECT, SKIP, Absence, compile_key
 from gateway.stores.base import Ask
 
 UNBOUNDED_WAIT_US: Final = 2**62
 """An ask that leaves the bound on waiting to each limit."""
+
+
+KeyOf = Callable[[Any], str | Absence]
+"""From a request, or whatever a front end has in its place, to the identity that is counted."""
+
+CompileKey = Callable[[Sequence[str], str], KeyOf]
+"""From the words after `per` and a policy's `if_missing` to what finds the key."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +71,7 @@ class Rule(NamedTuple):
 
     policy: Policy
     limit: Limit
-    key: KeyFunction
+    key: KeyOf
     title: str
     word: str
 
@@ -94,7 +101,7 @@ class Plan:
         names = ", ".join(policy.name for policy in self.policies)
         return f"<Plan of {len(self.rules)} limits: {names}>"
 
-    def ask(self, request: RequestView) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
+    def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
         """The question for the store, with the rules it is about.
 
         None if no rule counts this request; `Missing` if one must not let it pass uncounted.
@@ -135,13 +142,33 @@ def compile_policy(name: str, config: PolicyConfig, metrics: PolicyMetrics) -> P
     )
 
 
+def compile_policies(config: GatewayConfig, metrics: GatewayMetrics) -> dict[str, Policy]:
+    """The run-time form of every policy of a configuration, by name."""
+    return {
+        name: compile_policy(name, policy, metrics.policy(name))
+        for name, policy in config.policies.items()
+    }
+
+
+def key_of_route(route: str) -> CompileKey:
+    """What finds the keys of HTTP requests; the key word `route` stands for the name given."""
+
+    def compile_one(per: Sequence[str], if_missing: str) -> KeyOf:
+        return compile_key(per, if_missing=if_missing, route=route)
+
+    return compile_one
+
+
 def compile_plan(
-    route: str, names: Sequence[str], policies: dict[str, PolicyConfig], compiled: dict[str, Policy]
+    key_of: CompileKey,
+    names: Sequence[str],
+    policies: dict[str, PolicyConfig],
+    compiled: dict[str, Policy],
 ) -> Plan:
     """Compile the policies of one route.
 
     Args:
-        route: the route's name; the key word `route` stands for it.
+        key_of: makes what finds the keys of its requests, such as `key_of_route` gives.
         names: the policies that apply, in order.
         policies: every policy's configuration.
         compiled: every policy's run-time form, shared between routes.
@@ -162,7 +189,7 @@ def compile_plan(
                 # wait bounds the queue, in the store and so over all gateways.
                 longest_us = config.queue.max * limit.interval_ns // NS_PER_US
                 limit = replace(limit, max_wait_us=min(limit.max_wait_us, longest_us))
-            key = compile_key(line.per, if_missing=config.if_missing, route=route)
+            key = key_of(line.per, config.if_missing)
             title = name if len(config.limits) == 1 else f"{name}-{position}"
             rules.append(Rule(policy, limit, key, title, as_written(line.per)))
     return Plan(rules)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config import cross
+from gateway.config import cross, store_fit
 from gateway.config.advice import circles, patterns, variables_of_pages
 from gateway.config.merge import merge
 from gateway.config.messages import words_for
@@ -210,12 +210,14 @@ class _Checker:
                 finding for one in details if self._is_news(one) for finding in words_for(one)
             ]
         if self.is_whole:
-            findings += cross.references(self.expanded.data)
+            findings += cross.references(self.expanded.data, self.expanded.limited)
         findings += cross.unreachable(self._valid_routes(config))
         if config is not None:
             findings += cross.loops(config)
+            findings += cross.unfit_for_callers(config)
             findings += cross.unknown_movers(config)
             findings += cross.unknown_senders(config)
+            findings += store_fit.misfits(config)
         wrong = [one for one in map(self._place, findings) if one]
         if config is None or wrong:
             return config, wrong, []
