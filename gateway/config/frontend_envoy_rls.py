@@ -23,7 +23,7 @@ from urllib.parse import quote
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
 
 from gateway.config.base import Model
-from gateway.config.shorthand_listeners import Place
+from gateway.config.shorthand_place import Place
 from gateway.config.values import ListOf, Switch, describe, problem
 
 Match = tuple[tuple[str, str], ...]
@@ -267,17 +267,22 @@ def find_limits(data: Any, listener: str) -> tuple[Any, list[Place]]:
         for index, rule in enumerate(rules if isinstance(rules, list | tuple) else ()):
             if not isinstance(rule, Mapping):
                 continue
-            name = _policy_name(domain, rule.get("match"), index)
+            name = _name(domain, rule.get("match"), index)
             number = seen[name] = seen.get(name, 0) + 1
             unique = name if number == 1 else f"{name} #{number}"
             found.append(Place(("domains", domain, index), unique, {}))
     return data, found
 
 
-def _policy_name(domain: object, match: object, index: int) -> str:
-    """What a rule's own limit is known by: its domain, and what it matches."""
+def _name(domain: object, match: object, index: int) -> str:
+    """What a rule's own limit is known by; a number if its match cannot be read."""
     try:
         text = show_match(_read_match(match))
     except ValueError:
         text = str(index + 1)  # The model says what is wrong with it.
-    return quote(f"{domain}/{text}", safe=_KEPT).strip() or str(index + 1)
+    return policy_name(str(domain), text)
+
+
+def policy_name(domain: str, rule: str) -> str:
+    """The name of the policy of a rule: its domain and what it matches, as names may be."""
+    return quote(f"{domain}/{rule}".strip(), safe=_KEPT)
