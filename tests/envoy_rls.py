@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 import grpc.aio
 
-from gateway.clock import Clock, ManualClock
+from gateway.clock import ManualClock
 from gateway.config.check import check_text
 from gateway.config.models import GatewayConfig
 from gateway.decider import Decider
@@ -17,7 +17,7 @@ from gateway.frontends.envoy_rls_asking import Asking
 from gateway.frontends.envoy_rls_replies import Replies
 from gateway.frontends.envoy_rls_rules import Domains
 from gateway.metrics import GatewayMetrics
-from gateway.opening import decider_of, store_of
+from gateway.opening import decider_of
 from gateway.policy import compile_policies
 from gateway.protocols.envoy_rls_messages import (
     METHOD,
@@ -30,6 +30,7 @@ from gateway.protocols.envoy_rls_messages import (
 )
 from gateway.stores.base import Store
 from gateway.stores.memory import MemoryStore
+from tests.servers import until
 
 PATH: Final = f"/{SERVICE}/{METHOD}"
 
@@ -87,15 +88,18 @@ class Service:
 
 
 @asynccontextmanager
-async def serving(config: GatewayConfig, clock: Clock | None = None) -> AsyncIterator[Service]:
-    """The service on the configured store, or in memory by a clock of the test's own."""
+async def serving(
+    config: GatewayConfig, where: ManualClock | Callable[[], Store]
+) -> AsyncIterator[Service]:
+    """The service on a store that is made here, or in memory by a clock of the test's own."""
     metrics = GatewayMetrics()
-    if clock is None:
-        store: Store = store_of(config, metrics)()
+    if isinstance(where, ManualClock):
+        store: Store = MemoryStore(clock=where, calendar_clock=where)
     else:
-        store = MemoryStore(clock=clock, calendar_clock=clock)
+        store = where()
     decider = decider_of(config, store, metrics.store("main"))
     await decider.start()
+    await until(lambda: decider.is_ready)
     try:
         yield Service(config, decider, store, metrics)
     finally:
