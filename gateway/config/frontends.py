@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from gateway.config.address import Address
 from gateway.config.base import Model
+from gateway.config.frontend_envoy_rls import EnvoyRlsConfig
 from gateway.config.shorthand import KEY
 from gateway.config.values import ListenAddress, problem
 
@@ -35,7 +36,9 @@ class Kind(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-KINDS: Final[Mapping[str, Kind]] = {}
+KINDS: Final[Mapping[str, Kind]] = {
+    "envoy_rls": Kind(8081, "Envoy's rate limit service"),
+}
 """By the key that names it."""
 
 
@@ -46,6 +49,9 @@ class FrontendConfig(Model):
         None,
         description="host:port; if left out the port that its clients expect, on this machine "
         "only.",
+    )
+    envoy_rls: EnvoyRlsConfig | None = Field(
+        None, description="Envoy's rate limit service: the limits of descriptors, by domain."
     )
 
     @model_validator(mode="after")
