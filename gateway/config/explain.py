@@ -29,6 +29,7 @@ from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size
 from gateway.limits.notation import UNITS
 from gateway.limits.rate import NS_PER_US, Limit
+from gateway.limits.throttlex import FOREVER_US
 
 _UNIT_NAMES: Final = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
 
@@ -123,6 +124,11 @@ def explain_policy(name: str, policy: PolicyConfig, *, is_shared: bool) -> list[
     """
     lines = [f"Policy {name}:"]
     lines += [f"  {line.text}: {explain_limit(line)}." for line in policy.limits]
+    if policy.throttlex is not None and policy.throttlex.policies == "table":
+        lines.append(
+            "  A key that has a policy in the table throttlex_policy of the store is held to that "
+            "one instead."
+        )
     if len(policy.limits) > 1:
         lines.append(
             "  A request passes if all of these have room; otherwise none of them is spent."
@@ -311,6 +317,8 @@ def _counter(limit: Limit) -> str:
 
 
 def _window(limit: Limit) -> str:
+    if limit.period_us == FOREVER_US:
+        return f"{_number(limit.count)} in all, never refilled"
     if limit.calendar:
         zone = limit.zone.replace("_", " ")
         return f"at most {_number(limit.count)} in each calendar {limit.calendar} of {zone}"
@@ -345,6 +353,7 @@ def _excess(policy: PolicyConfig) -> str:
     body = {
         "problem": "a JSON problem document",
         "text": "one line of text",
+        "throttlex": "ThrottleX's JSON",
         "none": "no body",
     }.get(policy.on_limit.body, "a text of your own")
     refused = f"refused with {policy.on_limit.status} and {body}"
@@ -381,6 +390,8 @@ _HEADERS: Final = {
     "draft": "Answers say what is left in RateLimit and RateLimit-Policy.",
     "legacy": "Answers say what is left in X-RateLimit-Limit, -Remaining and -Reset.",
     "both": "Answers say what is left in RateLimit, RateLimit-Policy and X-RateLimit-*.",
+    "throttlex": "Answers say what is left in X-RateLimit-Limit, X-RateLimit-Remaining and "
+    "Retry-After.",
     "none": "Answers do not say what is left.",
 }
 
