@@ -17,12 +17,16 @@ from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
 from gateway.admin.resources import OneProcess
 from gateway.config.address import UnixAddress
+from gateway.config.frontends import titles
 from gateway.config.models import Address, GatewayConfig, ListenerConfig
 from gateway.errors import ConfigError, GatewayError, StartError
+from gateway.frontends import make_frontends
+from gateway.frontends.base import Frontend, Ground
 from gateway.logs import AccessLog, LineWriter, open_output, setup_logging
 from gateway.metrics import GatewayMetrics
 from gateway.obstacles import cannot_listen, cannot_log
 from gateway.opening import decider_of, store_of
+from gateway.policy import compile_policies
 from gateway.proxy.admission import affordable
 from gateway.proxy.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
 from gateway.proxy.gate import Gate
@@ -71,6 +75,8 @@ class Seat(NamedTuple):
         workers: how many there are.
         memory: what stands for `memory://`.
         log_lock: as in `gateway.logs.open_output`.
+        is_first: whether it is the one that serves the clients of other systems: what they keep
+            is in one process, and some of their protocols have one server to an address.
     """
 
     name: str
@@ -78,6 +84,7 @@ class Seat(NamedTuple):
     workers: int
     memory: Store
     log_lock: int
+    is_first: bool = True
 
 
 class Gateway:
@@ -126,7 +133,12 @@ class Gateway:
             for name, upstream in config.upstreams.items()
         }
         self._health = HealthChecks(self._upstreams.values())
-        routes = compile_routes(config, self._upstreams, self.metrics)
+        policies = compile_policies(config, self.metrics)
+        routes = compile_routes(config, self._upstreams, policies, self.metrics)
+        self._frontends: list[Frontend] = []
+        if seat is None or seat.is_first:
+            ground = Ground(config, self._decider, store, policies, self.metrics)
+            self._frontends = make_frontends(ground)
         gate = Gate(
             routes,
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
@@ -152,6 +164,11 @@ class Gateway:
             for socket in listener.sockets
             if isinstance(config.address, Address)
         ]
+
+    @property
+    def frontend_addresses(self) -> list[Address]:
+        """Where clients of other systems may connect, in the order of the configuration."""
+        return [frontend.address for frontend in self._frontends]
 
     @property
     def readiness(self) -> Readiness:
@@ -188,6 +205,11 @@ class Gateway:
         for upstream in self._upstreams.values():
             upstream.start()
         self._health.start()
+        try:
+            await self._start_frontends()
+        except StartError:
+            await self._close(0)
+            raise
         for _, listener in self._listeners:
             await listener.start_serving()
         self._renewal.start()
@@ -201,6 +223,16 @@ class Gateway:
                 if isinstance(where, Address):
                     where = Address(*one.getsockname()[:2])
                 log.info("listening on %s://%s", config.scheme, where)
+        for name, frontend in zip(titles(self.config.listeners), self._frontends, strict=False):
+            log.info("listening on %s for clients of %s", frontend.address, name)
+
+    async def _start_frontends(self) -> None:
+        for index, frontend in enumerate(self._frontends):
+            try:
+                await frontend.start()
+            except OSError as error:
+                address = self.config.listeners[index].address
+                raise cannot_listen(f"listeners[{index}].bind", address, error) from error
 
     async def _bind(self) -> None:
         if self._seat is not None:
@@ -283,7 +315,9 @@ class Gateway:
         for _, listener in self._listeners:
             listener.close()
         await self._renewal.end()
-        cut_off = await self._proxy.drain(seconds)
+        cut_off, *_ = await asyncio.gather(
+            self._proxy.drain(seconds), *(one.drain(seconds) for one in self._frontends)
+        )
         await self._health.stop()
         for upstream in self._upstreams.values():
             upstream.close()

@@ -7,19 +7,19 @@ is to happen with the answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from gateway.config.models import LimitLine, PolicyConfig
+from gateway.config.models import GatewayConfig, PolicyConfig
 from gateway.limits import ALGORITHMS
 from gateway.limits.book import Book
 from gateway.limits.key_words import as_written
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.limits.terms import Terms
 from gateway.limits.throttlex import Numbers, limit_of, scope_of
-from gateway.metrics import PolicyMetrics
-from gateway.routing.keys import REJECT, SKIP, KeyFunction, RequestView, compile_key
+from gateway.metrics import GatewayMetrics, PolicyMetrics
+from gateway.routing.keys import REJECT, SKIP, Absence, compile_key
 from gateway.routing.throttlex_key import compile_throttlex_key
 from gateway.stores.base import Ask
 
@@ -27,6 +27,13 @@ UNBOUNDED_WAIT_US: Final = 2**62
 """An ask that leaves the bound on waiting to each limit."""
 MAX_KNOWN: Final = 4_096
 """Numbers of a book whose limits are kept; of more, they are made anew."""
+
+
+KeyOf = Callable[[Any], str | Absence]
+"""From a request, or whatever a front end has in its place, to the identity that is counted."""
+
+CompileKey = Callable[[Sequence[str], str], KeyOf]
+"""From the words after `per` and a policy's `if_missing` to what finds the key."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +82,7 @@ class Rule(NamedTuple):
 
     policy: Policy
     limit: Limit
-    key: KeyFunction
+    key: KeyOf
     title: str
     word: str
 
@@ -105,7 +112,7 @@ class Plan:
         names = ", ".join(policy.name for policy in self.policies)
         return f"<Plan of {len(self.rules)} limits: {names}>"
 
-    def ask(self, request: RequestView) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
+    def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
         """The question for the store, with the rules it is about.
 
         None if no rule counts this request; `Missing` if one must not let it pass uncounted.
@@ -140,7 +147,7 @@ class KeyedPlan(Plan):
         super().__init__(rules)
         self._keyed = KeyedRules()
 
-    def ask(self, request: RequestView) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
+    def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
         """The question for the store, with rules that have the numbers of the request's keys."""
         question = super().ask(request)
         if question is None or isinstance(question, Missing):
@@ -211,13 +218,47 @@ def compile_policy(
     )
 
 
+def compile_policies(
+    config: GatewayConfig, metrics: GatewayMetrics, book: Book | None = None
+) -> dict[str, Policy]:
+    """The run-time form of every policy of a configuration, by name; `book` as above."""
+    return {
+        name: compile_policy(name, policy, metrics.policy(name), book)
+        for name, policy in config.policies.items()
+    }
+
+
+class RouteKeys:
+    """Makes what finds the keys of HTTP requests: a `CompileKey`.
+
+    Args:
+        route: the name of their route, which the key word `route` stands for.
+    """
+
+    __slots__ = ("_route",)
+
+    def __init__(self, route: str) -> None:
+        self._route = route
+
+    def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
+        """What finds a key of our own form."""
+        return compile_key(per, if_missing=if_missing, route=self._route)
+
+    def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:
+        """What finds a key in ThrottleX's form."""
+        return compile_throttlex_key(labels, per, if_missing=if_missing, route=self._route)
+
+
 def compile_plan(
-    route: str, names: Sequence[str], policies: dict[str, PolicyConfig], compiled: dict[str, Policy]
+    key_of: CompileKey,
+    names: Sequence[str],
+    policies: dict[str, PolicyConfig],
+    compiled: dict[str, Policy],
 ) -> Plan:
     """Compile the policies of one route.
 
     Args:
-        route: the route's name; the key word `route` stands for it.
+        key_of: makes what finds the keys of its requests, such as `RouteKeys`.
         names: the policies that apply, in order.
         policies: every policy's configuration.
         compiled: every policy's run-time form, shared between routes.
@@ -236,7 +277,10 @@ def compile_plan(
                 scope = scope_of(name)
             limit = replace(line.limit, scope=scope)
             limit = _bounded(limit, limit.max_wait_us, policy.queue_max)
-            key = _compile_key(line, config, route)
+            if config.throttlex is not None and isinstance(key_of, RouteKeys):
+                key = key_of.of_throttlex(config.throttlex.per, line.per, config.if_missing)
+            else:
+                key = key_of(line.per, config.if_missing)
             title = name if len(config.limits) == 1 else f"{name}-{position}"
             rules.append(Rule(policy, limit, key, title, as_written(line.per)))
     if sum(policies[name].throttlex is not None for name in names) > 1:
@@ -247,13 +291,6 @@ def compile_plan(
 def is_keyed(rules: Sequence[Rule]) -> bool:
     """Whether the numbers of one of these depend on the key."""
     return any(rule.policy.book is not None for rule in rules)
-
-
-def _compile_key(line: LimitLine, config: PolicyConfig, route: str) -> KeyFunction:
-    if config.throttlex is None:
-        return compile_key(line.per, if_missing=config.if_missing, route=route)
-    labels = config.throttlex.per
-    return compile_throttlex_key(labels, line.per, if_missing=config.if_missing, route=route)
 
 
 def _bounded(limit: Limit, max_wait_us: int, queue_max: int) -> Limit:

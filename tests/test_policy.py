@@ -10,7 +10,14 @@ from multidict import CIMultiDict
 
 from gateway.config.models import PolicyConfig
 from gateway.metrics import PolicyMetrics
-from gateway.policy import UNBOUNDED_WAIT_US, Missing, Plan, compile_plan, compile_policy
+from gateway.policy import (
+    UNBOUNDED_WAIT_US,
+    Missing,
+    Plan,
+    RouteKeys,
+    compile_plan,
+    compile_policy,
+)
 from gateway.stores.base import Ask
 from gateway.tls.peer import ClientCertificate
 
@@ -35,7 +42,7 @@ def plan(*configs: dict[str, Any], route: str = "r") -> Plan:
     compiled = {
         name: compile_policy(name, each, PolicyMetrics()) for name, each in policies.items()
     }
-    return compile_plan(route, list(policies), policies, compiled)
+    return compile_plan(RouteKeys(route), list(policies), policies, compiled)
 
 
 def question(the_plan: Plan, request: Request | None = None) -> Ask:

@@ -210,10 +210,11 @@ class _Checker:
                 finding for one in details if self._is_news(one) for finding in words_for(one)
             ]
         if self.is_whole:
-            findings += cross.references(self.expanded.data)
+            findings += cross.references(self.expanded.data, self.expanded.limited)
         findings += cross.unreachable(self._valid_routes(config))
         if config is not None:
             findings += cross.loops(config)
+            findings += cross.unfit_for_callers(config)
             findings += cross.unknown_movers(config)
             findings += cross.unknown_senders(config)
             findings += throttlex_checks.conflicts(config)

@@ -5,11 +5,13 @@ Findings stop a configuration; advice does not.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
 from gateway.config.address import Address, collide, is_target, listens_on
+from gateway.config.explain_words import join
+from gateway.config.frontends import KINDS
 from gateway.config.messages import did_you_mean
 from gateway.config.models import (
     AdminConfig,
@@ -18,11 +20,12 @@ from gateway.config.models import (
     PolicyConfig,
     RouteConfig,
     UpstreamConfig,
+    used_policies,
 )
-from gateway.config.shorthand import KEY, Finding, Path
+from gateway.config.shorthand import KEY, Finding, Path, at
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration
-from gateway.limits.key_words import CLIENT_CERTIFICATE
+from gateway.limits.key_words import CLIENT_CERTIFICATE, as_written
 from gateway.limits.rate import NS_PER_US
 from gateway.routing.pattern import Pattern
 from gateway.routing.table import shadowed
@@ -30,11 +33,19 @@ from gateway.routing.table import shadowed
 LARGE_LOG: Final = 10_000
 
 
-def references(data: object) -> Iterator[Finding]:
-    """Names of policies and upstreams that do not exist, in plain expanded data."""
+def references(data: object, limited: Iterable[Path]) -> Iterator[Finding]:
+    """Names of policies and upstreams that do not exist, in plain expanded data.
+
+    Args:
+        data: the whole configuration.
+        limited: where in listeners policies are named.
+    """
     if not isinstance(data, Mapping) or not isinstance(data.get("routes"), list):
         return
     upstreams, policies = data.get("upstreams"), data.get("policies")
+    if isinstance(policies, Mapping):
+        for place in limited:
+            yield from _unknown_policies(place, at(data, place), policies)
     for index, route in enumerate(data["routes"]):
         if not isinstance(route, Mapping):
             continue
@@ -44,18 +55,41 @@ def references(data: object) -> Iterator[Finding]:
             yield Finding(
                 (*path, "upstream"), f"there is no upstream {name!r}", _hint(name, upstreams)
             )
-        if not isinstance(policies, Mapping):
+        if isinstance(policies, Mapping):
+            yield from _unknown_policies(path, route, policies)
+
+
+def _unknown_policies(path: Path, body: object, policies: Mapping[str, Any]) -> Iterator[Finding]:
+    """Policies that a route, or a part of a listener, names and that do not exist."""
+    if not isinstance(body, Mapping):
+        return
+    names = body.get("policies", [])
+    names = [names] if isinstance(names, str) else names
+    for number, one in enumerate(names if isinstance(names, list) else []):
+        place = (*path, "policies", number)
+        if not isinstance(one, str):
             continue
-        names = route.get("policies", [])
-        names = [names] if isinstance(names, str) else names
-        for number, one in enumerate(names if isinstance(names, list) else []):
-            place = (*path, "policies", number)
-            if not isinstance(one, str):
-                continue
-            if one not in policies:
-                yield Finding(place, f"there is no policy {one!r}", _policy_hint(one, policies))
-            elif one in names[:number]:
-                yield Finding(place, f"the policy {one!r} is named twice", "each once")
+        if one not in policies:
+            yield Finding(place, f"there is no policy {one!r}", _policy_hint(one, policies))
+        elif one in names[:number]:
+            yield Finding(place, f"the policy {one!r} is named twice", "each once")
+
+
+def unfit_for_callers(config: GatewayConfig) -> Iterator[Finding]:
+    """Limits of listeners that count what their callers do not say."""
+    for listener in config.listeners:
+        for name in listener.policies:
+            policy = config.policies.get(name)
+            for index, line in enumerate(policy.limits if policy is not None else ()):
+                place: Path = ("policies", name, "limits", index)
+                kind, words = listener.kind, KINDS[listener.kind].words
+                if line.limit.algorithm == "concurrency":
+                    message = f"callers of {kind} do not say when they are done: {line.text}"
+                    yield Finding(place, message, "a rate, such as 10/s")
+                elif line.per != ("ip",) and not {*line.per} <= {"all", *words}:
+                    message = f"callers of {kind} do not say {as_written(line.per)}: {line.text}"
+                    known = join([f"per {word}" for word in (*words, "all")], "or")
+                    yield Finding(place, message, f"{known}; or leave per out")
 
 
 def unknown_movers(config: GatewayConfig) -> Iterator[Finding]:
@@ -115,6 +149,9 @@ def loops(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(place, f"{address} is taken already", "another path")
         else:
             sockets.add(address.path)
+    for index, frontend in enumerate(config.listeners):
+        place = ("listeners", index, "bind" if frontend.bind else frontend.kind)
+        listeners += [(place, address) for address in frontend.addresses]
     for (_, first), (path, second) in combinations(listeners, 2):
         if collide(first, second):
             yield Finding(path, f"{second} is taken by {first} already", "another port")
@@ -164,10 +201,11 @@ def advice(config: GatewayConfig) -> Iterator[Finding]:
         if name not in used:
             yield Finding(("upstreams", name, KEY), f"no route uses the upstream {name!r}")
         yield from _upstream_advice(name, config.upstreams[name])
-    used = {name for route in config.routes for name in route.policies}
+    held = used_policies(config)
     for name, policy in config.policies.items():
-        if name not in used and config.routes:
-            yield Finding(("policies", name, KEY), f"no route uses the policy {name!r}")
+        if name not in held and (config.routes or config.listeners):
+            who = "no route uses" if not config.listeners else "nothing uses"
+            yield Finding(("policies", name, KEY), f"{who} the policy {name!r}")
         yield from _certificate_advice(name, policy, config)
         for finding in _policy_advice(policy):
             yield finding._replace(path=("policies", name, *finding.path))

@@ -6,32 +6,29 @@ used wherever one of them is shown by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, Literal
 
 from gateway.config.explain_changes import explain_changes, explain_own, explain_pages
 from gateway.config.explain_consistency import explain_consistency, explain_migration
+from gateway.config.explain_frontends import explain_frontends
+from gateway.config.explain_limits import explain_limit
 from gateway.config.explain_retry import explain_retry
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
 from gateway.config.explain_upstreams import explain_choice, explain_timeouts, explain_websocket
-from gateway.config.explain_words import join, key_word
+from gateway.config.explain_words import join, key_word, number
 from gateway.config.models import (
     GatewayConfig,
-    LimitLine,
     PolicyConfig,
     RouteConfig,
     ServerConfig,
     StoreConfig,
     UpstreamConfig,
     retry_of,
+    used_policies,
 )
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size
-from gateway.limits.notation import UNITS
-from gateway.limits.rate import NS_PER_US, Limit
-from gateway.limits.throttlex import FOREVER_US
-
-_UNIT_NAMES: Final = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
 
 
 def explain(config: GatewayConfig) -> list[str]:
@@ -42,7 +39,9 @@ def explain(config: GatewayConfig) -> list[str]:
         or config.server.workers != 1
     )
     told: dict[str, str] = {}
-    used = {name for route in config.routes for name in route.policies}
+    used = used_policies(config)
+    who = "Nothing" if config.listeners else "No route"
+    unused = f"{who} uses this policy: it does nothing."
     return [
         *_explain_server(config),
         *_explain_store(config.store, config),
@@ -50,13 +49,14 @@ def explain(config: GatewayConfig) -> list[str]:
         *explain_pages(config.error_pages),
         "",
         *(line for route in config.routes for line in explain_route(route, config, told)),
+        *explain_frontends(config.listeners),
         *(
             line
             for name, policy in config.policies.items()
             for line in (
                 "",
                 *explain_policy(name, policy, is_shared=is_shared),
-                *([] if name in used else ["  No route uses this policy: it does nothing."]),
+                *([] if name in used else [f"  {unused}"]),
                 *(explain_consistency(policy, config.store) if is_shared else ()),
             )
         ),
@@ -145,17 +145,15 @@ def explain_policy(name: str, policy: PolicyConfig, *, is_shared: bool) -> list[
     return lines
 
 
-def explain_limit(line: LimitLine) -> str:
-    """The numbers of one limit: `20 at once, then one every 100 ms, counted for ...`."""
-    return f"{_COUNTED[line.limit.algorithm](line.limit)}, counted {_whom(line.per)}"
-
-
 # The gateway as a whole.
 
 
 def _explain_server(config: GatewayConfig) -> Iterator[str]:
     addresses = join([_listener(str(listener)) for listener in config.listen])
-    yield f"The gateway listens on {addresses}."
+    if config.listen:
+        yield f"The gateway listens on {addresses}."
+    else:
+        yield "The gateway serves no HTTP: it has no routes."
     for listener in config.listen:
         yield from explain_listener(listener, _listener(str(listener)))
     yield from _explain_workers(config.server.workers)
@@ -197,7 +195,7 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
     timeout = format_duration(server.shutdown_timeout)
     yield f"On stopping, {taken}requests under way have {timeout} to end."
     if any(policy.queue for policy in config.policies.values()):
-        yield f"At most {_number(server.max_waiting)} requests wait for their turn at a time."
+        yield f"At most {number(server.max_waiting)} requests wait for their turn at a time."
     access = (
         "Every request is logged" if config.log.access else "Requests are not logged; events are"
     )
@@ -216,11 +214,11 @@ def _explain_connections(server: ServerConfig) -> Iterator[str]:
             rate = format_size(server.min_rate)
             yield f"So is one that sends or reads less than {rate} a second on the average."
     if server.max_connections != "auto":
-        number = _number(server.max_connections)
-        yield f"{number} client connections may be open at a time; idle ones make room."
+        most = number(server.max_connections)
+        yield f"{most} client connections may be open at a time; idle ones make room."
     if server.max_connections_per_ip is not None:
-        number = _number(server.max_connections_per_ip)
-        yield f"{number} of them may be of one address, those of trusted proxies aside."
+        most = number(server.max_connections_per_ip)
+        yield f"{most} of them may be of one address, those of trusted proxies aside."
 
 
 def _explain_workers(workers: Literal["auto"] | int) -> Iterator[str]:
@@ -238,7 +236,7 @@ def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
     url = parse_store_url(store.url)
     if url.kind == "memory":
         keys = url.options.get("max_keys")
-        bound = f", {_number(int(keys))} keys at most" if keys else ""
+        bound = f", {number(int(keys))} keys at most" if keys else ""
         yield f"Counts are kept in this gateway's memory{bound}; other gateways have their own."
         if config.server.workers != 1:
             patience = format_duration(store.deadline_of_workers)
@@ -300,55 +298,6 @@ def _upstream(name: str, upstream: UpstreamConfig) -> str:
 # Policies.
 
 
-def _bucket(limit: Limit) -> str:
-    pace = _pace(limit.count, limit.period_us)
-    if limit.burst == 1:
-        return f"{pace}, never two at once"
-    return f"{_number(limit.burst)} at once, then {pace}"
-
-
-def _log(limit: Limit) -> str:
-    return f"at most {_number(limit.count)} in any {_period(limit.period_us)}"
-
-
-def _counter(limit: Limit) -> str:
-    period = _period(limit.period_us)
-    return f"about {_number(limit.count)} in any {period}, estimated from two counters"
-
-
-def _window(limit: Limit) -> str:
-    if limit.period_us == FOREVER_US:
-        return f"{_number(limit.count)} in all, never refilled"
-    if limit.calendar:
-        zone = limit.zone.replace("_", " ")
-        return f"at most {_number(limit.count)} in each calendar {limit.calendar} of {zone}"
-    period = _period(limit.period_us)
-    return f"at most {_number(limit.count)} in each {period} of the clock (UTC)"
-
-
-def _paced(limit: Limit) -> str:
-    window = _period(limit.burst * limit.period_us // limit.count)
-    pace = _pace(limit.count, limit.period_us)
-    return f"{_number(limit.burst)} in any {window}, then {pace}"
-
-
-def _in_flight(limit: Limit) -> str:
-    lease = format_duration(limit.period_us)
-    held = f"each held for {lease} if its gateway is lost"
-    return f"at most {_number(limit.count)} in flight at a time, {held}"
-
-
-_COUNTED: Final = {
-    "token_bucket": _bucket,
-    "sliding_window_log": _log,
-    "sliding_window_counter": _counter,
-    "fixed_window": _window,
-    "paced_history": _paced,
-    "concurrency": _in_flight,
-}
-"""How each algorithm counts, in words."""
-
-
 def _excess(policy: PolicyConfig) -> str:
     body = {
         "problem": "a JSON problem document",
@@ -361,7 +310,7 @@ def _excess(policy: PolicyConfig) -> str:
         return f"What is over is {refused}."
     return (
         f"Up to {format_duration(policy.queue.max_wait)} late is held back until its turn "
-        f"({_number(policy.queue.max)} at most wait for each key); later is {refused}."
+        f"({number(policy.queue.max)} at most wait for each key); later is {refused}."
     )
 
 
@@ -396,36 +345,6 @@ _HEADERS: Final = {
 }
 
 
-def _pace(count: int, period_us: int) -> str:
-    """`one every 100 ms`, or how many in a period where that says more."""
-    interval_us = -(-period_us * NS_PER_US // count) / NS_PER_US
-    if count == 1:
-        return f"one every {_period(period_us)}"
-    if interval_us < 1_000:
-        return f"{_number(count)} every {_period(period_us)}"
-    about = "" if period_us % count == 0 else "about "
-    return f"{about}one every {format_duration(round(interval_us))}"
-
-
-def _period(period_us: int) -> str:
-    for unit in ("d", "h", "m", "s", "ms"):
-        number, rest = divmod(period_us, UNITS[unit])
-        if number and not rest:
-            name = _UNIT_NAMES[unit]
-            return name if number == 1 else f"{number} {name}s"
-    return format_duration(period_us)
-
-
-def _whom(per: Sequence[str]) -> str:
-    if tuple(per) == ("all",):
-        return "for everybody together"
-    words = [key_word(word) for word in per]
-    if len(words) > 1:
-        return f"for each combination of {join(words)}"
-    is_named = ":" in per[0] and not per[0].startswith("client_cert")
-    return f"for each {'value of ' if is_named else ''}{words[0]}"
-
-
 # Words.
 
 
@@ -441,7 +360,3 @@ def _listener(address: str) -> str:
     if port == "0":
         return f"{where}, at a port that the system chooses"
     return f"port {port} of {where}"
-
-
-def _number(number: int) -> str:
-    return f"{number:,}"

@@ -9,7 +9,7 @@ The descriptions are shown by editors (`gateway.config.schema`).
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import (
     BeforeValidator,
@@ -20,6 +20,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticKnownError
 
 from gateway.config.address import Address
 from gateway.config.balancing import BreakerConfig, EjectConfig, HealthConfig
@@ -33,6 +34,7 @@ from gateway.config.changes import (
     compile_rewrite,
 )
 from gateway.config.consistency import EventualConfig, LeasedConfig
+from gateway.config.frontends import FrontendConfig
 from gateway.config.listeners import (
     CertificateConfig,
     ClientHeaders,
@@ -91,6 +93,7 @@ __all__ = [
     "ErrorPage",
     "EventualConfig",
     "FieldEdits",
+    "FrontendConfig",
     "GatewayConfig",
     "HealthConfig",
     "LeasedConfig",
@@ -297,10 +300,22 @@ def _read_domain(value: object) -> str:
     raise problem(f"{describe(value)} cannot be a domain", hint)
 
 
+def _nothing() -> PydanticKnownError:
+    return PydanticKnownError(
+        "too_short", {"field_type": "Tuple", "min_length": 1, "actual_length": 0}
+    )
+
+
 class GatewayConfig(Model):
     """A whole gateway."""
 
-    listen: Annotated[tuple[ListenerConfig, ...], Field(min_length=1), ListOf] = Field(
+    needs_work: ClassVar[bool] = True
+    """Whether there have to be requests to limit."""
+
+    listeners: tuple[FrontendConfig, ...] = Field(
+        (), description="Listeners for clients of other systems, such as {throttr: v5}."
+    )
+    listen: Annotated[tuple[ListenerConfig, ...], ListOf] = Field(
         (ListenerConfig.model_construct(address=Address("127.0.0.1", 8080)),),
         description="host:port, :port for every interface, unix:/path, or a list of these; each "
         "of them may say more: {address: ..., tls: ...}.",
@@ -325,7 +340,8 @@ class GatewayConfig(Model):
     upstreams: dict[str, UpstreamConfig] = Field({}, description="Upstreams by name.")
     policies: dict[str, PolicyConfig] = Field({}, description="Policies by name.")
     routes: tuple[RouteConfig, ...] = Field(
-        min_length=1, description="Routes by pattern: [METHOD[,METHOD] ][host]/path."
+        description="Routes by pattern: [METHOD[,METHOD] ][host]/path. None are needed where "
+        "there are listeners for other systems."
     )
     error_pages: ErrorPages = Field(
         None,
@@ -350,6 +366,18 @@ class GatewayConfig(Model):
         for finding in expanded.findings:
             raise problem(finding.message, finding.hint, under=finding.path)
         return expanded.data
+
+    @field_validator("routes")
+    @classmethod
+    def _check_work(
+        cls, routes: tuple[RouteConfig, ...], info: ValidationInfo
+    ) -> tuple[RouteConfig, ...]:
+        """A gateway without routes has to be good for something else."""
+        if not routes and cls.needs_work and not info.data.get("listeners", True):
+            raise _nothing()
+        if routes and not info.data.get("listen", True):
+            raise problem("nobody can reach the routes: listen is empty", "such as listen: :8080")
+        return routes
 
     @field_validator("upstreams")
     @classmethod
@@ -378,6 +406,13 @@ class GatewayConfig(Model):
         if defaults is None:
             return policies
         return {name: _fill_policy(policy, defaults) for name, policy in policies.items()}
+
+
+def used_policies(config: GatewayConfig) -> set[str]:
+    """The names of those that requests or callers of listeners are held to."""
+    of_routes = (name for route in config.routes for name in route.policies)
+    of_listeners = (name for listener in config.listeners for name in listener.policies)
+    return {*of_routes, *of_listeners}
 
 
 def _fill_policy(policy: PolicyConfig, defaults: Defaults) -> PolicyConfig:

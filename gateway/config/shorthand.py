@@ -2,7 +2,8 @@
 
 - `routes:` by pattern, or several routes under one pattern, becomes a list of routes;
 - the URL of an upstream on a route becomes an upstream of that name;
-- a limit on a route becomes a policy named after the route.
+- a limit on a route becomes a policy named after the route, one in a listener a policy named
+  after that (`shorthand_listeners`).
 
 Works on plain data, whatever is wrong with it: what cannot be read is left for the models to
 complain about. Where each part was written is kept, so that complaints find their place.
@@ -16,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from gateway.config.address import is_target
 from gateway.config.paths import PathError, split_pattern
+from gateway.config.shorthand_listeners import places
 
 Path = tuple[str | int, ...]
 
@@ -56,20 +58,22 @@ class Expanded(NamedTuple):
         data: what the models read.
         origins: paths in `data` whose text stands under another path, and that path.
         findings: what was wrong with the short forms.
+        limited: where policies are named in listeners.
     """
 
     data: object
     origins: dict[Path, Path]
     findings: list[Finding]
+    limited: list[Path]
 
 
 def expand(data: object) -> Expanded:
     """Write the short forms out; the data given is not changed."""
     if not isinstance(data, Mapping):
-        return Expanded(data, {}, [])
+        return Expanded(data, {}, [], [])
     expansion = _Expansion(dict(data))
     expansion.run()
-    return Expanded(expansion.root, expansion.origins, expansion.findings)
+    return Expanded(expansion.root, expansion.origins, expansion.findings, expansion.limited)
 
 
 class _Written(NamedTuple):
@@ -88,8 +92,14 @@ class _Expansion:
     findings: list[Finding] = field(default_factory=list)
     names: dict[str, Path] = field(default_factory=dict)
     given: dict[str, Path] = field(default_factory=dict)
+    limited: list[Path] = field(default_factory=list)
 
     def run(self) -> None:
+        if self.root.get("listeners"):
+            # Without routes there is nothing to proxy, and no port is opened for it.
+            self.root.setdefault("routes", [])
+            if not self.root["routes"]:
+                self.root.setdefault("listen", [])
         routes = self.root.get("routes")
         if not isinstance(routes, Mapping | list | tuple):
             return
@@ -102,6 +112,18 @@ class _Expansion:
         written = list(_routes(routes))
         self._collect_names(written)
         self.root["routes"] = [self._route(index, route) for index, route in enumerate(written)]
+        self._listeners()
+
+    def _listeners(self) -> None:
+        listeners = self.root.get("listeners")
+        if not isinstance(listeners, list | tuple):
+            return
+        self.root["listeners"] = listeners = [
+            dict(one) if isinstance(one, Mapping) else one for one in listeners
+        ]
+        for path, body, name, usual in places(listeners):
+            self._lift_policy(body, path, name, usual)
+            self.limited.append(path)
 
     def _collect_names(self, written: list[_Written]) -> None:
         """Names that were given come first: those made from patterns are held against them."""
@@ -125,7 +147,7 @@ class _Expansion:
             self.origins["routes", index, "name"] = (*origin, KEY)
             route["name"] = self._default_name(written, route)
         self._lift_upstream(route, origin)
-        self._lift_policy(route, origin)
+        self._lift_policy(route, origin, route["name"], {})
         return route
 
     def _pattern(self, index: int, written: _Written) -> dict[str, Any]:
@@ -181,32 +203,47 @@ class _Expansion:
             upstreams[name] = {"targets": [name]}
             self.origins["upstreams", name] = (*origin, "upstream")
 
-    def _lift_policy(self, route: dict[str, Any], origin: Path) -> None:
-        inline = {name: route.pop(name) for name in POLICY_FIELDS if name in route}
+    def _lift_policy(
+        self, body: dict[str, Any], origin: Path, name: object, usual: Mapping[str, Any]
+    ) -> None:
+        """A limit that a route or a part of a listener says itself becomes a policy."""
+        inline = {name: body.pop(name) for name in POLICY_FIELDS if name in body}
         if not inline:
             return
         if not any(name in inline for name in LIMIT_FIELDS):
-            for name in inline:
-                message = f"{name} goes with a limit, and this route has none of its own"
-                hint = f"add a limit here, or write {name} in the policy"
-                self.findings.append(Finding((*origin, name, KEY), message, hint))
+            for word in inline:
+                where = "route" if origin[:1] == ("routes",) else "place"
+                message = f"{word} goes with a limit, and this {where} has none of its own"
+                hint = f"add a limit here, or write {word} in the policy"
+                self.findings.append(Finding((*origin, word, KEY), message, hint))
             return
-        name = route["name"]
         policies = self.root["policies"]
         if isinstance(policies, dict) and isinstance(name, str):
             if name in policies:
                 message = f"this limit makes a policy named {name!r}, and there is one already"
                 said = next(word for word in LIMIT_FIELDS if word in inline)
                 hint = "give the route a name of its own, or take the policy by name"
+                if origin[:1] != ("routes",):
+                    hint = "give that policy another name, or take it by name"
                 self.findings.append(Finding((*origin, said, KEY), message, hint))
                 return
-            policies[name] = inline
+            policies[name] = {**usual, **inline}
             self.origins["policies", name] = origin
-        named = route.get("policies", [])
+        named = body.get("policies", [])
         if isinstance(named, str):
             named = [named]
         if isinstance(named, list | tuple):
-            route["policies"] = [*named, name]
+            body["policies"] = [*named, name]
+
+
+def at(data: Any, path: Path) -> object:
+    """What is at a path of plain data; None if there is nothing."""
+    for part in path:
+        try:
+            data = data[part]
+        except (LookupError, TypeError):
+            return None
+    return data
 
 
 def _routes(routes: Mapping[str, object] | list[object] | tuple[object, ...]) -> Iterator[_Written]:

@@ -9,7 +9,7 @@ from gateway.config.messages import did_you_mean
 from gateway.config.models import PolicyConfig
 from gateway.limits import ALGORITHMS
 from gateway.metrics import GatewayMetrics
-from gateway.policy import Plan, Policy, Rule, compile_plan, compile_policy
+from gateway.policy import Plan, Policy, RouteKeys, Rule, compile_plan, compile_policy
 from gateway.routing.keys import identity
 from gateway.stores.base import Ask
 
@@ -98,7 +98,7 @@ class Questions:
 
     def plan(self, route: str, names: Names) -> Plan:
         """The policies of requests that are counted by what they carry; `route` is its name."""
-        return compile_plan(route, self._check(names), self._configs, self._policies)
+        return compile_plan(RouteKeys(route), self._check(names), self._configs, self._policies)
 
     def _check(self, names: Names) -> tuple[str, ...]:
         known = list(self._configs)

@@ -2,14 +2,15 @@
 
 On a request's way only plain integers are touched (`counters`); they become samples when
 somebody asks (`exposition`). Several processes of one gateway tell each other of them as plain
-data (`plain`). Names of routes, policies, upstreams and stores are the only
-labels that come from outside, and they come from the configuration: never a key, a path or
-an address, so the number of series is bounded by the configuration.
+data (`plain`). Names of routes, policies, upstreams, stores and listeners are the only labels that
+come from outside, and they come from the configuration: never a key, a path or an address, so the
+number of series is bounded by the configuration.
 """
 
 from __future__ import annotations
 
 from gateway.metrics.counters import (
+    FrontendMetrics,
     GatewayMetrics,
     Histogram,
     LogMetrics,
@@ -24,6 +25,7 @@ from gateway.metrics.plain import Piece, add, pieces
 
 __all__ = [
     "Exposition",
+    "FrontendMetrics",
     "GatewayMetrics",
     "Histogram",
     "LogMetrics",

@@ -186,6 +186,39 @@ class UpstreamMetrics:
         return self.targets.setdefault(name, TargetMetrics())
 
 
+class FrontendMetrics:
+    """One listener for clients of another system.
+
+    Attributes:
+        connections: how many were taken, and
+        open_connections: how many are open at the moment.
+        answers: how many requests were answered, by what was asked for and what came of it.
+        malformed: what could not be read, by a short kind from our own code.
+        records: what it keeps at the moment beside the store's counts, and
+        record_bytes: the memory of that; None of a listener that keeps nothing.
+        refresh: called before `records` and `record_bytes` are shown; sets them.
+    """
+
+    __slots__ = (
+        "answers",
+        "connections",
+        "malformed",
+        "open_connections",
+        "record_bytes",
+        "records",
+        "refresh",
+    )
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.open_connections = 0
+        self.answers: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.malformed: defaultdict[str, int] = defaultdict(int)
+        self.records: int | None = None
+        self.record_bytes: int | None = None
+        self.refresh: Callable[[], None] = lambda: None
+
+
 class StoreMetrics:
     """Calls to one store.
 
@@ -278,6 +311,7 @@ class GatewayMetrics:
         self.policies: dict[str, PolicyMetrics] = {}
         self.upstreams: dict[str, UpstreamMetrics] = {}
         self.stores: dict[str, StoreMetrics] = {}
+        self.frontends: dict[str, FrontendMetrics] = {}
 
     def route(self, name: str) -> RouteMetrics:
         """The counters of a route, made when first asked for."""
@@ -294,3 +328,7 @@ class GatewayMetrics:
     def store(self, name: str) -> StoreMetrics:
         """The counters of a store; its name must not be its URL, which may hold a password."""
         return self.stores.setdefault(name, StoreMetrics())
+
+    def frontend(self, name: str) -> FrontendMetrics:
+        """The counters of a listener for another system, made when first asked for."""
+        return self.frontends.setdefault(name, FrontendMetrics())

@@ -23,6 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from gateway.metrics.counters import GatewayMetrics, Histogram, PolicyMetrics
+from gateway.metrics.exposition_frontends import of_frontends
 from gateway.metrics.exposition_targets import BREAKER_STATES, of_breakers, of_targets
 
 CHILDREN_PER_PIECE: Final = 16
@@ -108,6 +109,7 @@ def _collect(metrics: GatewayMetrics) -> Iterator[Metric]:
     yield from of_targets(metrics)
     yield from _of_websockets(metrics)
     yield from _of_stores(metrics)
+    yield from of_frontends(metrics)
 
 
 def _of_gateway(metrics: GatewayMetrics) -> Iterator[Metric]:

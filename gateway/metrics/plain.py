@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gateway.metrics.counters import (
+    FrontendMetrics,
     GatewayMetrics,
     Histogram,
     PolicyMetrics,
@@ -65,6 +66,14 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
             *("store", name, store.decisions, store.batches, dict(store.errors)),
             *(store.missed, _plain(store.duration), gauges),
         ]
+    for name, frontend in list(metrics.frontends.items()):
+        frontend.refresh()
+        yield [
+            *("frontend", name, frontend.connections),
+            [[*what, count] for what, count in frontend.answers.items()],
+            dict(frontend.malformed),
+            [frontend.open_connections, frontend.records, frontend.record_bytes],
+        ]
 
 
 def add(total: GatewayMetrics, piece: Piece, *, gauges: bool = True) -> None:
@@ -84,6 +93,8 @@ def add(total: GatewayMetrics, piece: Piece, *, gauges: bool = True) -> None:
         _add_upstream(total.upstream(name), values, gauges=gauges)
     elif kind == "store":
         _add_store(total.store(name), values, gauges=gauges)
+    elif kind == "frontend":
+        _add_frontend(total.frontend(name), values, gauges=gauges)
     elif kind == "certificate":
         if gauges:
             # The one that ends first is the one to know of.
@@ -152,6 +163,20 @@ def _add_store(store: StoreMetrics, values: Piece, *, gauges: bool) -> None:
         store.is_ready = store.is_ready and is_ready
         store.breaker = max(store.breaker, breaker, key=_BREAKER.index)
         store.gateways = max(store.gateways, gateways)
+
+
+def _add_frontend(frontend: FrontendMetrics, values: Piece, *, gauges: bool) -> None:
+    connections, answers, malformed, (still_open, records, memory) = values
+    frontend.connections += connections
+    for operation, answer, count in answers:
+        frontend.answers[operation, answer] += count
+    _count(frontend.malformed, malformed)
+    if gauges:
+        frontend.open_connections += still_open
+        if records is not None:
+            frontend.records = (frontend.records or 0) + records
+        if memory is not None:
+            frontend.record_bytes = (frontend.record_bytes or 0) + memory
 
 
 def _plain(histogram: Histogram) -> Piece:

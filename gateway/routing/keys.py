@@ -20,11 +20,11 @@ even then the beginning stays readable. Who may read the store may read them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import unquote_plus
 
 from gateway.routing.fields import Fields, only
@@ -145,6 +145,37 @@ def compile_key(per: Sequence[str], *, if_missing: str, route: str) -> KeyFuncti
     return _join([_compile_part(word, absent, route) for word in per])
 
 
+def compile_caller_key(
+    per: Sequence[str],
+    whole: Callable[[Any], str],
+    words: Mapping[str, Callable[[Any], str]],
+) -> Callable[[Any], str]:
+    """Compile the words after `per` for callers that are no HTTP clients.
+
+    Args:
+        per: `ip`, which is what a line without `per` says, for all that the caller names; `all`;
+            or some of `words`, in the order in which they appear in the identity.
+        whole: the identity of all that a caller names, in the form that `named` gives.
+        words: from a caller to what each further word stands for.
+
+    Raises:
+        ValueError: a word is not known, or there is none.
+    """
+    if list(per) == ["ip"]:
+        return whole
+    if list(per) == ["all"]:
+        return lambda _: "all"
+    if not per or not words.keys() >= set(per):
+        raise ValueError(f"{'+'.join(per)!r} is not something that these callers name")
+    readers = [(word, words[word]) for word in per]
+    return lambda caller: named((word, read(caller)) for word, read in readers)
+
+
+def named(pairs: Iterable[tuple[str, str]]) -> str:
+    """The identity of names with their values, one-to-one: `owner=shop|resource=/v1/pay`."""
+    return bound("|".join(f"{_escape(name)}={_escape(value)}" for name, value in pairs))
+
+
 def _compile_absent(if_missing: str) -> Callable[[str, RequestView], str | Absence]:
     """Compile what stands for the value of a word that the request lacks."""
     match if_missing:
@@ -220,7 +251,7 @@ def _join(parts: Sequence[KeyFunction]) -> KeyFunction:
 
 
 def bound(text: str) -> str:
-    """An identity of at most `MAX_BYTES`: what is longer is cut, and ends in a hash of the whole."""
+    """An identity of at most `MAX_BYTES`: longer ones are cut and end in a hash of the whole."""
     if len(text) <= MAX_BYTES:
         return text
     digest = blake2b(text.encode("ascii"), digest_size=_HASH_BYTES).hexdigest()

@@ -20,7 +20,15 @@ from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Final
 
-from gateway.routing.keys import REJECT, SKIP, Absence, KeyFunction, RequestView, bound, compile_read
+from gateway.routing.keys import (
+    REJECT,
+    SKIP,
+    Absence,
+    KeyFunction,
+    RequestView,
+    bound,
+    compile_read,
+)
 
 _odd: Final = re.compile(r"[^ -$&-z~]").search
 _ODD: Final = re.compile(r"[^ -$&-z~]")

@@ -134,12 +134,14 @@ class _Supervisor:
         config, count = self._config, self._count
         reason, lock = self._reasons[name], self._files.log_lock
         if name == LIMITER:
-            post = worker.Post(name, channel, self._listeners.admin, lock, reason)
+            admin = self._listeners.admin
+            post = worker.Post(name, channel, admin, lock, reason, is_first=False)
             url, past = memory_url(config), self._files.past
             return run_in_loop(lambda: limiter.serve(config, count, url, past, post))
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
-        post = worker.Post(name, channel, sockets, lock, reason)
+        is_first = number == 0
+        post = worker.Post(name, channel, sockets, lock, reason, is_first)
         return run_in_loop(lambda: worker.serve(config, count, post))
 
     def _link_with(self, name: str) -> None:

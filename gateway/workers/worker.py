@@ -33,6 +33,7 @@ class Post(NamedTuple):
         sockets: that it serves.
         log_lock: as in `gateway.logs.open_output`.
         reason: why it is started again; empty at the beginning.
+        is_first: as in `Seat`.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Post(NamedTuple):
     sockets: list[Taken]
     log_lock: int
     reason: str
+    is_first: bool
 
 
 async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
@@ -54,7 +56,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     if memory_url(config) == store.url:
         store = store.model_copy(update={"deadline": store.deadline_of_workers})
     memory = SharedStore(workers, store.deadline)
-    seat = Seat(post.name, post.sockets, workers, memory, post.log_lock)
+    seat = Seat(post.name, post.sockets, workers, memory, post.log_lock, post.is_first)
     running = Gateway(config.model_copy(update={"admin": None, "store": store}), seat)
     if post.reason:
         log.warning("%s", post.reason)

@@ -17,6 +17,7 @@ PAGE: Final = (Path(__file__).parents[2] / "docs" / "configuration.md").read_tex
 SECTIONS: Final[dict[str, type[Model]]] = {
     "The whole file": models.GatewayConfig,
     "Listeners": models.ListenerConfig,
+    "Other systems": models.FrontendConfig,
     "TLS": models.ListenerTls,
     "Certificates": models.CertificateConfig,
     "Client headers": models.ClientHeaders,

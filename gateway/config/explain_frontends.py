@@ -1,0 +1,26 @@
+"""What listeners for other systems' clients will do, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from gateway.config.explain_words import join
+from gateway.config.frontends import KINDS, FrontendConfig, titles
+
+EXPLAINERS: Final[Mapping[str, Callable[[FrontendConfig], Iterable[str]]]] = {}
+"""What there is to say of a listener beyond its address and policies, by its kind."""
+
+
+def explain_frontends(listeners: tuple[FrontendConfig, ...]) -> Iterator[str]:
+    """A paragraph for each listener."""
+    for name, listener in zip(titles(listeners), listeners, strict=True):
+        kind = KINDS[listener.kind]
+        where = join([str(address) for address in listener.addresses])
+        yield f"Listener {name}: clients of {kind.title} are served on {where}."
+        if listener.policies:
+            word = "policy" if len(listener.policies) == 1 else "policies"
+            yield f"  They are limited by {word} {join(listener.policies)}."
+        explain = EXPLAINERS.get(listener.kind)
+        for line in explain(listener) if explain is not None else ():
+            yield f"  {line}"

@@ -1,0 +1,101 @@
+"""Listeners for the clients of other systems, whose limits are this gateway's.
+
+Each is one entry of `listeners` and says with one key which system's protocol it speaks. What
+the systems may say is in modules of their own (`frontend_...`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from pydantic import Field, model_validator
+
+from gateway.config.address import Address
+from gateway.config.base import Model
+from gateway.config.shorthand import KEY
+from gateway.config.values import ListenAddress, problem
+
+
+class Kind(NamedTuple):
+    """A protocol that a listener may speak.
+
+    Attributes:
+        port: where its clients look for a server.
+        title: the system's name, for people.
+        ports: how many ports it takes, from the first on.
+        fields: further keys of a listener that go with it.
+        words: what its limits may be counted per, beside `all` and nothing at all.
+    """
+
+    port: int
+    title: str
+    ports: int = 1
+    fields: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+
+KINDS: Final[Mapping[str, Kind]] = {}
+"""By the key that names it."""
+
+
+class FrontendConfig(Model):
+    """A listener for clients of another system."""
+
+    bind: ListenAddress | None = Field(
+        None,
+        description="host:port; if left out the port that its clients expect, on this machine "
+        "only.",
+    )
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> FrontendConfig:
+        said = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if not said:
+            hint = f"one of {', '.join(KINDS)}"
+            raise problem("this listener does not say which protocol it speaks", hint)
+        if len(said) > 1:
+            message = f"a listener speaks one protocol, and this one says {' and '.join(said)}"
+            raise problem(message, "a listener for each", under=(said[1], KEY))
+        own = KINDS[said[0]].fields
+        for kind in KINDS.values():
+            for field in kind.fields:
+                if field in self.model_fields_set and field not in own:
+                    message = f"{field} does not go with {said[0]}"
+                    raise problem(message, "leave it out", under=(field, KEY))
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The key that says which protocol it speaks."""
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return self.bind or Address("127.0.0.1", KINDS[self.kind].port)
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """All that it takes."""
+        first = self.address
+        if not first.port:
+            return (first,)
+        ports = range(first.port, first.port + KINDS[self.kind].ports)
+        return tuple(Address(first.host, port) for port in ports)
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The policies that its callers are held to, each once."""
+        named: Iterable[str] = getattr(getattr(self, self.kind), "policy_names", ())
+        return tuple(dict.fromkeys(named))
+
+
+def titles(listeners: Iterable[FrontendConfig]) -> list[str]:
+    """A name for each listener, for metrics and logs: its kind, numbered where there are more."""
+    seen: dict[str, int] = {}
+    found = []
+    for listener in listeners:
+        number = seen[listener.kind] = seen.get(listener.kind, 0) + 1
+        found.append(listener.kind if number == 1 else f"{listener.kind}-{number}")
+    return found

@@ -1,0 +1,45 @@
+"""Front ends: listeners that speak the protocols of other systems, on this gateway's limits.
+
+`base` says what each of them is and is given, `asking` puts their callers' questions to the
+limiter. A front end is made by a function in a module of its own, which is imported when a
+configuration names it, since what it is built on may not be installed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from gateway.config.frontends import FrontendConfig, titles
+from gateway.errors import StartError
+from gateway.frontends.base import Frontend, Ground, MakeFrontend
+
+MAKERS: Final[dict[str, tuple[str, str]]] = {}
+"""By kind: the module and function that make the front end, and the extra that it needs."""
+
+
+def make_frontends(ground: Ground) -> list[Frontend]:
+    """The front ends that a configuration names, in its order; none of them listens yet.
+
+    Raises:
+        StartError: a library that one of them needs is not installed.
+    """
+    listeners = ground.config.listeners
+    return [
+        _make(index, name, listener, ground)
+        for index, (name, listener) in enumerate(zip(titles(listeners), listeners, strict=True))
+    ]
+
+
+def _make(index: int, name: str, listener: FrontendConfig, ground: Ground) -> Frontend:
+    place, extra = MAKERS[listener.kind]
+    module, _, function = place.partition(":")
+    try:
+        make: MakeFrontend = getattr(import_module(module), function)
+    except ImportError as error:
+        if not extra or (error.name or "").partition(".")[0] == "gateway":
+            raise
+        message = f"{listener.kind} needs a library that is not installed: {error.name}"
+        hint = f"pip install 'sluice-gateway[{extra}]'"
+        raise StartError(f"listeners[{index}]", message, hint) from error
+    return make(name, listener, ground)

@@ -1,0 +1,63 @@
+"""What every front end is to the gateway, and what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from gateway.config.address import Address
+from gateway.config.frontends import FrontendConfig
+from gateway.config.models import GatewayConfig
+from gateway.decider import Decider
+from gateway.metrics import GatewayMetrics
+from gateway.policy import Policy
+from gateway.stores.base import Store
+
+
+class Ground(NamedTuple):
+    """What front ends stand on: parts of the gateway that they share with its routes.
+
+    Attributes:
+        config: the whole configuration.
+        decider: asks the store; see `gateway.frontends.asking`.
+        store: the store itself, for what is no limit of a policy.
+        policies: the run-time form of every policy, by name.
+        metrics: all counters.
+    """
+
+    config: GatewayConfig
+    decider: Decider
+    store: Store
+    policies: Mapping[str, Policy]
+    metrics: GatewayMetrics
+
+
+class Frontend(Protocol):
+    """A listener that speaks another system's protocol."""
+
+    async def start(self) -> None:
+        """Listen and serve.
+
+        Raises:
+            OSError: the address cannot be had; nothing is left behind.
+        """
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port that was really taken."""
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more, let what is under way end within so many seconds, and close."""
+
+
+class MakeFrontend(Protocol):
+    """Makes a front end; it listens when it is started."""
+
+    def __call__(self, name: str, listener: FrontendConfig, ground: Ground) -> Frontend:
+        """Make one.
+
+        Args:
+            name: what metrics and logs call it.
+            listener: its configuration.
+            ground: what it stands on.
+        """
