@@ -14,6 +14,7 @@ from gateway.config.explain_consistency import explain_consistency, explain_migr
 from gateway.config.explain_frontends import explain_frontends
 from gateway.config.explain_limits import explain_limit
 from gateway.config.explain_retry import explain_retry
+from gateway.config.explain_store import explain_store
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
 from gateway.config.explain_upstreams import explain_choice, explain_timeouts, explain_websocket
 from gateway.config.explain_words import join, key_word, number
@@ -22,7 +23,6 @@ from gateway.config.models import (
     PolicyConfig,
     RouteConfig,
     ServerConfig,
-    StoreConfig,
     UpstreamConfig,
     retry_of,
     used_policies,
@@ -33,18 +33,15 @@ from gateway.config.units import format_duration, format_size
 
 def explain(config: GatewayConfig) -> list[str]:
     """Sentences for the whole configuration; lines that belong to one before are indented."""
-    is_shared = (
-        parse_store_url(config.store.url).kind != "memory"
-        or bool(config.store.migrate)
-        or config.server.workers != 1
-    )
+    kind = parse_store_url(config.store.url).kind
+    is_shared = kind != "memory" or bool(config.store.migrate) or config.server.workers != 1
     told: dict[str, str] = {}
     used = used_policies(config)
     who = "Nothing" if config.listeners else "No route"
     unused = f"{who} uses this policy: it does nothing."
     return [
         *_explain_server(config),
-        *_explain_store(config.store, config),
+        *explain_store(config.store, config),
         *explain_migration(config),
         *explain_pages(config.error_pages),
         "",
@@ -55,7 +52,7 @@ def explain(config: GatewayConfig) -> list[str]:
             for name, policy in config.policies.items()
             for line in (
                 "",
-                *explain_policy(name, policy, is_shared=is_shared),
+                *explain_policy(name, policy, is_shared=is_shared, by_clock=kind != "throttr"),
                 *([] if name in used else [f"  {unused}"]),
                 *(explain_consistency(policy, config.store) if is_shared else ()),
             )
@@ -114,16 +111,19 @@ def explain_route(route: RouteConfig, config: GatewayConfig, told: dict[str, str
     return lines
 
 
-def explain_policy(name: str, policy: PolicyConfig, *, is_shared: bool) -> list[str]:
+def explain_policy(
+    name: str, policy: PolicyConfig, *, is_shared: bool, by_clock: bool = True
+) -> list[str]:
     """What the policy lets through, and what happens to the rest.
 
     Args:
         name: the policy's name.
         policy: the policy.
         is_shared: whether counts are kept outside the gateway, in a store that may fail.
+        by_clock: whether the store's fixed windows begin with the clock, as `explain_limit`.
     """
     lines = [f"Policy {name}:"]
-    lines += [f"  {line.text}: {explain_limit(line)}." for line in policy.limits]
+    lines += [f"  {line.text}: {explain_limit(line, by_clock=by_clock)}." for line in policy.limits]
     if policy.throttlex is not None and policy.throttlex.policies == "table":
         lines.append(
             "  A key that has a policy in the table throttlex_policy of the store is held to that "
@@ -230,34 +230,6 @@ def _explain_workers(workers: Literal["auto"] | int) -> Iterator[str]:
         )
     elif workers > 1:
         yield f"{workers} worker processes serve requests; {gateways}."
-
-
-def _explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
-    url = parse_store_url(store.url)
-    if url.kind == "memory":
-        keys = url.options.get("max_keys")
-        bound = f", {number(int(keys))} keys at most" if keys else ""
-        yield f"Counts are kept in this gateway's memory{bound}; other gateways have their own."
-        if config.server.workers != 1:
-            patience = format_duration(store.deadline_of_workers)
-            yield (
-                f"Its workers are one limiter; a decision that takes longer than {patience} is "
-                "left to the policy's on_store_error."
-            )
-        return
-    where = {
-        "redis": f"Redis at {url.place}, database {url.database}",
-        "sentinel": f"Redis, database {url.database}, wherever the Sentinels at {url.place} say "
-        f"that the primary of {url.service} is",
-        "cluster": f"the Redis Cluster that {url.place} belongs to",
-        "mysql": f"MySQL or MariaDB at {url.place}, database {url.database}",
-    }.get(url.kind, f"{url.kind}://{url.place}")
-    yield f"Counts are kept in {where}, shared by all gateways of domain {config.domain}."
-    share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)
-    yield (
-        f"If it takes longer than {format_duration(store.deadline)}, the request goes on without "
-        f"it, as its policy says; alone, a gateway divides limits by {share}."
-    )
 
 
 # Routes.

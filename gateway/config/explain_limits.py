@@ -15,8 +15,17 @@ from gateway.limits.throttlex import FOREVER_US
 _UNIT_NAMES: Final = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
 
 
-def explain_limit(line: LimitLine) -> str:
-    """The numbers of one limit: `20 at once, then one every 100 ms, counted for ...`."""
+def explain_limit(line: LimitLine, *, by_clock: bool = True) -> str:
+    """The numbers of one limit: `20 at once, then one every 100 ms, counted for ...`.
+
+    Args:
+        line: the limit.
+        by_clock: whether fixed windows begin with the clock, or with the first request in them.
+    """
+    if not by_clock and line.limit.algorithm == "fixed_window":
+        period = format_duration(line.limit.period_us)
+        count = f"at most {number(line.limit.count)} in {period} from a first request on"
+        return f"{count}, counted {_whom(line.per)}"
     return f"{_COUNTED[line.limit.algorithm](line.limit)}, counted {_whom(line.per)}"
 
 

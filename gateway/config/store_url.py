@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from gateway import stores
 from gateway.config.address import MAX_URL
 from gateway.config.redaction import redact
+from gateway.stores.throttr_words import SIZES
 
 MAX_KEYS: Final = 100_000_000
 MAX_DATABASE: Final = 99_999
@@ -33,7 +34,8 @@ STORE_URL_PATTERN: Final = (
     rf"redis\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?sentinel_(username|password)=\S+)?|"
     rf"rediss\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?\S*)?|"
     rf"redis\+cluster://{_HOSTS}/?0?|rediss\+cluster://{_HOSTS}/?0?(\?\S*)?|"
-    rf"mysql://[^/?#\s]+/[^/?#\s]+(\?{_MYSQL_OPTION}(&{_MYSQL_OPTION})*)?)\s*$"
+    rf"mysql://[^/?#\s]+/[^/?#\s]+(\?{_MYSQL_OPTION}(&{_MYSQL_OPTION})*)?|"
+    rf"throttr\+v5://{_HOST}(\?size=(8|16|32|64))?)\s*$"
 )
 
 
@@ -50,8 +52,8 @@ class StoreUrl(NamedTuple):
     """What a URL says, for explanations.
 
     Attributes:
-        kind: memory, redis, mysql, or a way to several servers: sentinel, cluster; or the scheme
-            of a store that another distribution offers.
+        kind: memory, redis, mysql, throttr, or a way to several servers: sentinel, cluster; or the
+            scheme of a store that another distribution offers.
         place: hosts and ports, or the path of a socket; empty for memory.
         database: the number of the Redis database, or the name of the MySQL one.
         options: what follows the question mark.
@@ -211,6 +213,22 @@ def _read_mysql(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     return StoreUrl("mysql", place, database, options)
 
 
+def _read_throttr(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
+    if not parts.hostname or len(_hosts(parts)) > 1:
+        hint = f"such as {parts.scheme}://127.0.0.1:9000?size=16"
+        raise StoreUrlError("the URL of the store has not one host", hint)
+    if parts.username is not None or parts.path.strip("/"):
+        message = "a Throttr server has neither users nor databases"
+        raise StoreUrlError(message, f"such as {parts.scheme}://{parts.hostname}:9000?size=16")
+    _check_options(options, {"size": 64})
+    size = options.get("size", "16")
+    if size not in _THROTTR_SIZES:
+        hint = f"the bits of its numbers: {', '.join(_THROTTR_SIZES)}"
+        raise StoreUrlError(f"no Throttr server has size {size}", hint)
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return StoreUrl("throttr", f"{host}:{parts.port or 9000}", 0, options)
+
+
 def _options(parts: SplitResult) -> dict[str, str]:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(pairs)
@@ -247,7 +265,7 @@ def _missing_hint(text: str) -> str:
     return "memory://, or such as redis://127.0.0.1:6379/0"
 
 
-_KINDS: Final = frozenset({"memory", "redis", "sentinel", "cluster", "mysql"})
+_KINDS: Final = frozenset({"memory", "redis", "sentinel", "cluster", "mysql", "throttr"})
 """Kinds whose URLs are read here."""
 
 _THIS_MACHINE: Final = dict.fromkeys(("localhost", "localhost.", "[::1]"), "127.0.0.1")
@@ -282,6 +300,8 @@ _MYSQL_OPTIONS: Final[dict[str, int]] = {
     "unix_socket": 0,
 }
 
+_THROTTR_SIZES: Final = tuple(map(str, SIZES))
+
 _READERS: Final[dict[str, Callable[[SplitResult, dict[str, str]], StoreUrl]]] = {
     "memory": _read_memory,
     "redis": _read_redis,
@@ -292,4 +312,5 @@ _READERS: Final[dict[str, Callable[[SplitResult, dict[str, str]], StoreUrl]]] = 
     "rediss+cluster": _read_cluster,
     "unix": _read_unix,
     "mysql": _read_mysql,
+    "throttr+v5": _read_throttr,
 }

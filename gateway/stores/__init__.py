@@ -32,6 +32,7 @@ STORES: Final[dict[str, str]] = {
     "redis+cluster": "gateway.stores.redis_cluster:RedisClusterStore",
     "rediss+cluster": "gateway.stores.redis_cluster:RedisClusterStore",
     "mysql": "gateway.stores.mysql:MySQLStore",
+    "throttr+v5": "gateway.stores.throttr:ThrottrStore",
 }
 """From the scheme of a URL to the class that makes its store, imported when it is needed.
 

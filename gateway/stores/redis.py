@@ -56,7 +56,7 @@ class RedisStore:
     ) -> None:
         if connections < 1:
             raise ValueError("a store needs at least one connection")
-        place = _place(url)
+        place = place_of(url)
         self._codec = Codec(domain)
         self._lanes = [
             Lane(Connection(place, SCRIPTS, clock=clock), self._codec, deadline_us, clock)
@@ -133,7 +133,8 @@ class RedisStore:
         return lanes[self._next]
 
 
-def _place(url: str) -> Place:
+def place_of(url: str) -> Place:
+    """Where the server is that a URL of one server or of Sentinels leads to."""
     if url.startswith(SENTINEL_SCHEMES):
         return Sentinels(*parse_sentinel_url(url))
     return FixedPlace(parse_redis_url(url))

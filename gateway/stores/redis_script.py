@@ -26,7 +26,12 @@ def key_prefix(domain: str, limit: Limit) -> bytes:
 
     The algorithm is part of it: one cannot read the states of another.
     """
-    return _without(b"{", f"{domain}:{limit.scope}:{ALGORITHMS[limit.algorithm].tag}:".encode())
+    return scope_prefix(domain, limit.scope, ALGORITHMS[limit.algorithm].tag)
+
+
+def scope_prefix(domain: str, scope: str, tag: str) -> bytes:
+    """What the keys of one scope begin with that hold states of the kind that `tag` names."""
+    return _without(b"{", f"{domain}:{scope}:{tag}:".encode())
 
 
 def gateways_key(domain: str) -> bytes:

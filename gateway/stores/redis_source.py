@@ -49,6 +49,7 @@ _BEGIN: Final = _read("common.lua") + _algorithms()
 DECIDE: Final = _script(_BEGIN + _read("decide.lua"))
 GIVE_BACK: Final = _script(_BEGIN + _read("give_back.lua"))
 RENEW: Final = _script(_BEGIN + _read("renew.lua"))
+REPORT: Final = _script(_read("common.lua") + _read("report.lua"))
 HEARTBEAT: Final = _script(_read("heartbeat.lua"))
 SCRIPTS: Final = (DECIDE.source, GIVE_BACK.source, RENEW.source)
 """Those that a server is asked to remember; the heartbeat is too rare for that."""

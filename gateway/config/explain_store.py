@@ -1,0 +1,41 @@
+"""Where counts are kept, in sentences; a part of `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.config.models import GatewayConfig
+from gateway.config.service import StoreConfig
+from gateway.config.store_url import parse_store_url
+from gateway.config.units import format_duration
+
+
+def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
+    """Where counts are kept, who shares them, and what happens if that place is away."""
+    url = parse_store_url(store.url)
+    if url.kind == "memory":
+        keys = url.options.get("max_keys")
+        bound = f", {f'{int(keys):,}'} keys at most" if keys else ""
+        yield f"Counts are kept in this gateway's memory{bound}; other gateways have their own."
+        if config.server.workers != 1:
+            patience = format_duration(store.deadline_of_workers)
+            yield (
+                f"Its workers are one limiter; a decision that takes longer than {patience} is "
+                "left to the policy's on_store_error."
+            )
+        return
+    where = {
+        "redis": f"Redis at {url.place}, database {url.database}",
+        "sentinel": f"Redis, database {url.database}, wherever the Sentinels at {url.place} say "
+        f"that the primary of {url.service} is",
+        "cluster": f"the Redis Cluster that {url.place} belongs to",
+        "mysql": f"MySQL or MariaDB at {url.place}, database {url.database}",
+        "throttr": f"the Throttr server at {url.place}, whose numbers have "
+        f"{url.options.get('size', '16')} bits",
+    }.get(url.kind, f"{url.kind}://{url.place}")
+    yield f"Counts are kept in {where}, shared by all gateways of domain {config.domain}."
+    share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)
+    yield (
+        f"If it takes longer than {format_duration(store.deadline)}, the request goes on without "
+        f"it, as its policy says; alone, a gateway divides limits by {share}."
+    )

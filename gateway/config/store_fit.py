@@ -1,0 +1,43 @@
+"""What a store can keep, where that is not everything: told from its URL, without asking it.
+
+Redis, MySQL and the memory keep every limit. A server that speaks a protocol of its own has one
+algorithm, or numbers of one size; a policy that it could not keep is a problem of the
+configuration, and not of the first request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from gateway.config.models import GatewayConfig, PolicyConfig
+from gateway.config.shorthand import Finding
+from gateway.config.store_fit_throttr import misfits_of_throttr
+from gateway.config.store_url import StoreUrl, parse_store_url
+
+Misfits = Callable[[StoreUrl, PolicyConfig], Iterator[Finding]]
+"""What of a policy a store cannot keep; paths begin below the policy."""
+
+STORES: Final[dict[str, Misfits]] = {
+    "throttr": misfits_of_throttr,
+}
+"""By the `kind` of a store's URL; a store that is not here keeps every policy."""
+
+
+def misfits(config: GatewayConfig) -> Iterator[Finding]:
+    """What a store of the configuration cannot keep of the policies that are its own."""
+    yield from _misfits(config, config.store.url, tuple(config.policies))
+    migrate = config.store.migrate
+    if migrate is not None:
+        yield from _misfits(config, migrate.to, migrate.policies or tuple(config.policies))
+
+
+def _misfits(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterator[Finding]:
+    store = parse_store_url(url)
+    look = STORES.get(store.kind)
+    if look is None:
+        return
+    for name in names:
+        if name in config.policies:
+            for finding in look(store, config.policies[name]):
+                yield finding._replace(path=("policies", name, *finding.path))

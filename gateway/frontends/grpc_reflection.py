@@ -1,0 +1,95 @@
+"""gRPC's reflection: clients such as grpcurl learn from the server what it can be asked.
+
+In both versions that clients ask for. They differ in the name of their package alone, which is
+not on the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection import aio
+
+from gateway.protocols.protobuf import known, pool_of
+
+_OLD: Final = "grpc.reflection.v1alpha"
+_NEW: Final = "grpc.reflection.v1"
+_SERVICE: Final = "ServerReflection"
+Request = reflection_pb2.ServerReflectionRequest
+Response = reflection_pb2.ServerReflectionResponse
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Reflection:
+    """Describes services, itself included.
+
+    Args:
+        services: their full names.
+        files: what describes them, a file after those that it imports.
+    """
+
+    def __init__(self, services: Iterable[str], files: Iterable[FileDescriptorProto]) -> None:
+        old = known(reflection_pb2)
+        names = [*services, f"{_NEW}.{_SERVICE}", f"{_OLD}.{_SERVICE}"]
+        # What it says of itself is untyped.
+        self._describe: Any = aio.ReflectionServicer(names, pool_of([*files, old, _renamed(old)]))
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """Let those go that may have more questions."""
+        self._ended.set()
+
+    def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """What answers calls, by the name of the method."""
+        read, write = Request.FromString, Response.SerializeToString
+        handler = grpc.stream_stream_rpc_method_handler(self._answer, read, write)
+        return {f"/{package}.{_SERVICE}/ServerReflectionInfo": handler for package in (_NEW, _OLD)}
+
+    async def _answer(
+        self, requests: AsyncIterator[Request], context: Context
+    ) -> AsyncIterator[Response]:
+        async for response in self._describe.ServerReflectionInfo(
+            self._until_ended(requests), context
+        ):
+            yield response
+
+    async def _until_ended(self, requests: AsyncIterator[Request]) -> AsyncIterator[Request]:
+        loop = asyncio.get_running_loop()
+        ended = loop.create_task(self._ended.wait())
+        following: asyncio.Task[Request | None] | None = None
+        try:
+            while True:
+                following = loop.create_task(_next(requests))
+                await asyncio.wait({following, ended}, return_when=asyncio.FIRST_COMPLETED)
+                if not following.done() or (request := following.result()) is None:
+                    return
+                yield request
+        finally:
+            ended.cancel()
+            if following is not None:
+                following.cancel()
+
+
+async def _next(requests: AsyncIterator[Request]) -> Request | None:
+    return await anext(requests, None)
+
+
+def _renamed(old: FileDescriptorProto) -> FileDescriptorProto:
+    """The same file in the package that has left its trial."""
+    new = FileDescriptorProto.FromString(old.SerializeToString())
+    new.package = _NEW
+    new.name = old.name.replace("v1alpha", "v1")
+    for message in new.message_type:
+        for field in message.field:
+            if field.type_name:
+                field.type_name = field.type_name.replace(_OLD, _NEW)
+    for method in new.service[0].method:
+        method.input_type = method.input_type.replace(_OLD, _NEW)
+        method.output_type = method.output_type.replace(_OLD, _NEW)
+    return new

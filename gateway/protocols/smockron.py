@@ -1,0 +1,174 @@
+"""Smockron's messages: frames of ZeroMQ to values and back.
+
+Gatekeepers tell their master what became of each request (accounting), and the master tells
+gatekeepers until when to hold requests of somebody (control). The first frame of both is the
+domain with a NUL behind it, so that a subscription to `api` does not bring `api2` as well.
+Smockron's README is the source of both tables; what its programs do beyond that is said here.
+
+Times are milliseconds since 1970 in ASCII on the wire, microseconds here. What is sent is a plain
+whole number, rounded up, since the module for nginx reads it with `atol`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+Frames = Sequence[bytes]
+
+DEFAULT_PORT: Final = 10004
+"""Of the accounting socket. The control socket is always at the next port."""
+
+MAX_NAME: Final = 255
+"""Bytes of a domain or an identifier; longer ones are malformed. The module for nginx reads 256
+bytes of a frame, the domain's NUL included."""
+MAX_KEY: Final = 256
+"""Bytes of domain, NUL and identifier together that the module for nginx has room for."""
+MAX_INFO: Final = 512
+"""Bytes of log information that are kept or sent."""
+
+_DELAY_UNTIL: Final = b"DELAY_UNTIL"
+_NUL: Final = b"\0"
+
+_read_time: Final = re.compile(rb"([0-9]{1,15})(?:\.([0-9]{1,30}))?").fullmatch
+
+
+class Status(Enum):
+    """What a gatekeeper did with a request."""
+
+    ACCEPTED = b"ACCEPTED"
+    DELAYED = b"DELAYED"
+    REJECTED = b"REJECTED"
+
+
+_STATUSES: Final = {status.value: status for status in Status}
+
+
+class Malformed(ValueError):
+    """Frames that are no message of this protocol."""
+
+
+class Accounting(NamedTuple):
+    """What became of one request.
+
+    Attributes:
+        domain: what the limits are of; bytes that are not UTF-8 are kept as lone surrogates.
+        status: what was done.
+        identifier: whose request it was.
+        received_us: when it came, by the gatekeeper's clock.
+        delayed_us: when it went on, if it was delayed; otherwise 0.
+        info: for logs; at most `MAX_INFO` bytes of it.
+    """
+
+    domain: str
+    status: Status
+    identifier: str
+    received_us: int
+    delayed_us: int = 0
+    info: bytes = b""
+
+    @property
+    def at_us(self) -> int:
+        """When the request went on."""
+        return self.delayed_us if self.status is Status.DELAYED else self.received_us
+
+
+class DelayUntil(NamedTuple):
+    """Requests of somebody are not to go on before a moment."""
+
+    domain: str
+    identifier: str
+    until_us: int
+
+
+def topic(domain: str) -> bytes:
+    """The first frame of a domain's messages, which is what gatekeepers subscribe to."""
+    return _to_bytes(domain) + _NUL
+
+
+def read_accounting(frames: Frames) -> Accounting:
+    """Read what a gatekeeper says: five frames, or six with log information.
+
+    Raises:
+        Malformed: it is something else.
+    """
+    if not 5 <= len(frames) <= 6:
+        raise Malformed("an accounting message has 5 or 6 frames")
+    status = _STATUSES.get(frames[1])
+    if status is None:
+        raise Malformed("the status is none of ACCEPTED, DELAYED and REJECTED")
+    delayed_us = _time(frames[4]) if status is Status.DELAYED else 0
+    return Accounting(
+        _name(frames[0].removesuffix(_NUL)),
+        status,
+        _name(frames[2]),
+        _time(frames[3]),
+        delayed_us,
+        frames[5][:MAX_INFO] if len(frames) == 6 else b"",
+    )
+
+
+def write_accounting(message: Accounting) -> list[bytes]:
+    """Six frames; times that are no whole milliseconds are rounded up."""
+    delayed = b"%d" % _ms_up(message.delayed_us) if message.status is Status.DELAYED else b""
+    return [
+        topic(message.domain),
+        message.status.value,
+        _to_bytes(message.identifier),
+        b"%d" % _ms_up(message.received_us),
+        delayed,
+        message.info[:MAX_INFO],
+    ]
+
+
+def read_control(frames: Frames) -> DelayUntil | None:
+    """Read what a master says; None for a command that is not known, which is to be ignored.
+
+    Frames behind the fourth are ignored: later versions may have arguments to add.
+
+    Raises:
+        Malformed: it is no message of a master.
+    """
+    if len(frames) < 3:
+        raise Malformed("a control message has at least 3 frames")
+    if frames[1] != _DELAY_UNTIL:
+        return None
+    if len(frames) < 4:
+        raise Malformed("DELAY_UNTIL has a time")
+    return DelayUntil(_name(frames[0].removesuffix(_NUL)), _name(frames[2]), _time(frames[3]))
+
+
+def write_control(message: DelayUntil) -> list[bytes] | None:
+    """Four frames; None if the module for nginx has no room for it, and would ignore it."""
+    first, identifier = topic(message.domain), _to_bytes(message.identifier)
+    if len(first) + len(identifier) > MAX_KEY:
+        return None
+    return [first, _DELAY_UNTIL, identifier, b"%d" % _ms_up(message.until_us)]
+
+
+def _name(frame: bytes) -> str:
+    if len(frame) > MAX_NAME:
+        raise Malformed(f"a name has more than {MAX_NAME} bytes")
+    return frame.decode("utf-8", "surrogateescape")
+
+
+def _to_bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _time(frame: bytes) -> int:
+    """Microseconds, rounded up: Smockron's master may send fractions of a millisecond."""
+    found = _read_time(frame)
+    if found is None:
+        raise Malformed("a time is no decimal number of milliseconds")
+    whole, fraction = found.groups()
+    us = int(whole) * 1000
+    if fraction:
+        us += int(fraction[:3].ljust(3, b"0")) + bool(fraction[3:].strip(b"0"))
+    return us
+
+
+def _ms_up(us: int) -> int:
+    return -(-us // 1000)

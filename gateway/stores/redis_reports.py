@@ -1,0 +1,181 @@
+"""Reports in Redis or Valkey, so that any number of masters are one.
+
+`lua/report.lua` takes them down, a batch in one call; in a Cluster, one call for each slot. The
+time is that of the master that asks, since what it compares with are times of wall clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.clock import monotonic_us
+from gateway.errors import StoreReplyError, StoreUnavailable
+from gateway.limits.paced_history import interval_us, window_us
+from gateway.limits.rate import Limit
+from gateway.stores.redis import place_of
+from gateway.stores.redis_address import RedisAddress
+from gateway.stores.redis_call import RoutedCall, send, settle
+from gateway.stores.redis_connection import Connection, FixedPlace
+from gateway.stores.redis_lane import Lane, run
+from gateway.stores.redis_nodes import Node, Nodes
+from gateway.stores.redis_script import Codec, scope_prefix, store_key
+from gateway.stores.redis_slots import slot_of
+from gateway.stores.redis_source import REPORT
+from gateway.stores.redis_url import parse_cluster_url
+from gateway.stores.reports import Report
+
+_TAGS: Final = {"paced_history": "rh", "token_bucket": "rt"}
+"""What keys of reports have in place of an algorithm's tag: nothing else can read them."""
+CONNECT_S: Final = 2.0
+
+
+class Words:
+    """Encodes reports; remembers what is the same for all of one limit."""
+
+    def __init__(self, domain: str) -> None:
+        self._domain = domain
+        self._limits: dict[int, tuple[Limit, bytes, tuple[bytes, ...]]] = {}
+
+    def key_and_words(self, limit: Limit, key: str, at_us: int) -> tuple[bytes, list[bytes]]:
+        """The Redis key of an identity, and what the script is told of a time."""
+        known = self._limits.get(id(limit))
+        if known is None:
+            tag = _TAGS[limit.algorithm]
+            numbers = (limit.burst, interval_us(limit), window_us(limit))
+            words = (tag.encode(), *(b"%d" % number for number in numbers))
+            # The limit is kept, so nothing else can get its identity.
+            known = (limit, scope_prefix(self._domain, limit.scope, tag), words)
+            self._limits[id(limit)] = known
+        return store_key(known[1], key), [b"%d" % at_us, *known[2]]
+
+    def encode(self, pieces: Sequence[tuple[Limit, str, int]], now_us: int) -> list[bytes]:
+        """Number of keys, keys and arguments for `REPORT`."""
+        keys: list[bytes] = []
+        words: list[bytes] = [b"%d" % now_us]
+        for piece in pieces:
+            key, its_words = self.key_and_words(*piece)
+            keys.append(key)
+            words += its_words
+        return [b"%d" % len(keys), *keys, *words]
+
+
+class RedisReports:
+    """`Reports` in one Redis server, which may be whichever Sentinel names.
+
+    Args:
+        url: as of `RedisStore`.
+        domain: the namespace of this deployment's keys.
+
+    Raises:
+        ValueError: the URL cannot be used.
+    """
+
+    def __init__(self, url: str, *, domain: str) -> None:
+        self._words = Words(domain)
+        self._connection = Connection(place_of(url), (REPORT.source,))
+
+    async def start(self) -> None:
+        """Connect in the background."""
+        self._connection.start()
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._connection.aclose()
+
+    async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[int]:
+        """Take down reports in one call; see `Reports.record`."""
+        pieces = _pieces(reports)
+        if not pieces:
+            return [0] * len(reports)
+        reply = await run(self._connection.pipe, REPORT, self._words.encode(pieces, now_us))
+        return _join(reports, _answers(reply, len(pieces)))
+
+
+class RedisClusterReports:
+    """`Reports` in a Redis Cluster.
+
+    Args:
+        url: as of `RedisClusterStore`.
+        domain: the namespace of this deployment's keys.
+
+    Raises:
+        ValueError: the URL cannot be used.
+    """
+
+    def __init__(self, url: str, *, domain: str) -> None:
+        self._words = Words(domain)
+        self._codec = Codec(domain)
+        self._nodes = Nodes(parse_cluster_url(url), self._make_lane)
+
+    async def start(self) -> None:
+        """Connect in the background."""
+        self._nodes.start()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._nodes.aclose()
+
+    async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[int]:
+        """Take down reports with one call for each slot; see `Reports.record`."""
+        pieces = _pieces(reports)
+        slots: dict[int, list[int]] = {}
+        for number, (_, key, _) in enumerate(pieces):
+            slots.setdefault(slot_of(key), []).append(number)
+
+        def encode(numbers: Sequence[int]) -> list[bytes]:
+            return self._words.encode([pieces[number] for number in numbers], now_us)
+
+        def call(slot: int, numbers: Sequence[int]) -> RoutedCall:
+            def encode_for(_: Node) -> list[bytes]:
+                return encode(numbers)
+
+            return RoutedCall(REPORT, slot, encode_for)
+
+        calls = [call(slot, numbers) for slot, numbers in slots.items()]
+        send(self._nodes, calls)
+        await settle(self._nodes, calls, CONNECT_S)
+        found = [0] * len(pieces)
+        for one, numbers in zip(calls, slots.values(), strict=True):
+            if one.error is not None:
+                raise one.error
+            if not one.is_answered:
+                raise StoreUnavailable("the store has not answered", "unanswered")
+            for number, answer in zip(numbers, _answers(one.reply, len(numbers)), strict=True):
+                found[number] = answer
+        return _join(reports, found)
+
+    def _make_lane(self, address: RedisAddress) -> Lane:
+        connection = Connection(FixedPlace(address), (REPORT.source,))
+        return Lane(connection, self._codec, 0, monotonic_us)
+
+
+def _pieces(reports: Sequence[Report]) -> list[tuple[Limit, str, int]]:
+    """Each limit of each report by itself."""
+    return [
+        (limit, key, report.at_us)
+        for report in reports
+        for limit, key in zip(report.limits, report.keys, strict=True)
+    ]
+
+
+def _join(reports: Sequence[Report], found: Sequence[int]) -> list[int]:
+    """For each report the latest of the answers of its limits."""
+    answers, at = [], 0
+    for report in reports:
+        end = at + len(report.limits)
+        answers.append(max(found[at:end], default=0))
+        at = end
+    return answers
+
+
+def _answers(reply: object, wanted: int) -> list[int]:
+    """What the script said.
+
+    Raises:
+        StoreReplyError: it is no answer of that script.
+    """
+    is_answer = type(reply) is list and len(reply) == wanted
+    if not is_answer or not all(type(number) is int for number in reply):  # type: ignore[attr-defined]
+        raise StoreReplyError("the script's answer is no list of times")
+    return reply  # type: ignore[return-value]

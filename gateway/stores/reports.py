@@ -1,0 +1,155 @@
+"""Where it is kept what others report to have let through; in this process, or beside it.
+
+Masters of Smockron ask this and not a `Store`: nothing is decided, only taken down
+(`gateway.limits.reported`). A store that several masters share makes them one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol, runtime_checkable
+
+from gateway.limits.rate import Limit
+from gateway.limits.reported import record
+
+MAX_KEYS: Final = 100_000
+"""Keys of one limit that are remembered in memory."""
+MAX_TIMES: Final = 2_000_000
+"""Times that are remembered in memory for one limit: some 80 MB."""
+LOOKED_AT: Final = 8
+"""Old keys among which one is looked for that can be forgotten."""
+
+
+class Report(NamedTuple):
+    """A request that somebody let through.
+
+    Attributes:
+        limits: what it counts for.
+        keys: for each of the limits the identity that is counted.
+        at_us: when it went on or will, in microseconds since 1970; at most
+            `reported.FURTHEST_US` ahead of now.
+    """
+
+    limits: tuple[Limit, ...]
+    keys: tuple[str, ...]
+    at_us: int
+
+
+@runtime_checkable
+class Reports(Protocol):
+    """Takes down reports, and says when the next request may go."""
+
+    async def start(self) -> None:
+        """Connect in the background; never fails because nobody is there yet."""
+
+    async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[int]:
+        """Take down reports, one after the other.
+
+        Args:
+            reports: what happened.
+            now_us: the present, in microseconds since 1970.
+
+        Returns:
+            For each report when the next request of its keys may go, by the limit that makes it
+            wait longest; 0 for now.
+
+        Raises:
+            StoreError: nobody knows whether they were taken down.
+        """
+
+    async def aclose(self) -> None:
+        """Let go of connections."""
+
+
+class _Keys:
+    """The keys of one limit; those that were heard of last are last."""
+
+    __slots__ = ("_max_keys", "_max_times", "_states", "_times")
+
+    def __init__(self, max_keys: int, max_times: int) -> None:
+        self._max_keys = max_keys
+        self._max_times = max_times
+        # State, when it can be forgotten, and until when the key has to wait.
+        self._states: dict[str, tuple[tuple[int, ...], int, int]] = {}
+        self._times = 0
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def record(self, limit: Limit, key: str, at_us: int, now_us: int) -> int:
+        """When the next request of a key may go."""
+        states = self._states
+        before = states.pop(key, None)
+        after = record(before[0] if before is not None else (), at_us, now_us, limit)
+        if before is not None:
+            self._times -= len(before[0])
+        if after.expires_us > now_us:
+            states[key] = (after.state, after.expires_us, after.next_us)
+            self._times += len(after.state)
+        if before is None:
+            self._tidy(now_us)
+        while len(states) > self._max_keys or (self._times > self._max_times and len(states) > 1):
+            self._forget(self._least_missed(now_us))
+        return after.next_us
+
+    def _tidy(self, now_us: int) -> None:
+        """Forget up to two old keys that do not matter any more: one more than came."""
+        for _ in range(2):
+            oldest = next(iter(self._states), None)
+            if oldest is None or self._states[oldest][1] > now_us:
+                return
+            self._forget(oldest)
+
+    def _least_missed(self, now_us: int) -> str:
+        """An old key; one that has to wait only if no other is near."""
+        states = self._states
+        near = [key for key, _ in zip(states, range(LOOKED_AT), strict=False)]
+        return next((key for key in near if states[key][2] <= now_us), near[0])
+
+    def _forget(self, key: str) -> None:
+        self._times -= len(self._states.pop(key)[0])
+
+
+class MemoryReports:
+    """Reports that this process keeps, bounded in number.
+
+    Where there is no more room, what was heard of longest ago is forgotten: too much may pass
+    then, never too little.
+
+    Args:
+        max_keys: how many keys of one limit are remembered.
+        max_times: how many times of one limit are remembered.
+    """
+
+    def __init__(self, max_keys: int = MAX_KEYS, max_times: int = MAX_TIMES) -> None:
+        self._max_keys = max_keys
+        self._max_times = max_times
+        self._scopes: dict[tuple[str, str], _Keys] = {}
+
+    def __len__(self) -> int:
+        return sum(len(keys) for keys in self._scopes.values())
+
+    async def start(self) -> None:
+        """Nothing to connect to."""
+
+    async def aclose(self) -> None:
+        """Forget everything."""
+        self._scopes.clear()
+
+    async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[int]:
+        """See `record_now`."""
+        return self.record_now(reports, now_us)
+
+    def record_now(self, reports: Sequence[Report], now_us: int) -> list[int]:
+        """Take down reports at once; see `Reports.record`."""
+        answers = []
+        for limits, keys, at_us in reports:
+            next_us = 0
+            for limit, key in zip(limits, keys, strict=True):
+                scope = (limit.scope, limit.algorithm)
+                kept = self._scopes.get(scope)
+                if kept is None:
+                    kept = self._scopes[scope] = _Keys(self._max_keys, self._max_times)
+                next_us = max(next_us, kept.record(limit, key, at_us, now_us))
+            answers.append(next_us)
+        return answers

@@ -1,0 +1,347 @@
+"""The gRPC server of front ends: health, reflection, bounds, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+from gateway.config.models import Address
+from gateway.frontends.grpc_server import Bounds, Context, GrpcServer, Service
+from gateway.protocols.protobuf import Field, Messages, file, message, service
+
+MESSAGES = Messages(
+    [
+        file(
+            "echo.proto",
+            package="try",
+            messages=[message("Text", [Field(1, "text", "string")])],
+            services=[service("Echo", [("Say", ".try.Text", ".try.Text")])],
+        )
+    ]
+)
+TEXT = MESSAGES["try.Text"]
+SAY = "/try.Echo/Say"
+
+
+async def _say(data: bytes, context: Context) -> bytes:
+    return bytes(TEXT(text=TEXT.FromString(data).text + "!").SerializeToString())
+
+
+Say = Callable[[bytes, Context], Awaitable[bytes]]
+
+
+@asynccontextmanager
+async def _served(
+    say: Say = _say, bounds: Bounds | None = None, malformed: Callable[[], None] = lambda: None
+) -> AsyncIterator[tuple[GrpcServer, int]]:
+    described = Service("try.Echo", {"Say": say}, MESSAGES.files)
+    server = GrpcServer([described], bounds or Bounds(), malformed)
+    address = await server.start(Address("127.0.0.1", 0))
+    try:
+        yield server, address.port
+    finally:
+        await server.drain(0)
+
+
+def _channel(port: int, *options: tuple[str, int]) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=list(options))
+
+
+def _unary(
+    channel: grpc.aio.Channel, method: str
+) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
+    return channel.unary_unary(method)
+
+
+def _health(channel: grpc.aio.Channel) -> Any:
+    """A stub, whose methods are made at run time."""
+    return health_pb2_grpc.HealthStub(channel)
+
+
+async def test_a_call_is_answered_with_what_the_method_says() -> None:
+    """Bytes go in, bytes come out."""
+    async with _served() as (_, port), _channel(port) as channel:
+        assert await _unary(channel, SAY)(b"\x0a\x02hi") == b"\x0a\x03hi!"
+
+
+async def test_what_is_no_message_is_an_internal_error_and_is_counted() -> None:
+    """As of any gRPC server; the connection goes on."""
+    seen: list[int] = []
+    async with _served(malformed=lambda: seen.append(1)) as (_, port), _channel(port) as channel:
+        call = _unary(channel, SAY)
+        for bad in (b"\x0a\x05hi", b"\x0a\x01\xff"):
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await call(bad)
+            assert error.value.code() is grpc.StatusCode.INTERNAL
+            assert error.value.details() == "the request cannot be read"
+        assert len(seen) == 2
+        assert await call(b"") == b"\x0a\x01!"
+
+
+async def test_a_method_that_is_not_there_is_unimplemented() -> None:
+    """Of the service, and of another."""
+    async with _served() as (_, port), _channel(port) as channel:
+        for method in ("/try.Echo/Sing", "/else/Say"):
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await _unary(channel, method)(b"")
+            assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_port_that_is_taken_is_an_error_of_the_system() -> None:
+    """With the reason, and for each of the addresses that a name stands for."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for host in ("127.0.0.1", "localhost", ""):
+            server = GrpcServer([], Bounds())
+            with pytest.raises(OSError, match="in use") as error:
+                await server.start(Address(host, taken.getsockname()[1]))
+            assert error.value.errno == errno.EADDRINUSE
+            await server.drain(0)
+
+
+async def test_two_servers_do_not_share_a_port() -> None:
+    """SO_REUSEPORT, which is grpcio's way, is off."""
+    async with _served() as (_, port):
+        other = GrpcServer([], Bounds())
+        with pytest.raises(OSError, match="in use"):
+            await other.start(Address("127.0.0.1", port))
+        await other.drain(0)
+
+
+async def test_every_address_is_listened_on_where_no_host_is_named() -> None:
+    """As `:50051` means."""
+    server = GrpcServer([Service("try.Echo", {"Say": _say}, MESSAGES.files)], Bounds())
+    address = await server.start(Address("", 0))
+    assert address.port
+    async with _channel(address.port) as channel:
+        assert await _unary(channel, SAY)(b"") == b"\x0a\x01!"
+    await server.drain(1)
+
+
+async def test_health_is_told_of_the_server_and_of_each_service() -> None:
+    """And nothing is told of others."""
+    async with _served() as (server, port), _channel(port) as channel:
+        health = _health(channel)
+        for name in ("", "try.Echo", "grpc.health.v1.Health"):
+            server.set_serving(is_serving=True)
+            request = health_pb2.HealthCheckRequest(service=name)
+            assert (await health.Check(request)).status == health_pb2.HealthCheckResponse.SERVING
+            server.set_serving(is_serving=False)
+            answer = await health.Check(request)
+            assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await health.Check(health_pb2.HealthCheckRequest(service="other"))
+        assert error.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_who_watches_is_told_of_every_change_and_let_go_at_the_end() -> None:
+    """A watch that stays open holds up no end."""
+    async with _served() as (server, port), _channel(port) as channel:
+        watch = _health(channel).Watch(health_pb2.HealthCheckRequest())
+        told = [(await watch.read()).status]
+        server.set_serving(is_serving=False)
+        told.append((await watch.read()).status)
+        server.set_serving(is_serving=True)
+        told.append((await watch.read()).status)
+        async with asyncio.timeout(10):
+            await server.drain(60)
+        told.append((await watch.read()).status)
+        assert told == [1, 2, 1, 2]
+        assert await watch.read() is grpc.aio.EOF
+        assert await watch.code() is grpc.StatusCode.OK
+
+
+async def test_who_watches_what_is_not_there_is_told_so_and_stays() -> None:
+    """As the health protocol says: the service may come."""
+    async with _served() as (_, port), _channel(port) as channel:
+        request = health_pb2.HealthCheckRequest(service="other")
+        watch = _health(channel).Watch(request)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+async def test_reflection_describes_every_service_and_a_call_can_be_made_from_it() -> None:
+    """The client knows nothing of the messages but what the server says."""
+    async with _served() as (_, port):
+
+        def converse() -> None:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                found = ProtoReflectionDescriptorDatabase(channel)
+                assert sorted(found.get_services()) == [
+                    "grpc.health.v1.Health",
+                    "grpc.reflection.v1.ServerReflection",
+                    "grpc.reflection.v1alpha.ServerReflection",
+                    "try.Echo",
+                ]
+                pool = DescriptorPool(found)
+                for name in found.get_services():
+                    assert pool.FindServiceByName(name).full_name == name
+                method = pool.FindServiceByName("try.Echo").methods_by_name["Say"]
+                taken: Any = GetMessageClass(method.input_type)
+                given: Any = GetMessageClass(method.output_type)
+                call: Any = channel.unary_unary(SAY, taken.SerializeToString, given.FromString)
+                assert call(taken(text="hi")).text == "hi!"
+
+        await asyncio.to_thread(converse)
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_is_there_in_both_versions_and_ends_with_the_server(version: str) -> None:
+    """A client that keeps its questions open holds up no end."""
+    async with _served() as (server, port), _channel(port) as channel:
+        method = f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
+        call: Any = channel.stream_stream(method)()
+        await call.write(b"\x3a\x01*")
+        assert b"try.Echo" in await call.read()
+        async with asyncio.timeout(10):
+            await server.drain(60)
+        assert await call.read() is grpc.aio.EOF
+
+
+async def test_a_call_under_way_may_end_and_no_other_is_taken() -> None:
+    """The end waits for it."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def say(data: bytes, context: Context) -> bytes:
+        begun.set()
+        await go_on.wait()
+        return data
+
+    async with _served(say) as (server, port), _channel(port) as channel:
+        call = _unary(channel, SAY)(b"\x0a\x02hi")
+        await begun.wait()
+        draining = asyncio.ensure_future(server.drain(60))
+        await asyncio.sleep(0)
+        async with _channel(port) as late:
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await _unary(late, SAY)(b"")
+            # Which of the two depends on how far the end has come.
+            assert error.value.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+        assert not draining.done()
+        go_on.set()
+        assert await call == b"\x0a\x02hi"
+        await draining
+
+
+async def test_a_call_that_takes_too_long_at_the_end_is_cut_off() -> None:
+    """The end is bounded."""
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def say(data: bytes, context: Context) -> bytes:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return data
+
+    async with _served(say) as (server, port), _channel(port) as channel:
+        call = _unary(channel, SAY)(b"")
+        await begun.wait()
+        async with asyncio.timeout(10):
+            await server.drain(0.05)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call
+        await cancelled.wait()
+
+
+async def test_a_client_that_leaves_ends_its_call() -> None:
+    """What waits for an answer learns that nobody wants it any more."""
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def say(data: bytes, context: Context) -> bytes:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return data
+
+    async with _served(say) as (_, port), _channel(port) as channel:
+        call = _unary(channel, SAY)(b"")
+        await begun.wait()
+        call.cancel()
+        await cancelled.wait()
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+async def test_a_message_that_is_too_long_is_refused(compression: grpc.Compression) -> None:
+    """By its length after decompression, or a few bytes could become any number."""
+    data = bytes(TEXT(text="a" * 5_000).SerializeToString())
+    async with _served(bounds=Bounds(message_bytes=4_000)) as (_, port), _channel(port) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await _unary(channel, SAY)(data, compression=compression)
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await _unary(channel, SAY)(b"\x0a\x02hi", compression=compression)
+
+
+async def test_no_more_calls_are_under_way_than_there_may_be() -> None:
+    """One more is refused at once, and told why."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def say(data: bytes, context: Context) -> bytes:
+        begun.set()
+        await go_on.wait()
+        return data
+
+    async with _served(say, Bounds(calls=1)) as (_, port), _channel(port) as channel:
+        call = _unary(channel, SAY)(b"\x0a\x01a")
+        await begun.wait()
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await _unary(channel, SAY)(b"")
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        go_on.set()
+        assert await call == b"\x0a\x01a"
+
+
+async def test_a_connection_that_says_nothing_is_closed() -> None:
+    """Who does not begin HTTP/2 in time has no connection."""
+    async with _served(bounds=Bounds(handshake_us=100_000)) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(20):
+            while await reader.read(1024):
+                pass
+        writer.close()
+
+
+async def test_a_failure_of_a_method_is_logged_and_the_client_is_not_told_what_it_was(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is no business of a client."""
+
+    async def say(data: bytes, context: Context) -> bytes:
+        raise ValueError("secret")
+
+    async with _served(say) as (_, port), _channel(port) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await _unary(channel, SAY)(b"")
+        assert error.value.code() is grpc.StatusCode.INTERNAL
+        assert error.value.details() == "the server failed"
+        assert "secret" in caplog.text
+
+
+async def test_a_method_may_end_a_call_with_a_status_of_its_own() -> None:
+    """Which is no failure."""
+
+    async def say(data: bytes, context: Context) -> bytes:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "come back later")
+
+    async with _served(say) as (_, port), _channel(port) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await _unary(channel, SAY)(b"")
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert error.value.details() == "come back later"

@@ -1,0 +1,224 @@
+"""Reports in memory and in Redis: both say what the pure function says, and are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import StoreError
+from gateway.limits.rate import Limit
+from gateway.limits.reported import State, record
+from gateway.stores.redis_reports import RedisClusterReports, RedisReports, Words
+from gateway.stores.redis_source import REPORT
+from gateway.stores.reports import MemoryReports, Report, Reports
+from tests.limits.schedules import START_US, limits
+from tests.servers import ClusterServers, RedisServer
+from tests.stores.twins import WRAPPER
+
+DOMAIN = "reports"
+SECOND_US = 1_000_000
+SLOW = Limit(1, 3600 * SECOND_US, 5, "paced_history", scope="reports/slow")
+BUCKET = Limit(1, 3600 * SECOND_US, 7, scope="reports/bucket")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A server of this module's own."""
+    server = RedisServer(tmp_path_factory.mktemp("redis-reports"))
+    server.start()
+    yield server
+    server.stop()
+
+
+class Model:
+    """The pure function, and a dictionary that forgets nothing."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, str, str], State] = {}
+
+    def record(self, reports: list[Report], now_us: int) -> list[int]:
+        """As `Reports.record`."""
+        answers = []
+        for report in reports:
+            found = [0]
+            for limit, key in zip(report.limits, report.keys, strict=True):
+                name = (limit.scope, limit.algorithm, key)
+                after = record(self._states.get(name, ()), report.at_us, now_us, limit)
+                self._states[name] = after.state
+                found.append(after.next_us)
+            answers.append(max(found))
+        return answers
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[tuple[list[Report], int]]:
+    """A program: batches of reports at times that mostly go on."""
+    rules = [
+        replace(draw(limits(algorithm)), scope=f"reports/{place}")
+        for place, algorithm in enumerate(
+            draw(st.lists(st.sampled_from(["paced_history", "token_bucket"]), max_size=3))
+        )
+    ]
+    longest = max((limit.period_us * limit.burst for limit in rules), default=1)
+    now_us = START_US
+    program = []
+    for _ in range(draw(st.integers(1, 6))):
+        now_us += draw(st.integers(0, longest))
+        reports = [
+            Report(
+                tuple(rules),
+                tuple(draw(st.sampled_from(["a", "b", "{c}"])) for _ in rules),
+                now_us + draw(st.integers(-2 * longest, 2 * longest)),
+            )
+            for _ in range(draw(st.integers(1, 12)))
+        ]
+        program.append((reports, now_us))
+    return program
+
+
+@given(batches())
+def test_memory_says_what_the_pure_function_says(program: list[tuple[list[Report], int]]) -> None:
+    """Whatever is reported."""
+    kept, model = MemoryReports(), Model()
+    for reports, now_us in program:
+        assert kept.record_now(reports, now_us) == model.record(reports, now_us)
+
+
+@settings(max_examples=150)
+@given(program=batches())
+def test_the_script_says_what_the_pure_function_says(
+    server: RedisServer, program: list[tuple[list[Report], int]]
+) -> None:
+    """The script is told the time; its keys all have a time to live."""
+    words, model = Words(DOMAIN), Model()
+    with server.client() as client:
+        client.flushall()
+        for reports, now_us in program:
+            pieces = [
+                (limit, key, report.at_us)
+                for report in reports
+                for limit, key in zip(report.limits, report.keys, strict=True)
+            ]
+            reply, times_to_live = _eval(client, words.encode(pieces, now_us))
+            found = iter(reply)
+            assert [
+                max([0, *(next(found) for _ in report.limits)]) for report in reports
+            ] == model.record(reports, now_us)
+            assert all(time == -2 or time > 0 for time in times_to_live)
+
+
+def _eval(client: redis.Redis, words: list[bytes]) -> Any:
+    """Call the script; afterwards keys live on whatever the clock of the server says."""
+    script = WRAPPER % REPORT.source.decode()
+    return client.eval(script, int(words[0]), *words[1:], 10**12)
+
+
+async def fill(kept: Reports, key: str, now_us: int) -> list[int]:
+    """Six reports of one request each, of two limits."""
+    report = Report((SLOW, BUCKET), (key, key), now_us)
+    return list(await kept.record([report] * 6, now_us))
+
+
+async def test_the_longest_wait_of_all_limits_counts(server: RedisServer) -> None:
+    """In memory and in Redis: the fifth of the slow limit makes wait, whatever the other says."""
+    stored = RedisReports(server.url, domain="longest")
+    for kept in (MemoryReports(), stored):
+        await kept.start()
+        async with asyncio.timeout(10):
+            await _ready(kept)
+        found = await fill(kept, "k", START_US)
+        assert [bool(time) for time in found] == [False] * 4 + [True] * 2
+        await kept.aclose()
+
+
+async def _ready(kept: Reports) -> None:
+    while True:
+        try:
+            await kept.record([Report((BUCKET,), ("probe",), START_US)], START_US)
+        except StoreError:
+            await asyncio.sleep(0.01)
+        else:
+            return
+
+
+async def test_two_on_one_server_are_one(server: RedisServer) -> None:
+    """What one was told, the other knows; another domain knows nothing of it."""
+    kept = [RedisReports(server.url, domain=name) for name in ("one", "one", "other")]
+    for each in kept:
+        await each.start()
+        await _ready(each)
+    report = Report((SLOW,), ("k",), START_US)
+    assert await kept[0].record([report] * 3, START_US) == [0, 0, 0]
+    found = await kept[1].record([report] * 2, START_US)
+    assert found == [0, START_US + SLOW.period_us]
+    assert await kept[2].record([report], START_US) == [0]
+    for each in kept:
+        await each.aclose()
+
+
+async def test_a_server_that_is_away_is_an_error(server: RedisServer) -> None:
+    """At once, and nothing else."""
+    kept = RedisReports("redis://127.0.0.1:1/0", domain="away")
+    await kept.start()
+    with pytest.raises(StoreError):
+        await kept.record([Report((SLOW,), ("k",), START_US)], START_US)
+    await kept.aclose()
+
+
+async def test_a_cluster_takes_down_each_key_where_it_belongs(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Keys of many slots in one batch, each answered in its place."""
+    servers = ClusterServers(tmp_path_factory.mktemp("cluster-reports"))
+    servers.start()
+    try:
+        kept = RedisClusterReports(servers.url, domain="cluster")
+        await kept.start()
+        await _ready(kept)
+        names = [f"k{number}" for number in range(40)]
+        reports = [Report((SLOW, BUCKET), (name, "all"), START_US) for name in names]
+        model = Model()
+        for _ in range(6):
+            assert await kept.record(reports, START_US) == model.record(reports, START_US)
+        await kept.aclose()
+    finally:
+        servers.stop()
+
+
+def test_memory_is_bounded_in_keys() -> None:
+    """New ones push out old ones; one that has to wait stays if another can go."""
+    kept = MemoryReports(max_keys=10)
+    report = Report((SLOW,), ("held",), START_US)
+    assert kept.record_now([report] * 5, START_US)[-1] > START_US
+    for number in range(100):
+        kept.record_now([Report((SLOW,), (f"k{number}",), START_US)], START_US)
+        assert len(kept) <= 10
+    assert kept.record_now([Report((SLOW,), ("held",), START_US)], START_US)[0] > START_US
+
+
+def test_memory_is_bounded_in_times() -> None:
+    """A limit with a large burst remembers fewer keys."""
+    kept = MemoryReports(max_times=20)
+    large = replace(SLOW, burst=10)
+    for number in range(50):
+        kept.record_now([Report((large,), (f"k{number % 5}",), START_US)] * 3, START_US)
+    assert len(kept) < 5
+
+
+def test_what_does_not_matter_any_more_is_forgotten() -> None:
+    """Without anybody asking for it again."""
+    kept = MemoryReports()
+    short = replace(SLOW, period_us=SECOND_US)
+    for number in range(100):
+        kept.record_now([Report((short,), (f"k{number}",), START_US)], START_US)
+    later_us = START_US + 100 * SECOND_US
+    for number in range(100):
+        kept.record_now([Report((short,), (f"n{number}",), later_us)], later_us)
+    assert len(kept) == 100
