@@ -6,7 +6,7 @@ those of the table at the last look, old ones as long as it cannot be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from gateway.limits.throttlex import Numbers
 
@@ -31,19 +31,21 @@ class Book:
     def __repr__(self) -> str:
         return f"<Book of {len(self)} keys>"
 
+    def identity(self, key: str, *, folds: bool) -> str:
+        """The identity of a key of the table; see `replace`."""
+        identity = self._normal(key)
+        return identity.lower() if folds else identity
+
     def find(self, key: str) -> Numbers | None:
         """What the table says of an identity; None if it says nothing."""
         return self._numbers.get(key.lower() if self._folds else key)
 
-    def replace(self, numbers: Mapping[str, Numbers], *, folds: bool) -> None:
+    def replace(self, numbers: dict[str, Numbers], *, folds: bool) -> None:
         """Take what the table says now.
 
         Args:
-            numbers: by the keys of the table.
-            folds: whether its collation takes capitals for small letters.
+            numbers: by identity; kept, and not to be changed any more.
+            folds: whether the table's collation takes capitals for small letters.
         """
-        normal = self._normal
+        self._numbers = numbers
         self._folds = folds
-        self._numbers = {
-            normal(key).lower() if folds else normal(key): said for key, said in numbers.items()
-        }
