@@ -46,7 +46,8 @@ class ThrottrConfig(Model):
         256 * 1024 * 1024, description="How much memory they may take, likewise."
     )
     max_message: Size = Field(
-        128 * 1024, description="The longest message; one that says it is longer ends its connection."
+        128 * 1024,
+        description="The longest message; one that says it is longer ends its connection.",
     )
     max_connections: Positive = Field(
         1024, description="How many clients may be connected; further ones are turned away."
