@@ -40,11 +40,17 @@ class Run:
 
 @asynccontextmanager
 async def running(
-    settings: str, store: str = "memory://", clock: Clock = monotonic_ns, port: int = 0
+    settings: str,
+    store: str = "memory://",
+    clock: Clock = monotonic_ns,
+    port: int = 0,
+    deadline: str = "20s",
 ) -> AsyncIterator[Run]:
     """A listener with what follows `throttr:` in YAML, and records in a store."""
     listener = f"{{ throttr: {settings}, bind: '127.0.0.1:{port}' }}"
-    config = check_text(f"store: {store}\nlisteners: [{listener}]\n").config
+    config = check_text(
+        f"store: {{ url: '{store}', deadline: {deadline} }}\nlisteners: [{listener}]\n"
+    ).config
     metrics = GatewayMetrics()
     memory = MemoryStore()
     decider = Decider(
