@@ -8,6 +8,7 @@ from gateway.config.models import GatewayConfig
 from gateway.config.service import StoreConfig
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration
+from gateway.stores.throttr_words import USUAL_SIZE
 
 
 def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
@@ -31,7 +32,7 @@ def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
         "cluster": f"the Redis Cluster that {url.place} belongs to",
         "mysql": f"MySQL or MariaDB at {url.place}, database {url.database}",
         "throttr": f"the Throttr server at {url.place}, whose numbers have "
-        f"{url.options.get('size', '16')} bits",
+        f"{url.options.get('size', USUAL_SIZE)} bits",
     }.get(url.kind, f"{url.kind}://{url.place}")
     yield f"Counts are kept in {where}, shared by all gateways of domain {config.domain}."
     share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)
