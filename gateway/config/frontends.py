@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from gateway.config.address import Address
 from gateway.config.base import Model
+from gateway.config.frontend_ratio import RatioConfig
 from gateway.config.shorthand import KEY
 from gateway.config.values import ListenAddress, problem
 
@@ -35,7 +36,9 @@ class Kind(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-KINDS: Final[Mapping[str, Kind]] = {}
+KINDS: Final[Mapping[str, Kind]] = {
+    "ratio": Kind(50051, "ratio", words=("owner", "resource")),
+}
 """By the key that names it."""
 
 
@@ -46,6 +49,9 @@ class FrontendConfig(Model):
         None,
         description="host:port; if left out the port that its clients expect, on this machine "
         "only.",
+    )
+    ratio: RatioConfig | None = Field(
+        None, description="ratio: the limits of owners and resources; a limit alone is for all."
     )
 
     @model_validator(mode="after")

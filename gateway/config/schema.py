@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.lines import COUNTS_REFUSED, WITH_BURST
 from gateway.config.models import (
     Address,
@@ -89,6 +90,7 @@ def json_schema() -> Schema:
     _complete_target(definitions["Target"])
     _complete_policy(definitions["PolicyConfig"])
     _complete_routes(root, definitions)
+    _complete_listeners(definitions)
     _add_short_forms(definitions)
     _drop_titles(root)
     for definition in definitions.values():
@@ -120,6 +122,8 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     OnLimit,
     PolicyConfig,
     QueueConfig,
+    RatioConfig,
+    RatioRule,
     ServerConfig,
     StoreConfig,
     Timeouts,
@@ -253,6 +257,15 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
     }
 
 
+def _complete_listeners(definitions: dict[str, Schema]) -> None:
+    """Limits may be written where policies are named."""
+    policy = definitions["PolicyConfig"]["properties"]
+    for name in ("RatioConfig", "RatioRule"):
+        definition = definitions[name]
+        definition["properties"] |= {name: policy[name] for name in POLICY_FIELDS}
+        definition["not"] = {"required": list(LIMIT_FIELDS)}
+
+
 def _add_short_forms(definitions: dict[str, Schema]) -> None:
     upstream = definitions["UpstreamConfig"]["properties"]["targets"]
     limits = definitions["PolicyConfig"]["properties"]["limits"]
@@ -262,6 +275,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
         "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21-\x7e]*)$"},
         "PolicyConfig": limits,
+        "RatioConfig": limits,
         "ErrorPage": {"type": "string"},
         "RedirectConfig": {"type": "string", "minLength": 1},
         "RespondConfig": {

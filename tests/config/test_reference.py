@@ -10,6 +10,7 @@ import pytest
 
 from gateway.config import models
 from gateway.config.base import Model
+from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.schema import written_default
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
@@ -18,6 +19,8 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "The whole file": models.GatewayConfig,
     "Listeners": models.ListenerConfig,
     "Other systems": models.FrontendConfig,
+    "ratio": RatioConfig,
+    "Rules of ratio": RatioRule,
     "TLS": models.ListenerTls,
     "Certificates": models.CertificateConfig,
     "Client headers": models.ClientHeaders,

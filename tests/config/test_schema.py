@@ -29,6 +29,8 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "eventual-options-of-leased",
         "eventual-with-queue",
         "lease-too-short",
+        "store-ratio-cannot",
+        "store-ratio-migrate",
         "leased-at-once",
         "leased-count-refused",
         "leased-lifetime",
