@@ -17,7 +17,7 @@ from typing import Final
 from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.consistency.alone import Alone
 from gateway.consistency.near import Near
-from gateway.consistency.outcome import Outcome, Pending, refusing_rule, slowest_rule
+from gateway.consistency.outcome import Outcome, Pending, refused_key, refusing_rule, slowest_rule
 from gateway.consistency.parts import split
 from gateway.errors import StoreError, StoreTimeout
 from gateway.limits.decision import Verdict
@@ -31,7 +31,15 @@ from gateway.stores.shards import Shards
 from gateway.tasks import Tasks
 from gateway.waiting import WaitingRoom
 
-__all__ = ["Decider", "Outcome", "Pending", "refusing_rule", "slowest_rule", "without_queue"]
+__all__ = [
+    "Decider",
+    "Outcome",
+    "Pending",
+    "refused_key",
+    "refusing_rule",
+    "slowest_rule",
+    "without_queue",
+]
 
 log = logging.getLogger(__name__)
 

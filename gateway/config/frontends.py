@@ -13,7 +13,9 @@ from pydantic import Field, model_validator
 
 from gateway.config.address import Address
 from gateway.config.base import Model
+from gateway.config.frontend_envoy_rls import EnvoyRlsConfig
 from gateway.config.frontend_ratio import RatioConfig
+from gateway.config.frontend_smockron import SmockronConfig
 from gateway.config.shorthand import KEY
 from gateway.config.values import ListenAddress, problem
 
@@ -37,7 +39,9 @@ class Kind(NamedTuple):
 
 
 KINDS: Final[Mapping[str, Kind]] = {
+    "envoy_rls": Kind(8081, "Envoy's rate limit service"),
     "ratio": Kind(50051, "ratio", words=("owner", "resource")),
+    "smockron": Kind(10004, "Smockron", ports=2),
 }
 """By the key that names it."""
 
@@ -50,8 +54,16 @@ class FrontendConfig(Model):
         description="host:port; if left out the port that its clients expect, on this machine "
         "only.",
     )
+    envoy_rls: EnvoyRlsConfig | None = Field(
+        None, description="Envoy's rate limit service: the limits of descriptors, by domain."
+    )
     ratio: RatioConfig | None = Field(
         None, description="ratio: the limits of owners and resources; a limit alone is for all."
+    )
+    smockron: SmockronConfig | None = Field(
+        None,
+        description="A master of Smockron: the limits of domains. Gatekeepers report to its port, "
+        "and listen at the one above.",
     )
 
     @model_validator(mode="after")

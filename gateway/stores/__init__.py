@@ -34,6 +34,7 @@ STORES: Final[dict[str, str]] = {
     "mysql": "gateway.stores.mysql:MySQLStore",
     "ratio": "gateway.stores.ratio:RatioStore",
     "throttr+v5": "gateway.stores.throttr:ThrottrStore",
+    "smockron": "gateway.stores.smockron:SmockronStore",
 }
 """From the scheme of a URL to the class that makes its store, imported when it is needed.
 

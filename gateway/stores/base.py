@@ -14,7 +14,7 @@ A store keeps the state of keys and decides on requests atomically. Its contract
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -45,6 +45,16 @@ class Ask(NamedTuple):
     keys: tuple[str, ...]
     cost: int
     max_wait_us: int
+
+
+class Introduced(Ask):
+    """An ask that also says something about the request, for a store that reports it.
+
+    Attributes:
+        about: for logs.
+    """
+
+    about: bytes = b""
 
 
 @runtime_checkable
@@ -127,3 +137,15 @@ class ImmediateStore(Store, Protocol):
 
     def renew_now(self, ask: Ask, verdict: Verdict) -> bool:
         """Keep what is held at once; see `renew`."""
+
+
+@runtime_checkable
+class PreparedStore(Store, Protocol):
+    """A store that does better if it knows beforehand what it will be asked about."""
+
+    def expect(self, policies: Mapping[str, Sequence[str]]) -> None:
+        """Take note; called at most once, before `start`.
+
+        Args:
+            policies: the scopes of their limits, by the names of policies.
+        """
