@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.lines import COUNTS_REFUSED, WITH_BURST
 from gateway.config.models import (
     Address,
@@ -33,6 +32,8 @@ from gateway.config.models import (
     OnLimit,
     PolicyConfig,
     QueueConfig,
+    RatioConfig,
+    RatioRule,
     ServerConfig,
     StoreConfig,
     ThrottlexConfig,
@@ -92,7 +93,7 @@ def json_schema() -> Schema:
     _complete_target(definitions["Target"])
     _complete_policy(definitions["PolicyConfig"])
     _complete_routes(root, definitions)
-    _complete_listeners(definitions)
+    _complete_listeners(root, definitions)
     _add_short_forms(definitions)
     _drop_titles(root)
     for definition in definitions.values():
@@ -270,13 +271,17 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
     }
 
 
-def _complete_listeners(definitions: dict[str, Schema]) -> None:
-    """Limits may be written where policies are named."""
+def _complete_listeners(root: Schema, definitions: dict[str, Schema]) -> None:
+    """Limits may be written where policies are named, and routes be left out beside listeners."""
+    root["required"].remove("routes")
+    root["anyOf"] = [{"required": ["routes"]}, {"required": ["listeners"]}]
     policy = definitions["PolicyConfig"]["properties"]
     for name in ("RatioConfig", "RatioRule"):
         definition = definitions[name]
         definition["properties"] |= {name: policy[name] for name in POLICY_FIELDS}
-        definition["not"] = {"required": list(LIMIT_FIELDS)}
+        definition["not"] = {
+            "anyOf": [{"required": list(two)} for two in combinations(LIMIT_FIELDS, 2)]
+        }
 
 
 def _add_short_forms(definitions: dict[str, Schema]) -> None:

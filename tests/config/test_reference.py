@@ -10,7 +10,6 @@ import pytest
 
 from gateway.config import models
 from gateway.config.base import Model
-from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.schema import written_default
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
@@ -19,8 +18,8 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "The whole file": models.GatewayConfig,
     "Listeners": models.ListenerConfig,
     "Other systems": models.FrontendConfig,
-    "ratio": RatioConfig,
-    "Rules of ratio": RatioRule,
+    "ratio": models.RatioConfig,
+    "Rules of ratio": models.RatioRule,
     "TLS": models.ListenerTls,
     "Certificates": models.CertificateConfig,
     "Client headers": models.ClientHeaders,

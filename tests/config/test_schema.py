@@ -29,6 +29,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "eventual-options-of-leased",
         "eventual-with-queue",
         "lease-too-short",
+        "ratio-words-in-route",
         "store-ratio-cannot",
         "store-ratio-migrate",
         "leased-at-once",

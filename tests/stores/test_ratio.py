@@ -18,7 +18,7 @@ from gateway.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnava
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.metrics import PolicyMetrics, StoreMetrics
-from gateway.policy import compile_plan, compile_policy, key_of_route
+from gateway.policy import compile_plan, compile_policy, RouteKeys
 from gateway.protocols.ratio_messages import Question
 from gateway.stores import open_store
 from gateway.stores.base import Ask
@@ -297,7 +297,7 @@ async def test_what_was_let_through_meanwhile_is_not_told_afterwards() -> None:
         {"limit": "5/day per all", "algorithm": "sliding_window_log", "count_refused": True}
     )
     compiled = compile_policy("pay", config, PolicyMetrics())
-    rules = compile_plan(key_of_route("/pay"), ["pay"], {"pay": config}, {"pay": compiled}).rules
+    rules = compile_plan(RouteKeys("/pay"), ["pay"], {"pay": config}, {"pay": compiled}).rules
     question = Ask((rules[0].limit,), ("k",), 1, 0)
     async with _served() as server:
         url = f"ratio://127.0.0.1:{server.port}"
