@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config import cross, store_fit
+from gateway.config import cross, store_fit, throttlex_checks
 from gateway.config.advice import circles, patterns, variables_of_pages
 from gateway.config.merge import merge
 from gateway.config.messages import words_for
@@ -217,12 +217,14 @@ class _Checker:
             findings += cross.unfit_for_callers(config)
             findings += cross.unknown_movers(config)
             findings += cross.unknown_senders(config)
+            findings += throttlex_checks.conflicts(config)
             findings += store_fit.misfits(config)
         wrong = [one for one in map(self._place, findings) if one]
         if config is None or wrong:
             return config, wrong, []
         odd = [
             *cross.advice(config),
+            *throttlex_checks.advice(config),
             *patterns(config, self.expanded.origins),
             *circles(config),
             *variables_of_pages(config),

@@ -8,6 +8,7 @@ route that never matches) only `check` can see.
 from __future__ import annotations
 
 from copy import deepcopy
+from itertools import combinations
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -33,11 +34,12 @@ from gateway.config.models import (
     QueueConfig,
     ServerConfig,
     StoreConfig,
+    ThrottlexConfig,
     Timeouts,
     UpstreamConfig,
     UpstreamTlsConfig,
 )
-from gateway.config.shorthand import LIMIT_FIELDS, POLICY_FIELDS
+from gateway.config.shorthand import LIMIT_FIELDS, LINE_FIELDS, POLICY_FIELDS
 from gateway.config.units import (
     DELAY_PATTERN,
     DURATION_PATTERN,
@@ -122,6 +124,7 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     QueueConfig,
     ServerConfig,
     StoreConfig,
+    ThrottlexConfig,
     Timeouts,
     UpstreamConfig,
     UpstreamTlsConfig,
@@ -190,6 +193,16 @@ def _limits_and_fields() -> list[Schema]:
         {"if": _said("lease", {}), "then": _some_line(_AT_ONCE)},
         {"if": _said("queue", _IS_QUEUE), "then": not_all_at_once},
         {
+            "if": {"required": ["throttlex"]},
+            "then": {
+                "not": {
+                    "anyOf": [
+                        {"required": [name]} for name in ("algorithm", "lease", "count_refused")
+                    ]
+                }
+            },
+        },
+        {
             "if": _said("count_refused", _IS_ON),
             "then": {
                 "not": _said("queue", _IS_QUEUE),
@@ -205,12 +218,12 @@ def _said(field: str, value: Schema) -> Schema:
 
 def _each_line(line: Schema) -> Schema:
     limits = {"if": {"type": "array"}, "then": {"items": line}, "else": line}
-    return {"properties": dict.fromkeys(LIMIT_FIELDS, limits)}
+    return {"properties": dict.fromkeys(LINE_FIELDS, limits)}
 
 
 def _some_line(line: Schema) -> Schema:
     limits = {"if": {"type": "array"}, "then": {"contains": line}, "else": line}
-    return {"properties": dict.fromkeys(LIMIT_FIELDS, limits)}
+    return {"properties": dict.fromkeys(LINE_FIELDS, limits)}
 
 
 def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
@@ -225,7 +238,7 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
     has_limit = {"anyOf": [{"required": [name]} for name in LIMIT_FIELDS]}
     others = [name for name in POLICY_FIELDS if name not in LIMIT_FIELDS]
     route["dependentSchemas"] = dict.fromkeys(others, has_limit)
-    route["not"] = {"required": list(LIMIT_FIELDS)}
+    route["not"] = {"anyOf": [{"required": list(two)} for two in combinations(LIMIT_FIELDS, 2)]}
     route["allOf"] = _limits_and_fields()
     route["oneOf"] = [{"required": [name]} for name in ("upstream", "redirect", "respond")]
     listed = definitions["ListedRoute"] = deepcopy(route)
