@@ -34,6 +34,7 @@ from gateway.config.changes import (
     compile_rewrite,
 )
 from gateway.config.consistency import EventualConfig, LeasedConfig
+from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.frontends import FrontendConfig
 from gateway.config.listeners import (
     CertificateConfig,
@@ -105,6 +106,8 @@ __all__ = [
     "OnLimit",
     "PolicyConfig",
     "QueueConfig",
+    "RatioConfig",
+    "RatioRule",
     "RedirectConfig",
     "RespondConfig",
     "RetryConfig",

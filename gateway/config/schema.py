@@ -32,6 +32,8 @@ from gateway.config.models import (
     OnLimit,
     PolicyConfig,
     QueueConfig,
+    RatioConfig,
+    RatioRule,
     ServerConfig,
     StoreConfig,
     ThrottlexConfig,
@@ -91,6 +93,7 @@ def json_schema() -> Schema:
     _complete_target(definitions["Target"])
     _complete_policy(definitions["PolicyConfig"])
     _complete_routes(root, definitions)
+    _complete_listeners(root, definitions)
     _add_short_forms(definitions)
     _drop_titles(root)
     for definition in definitions.values():
@@ -122,6 +125,8 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     OnLimit,
     PolicyConfig,
     QueueConfig,
+    RatioConfig,
+    RatioRule,
     ServerConfig,
     StoreConfig,
     ThrottlexConfig,
@@ -266,6 +271,19 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
     }
 
 
+def _complete_listeners(root: Schema, definitions: dict[str, Schema]) -> None:
+    """Limits may be written where policies are named, and routes be left out beside listeners."""
+    root["required"].remove("routes")
+    root["anyOf"] = [{"required": ["routes"]}, {"required": ["listeners"]}]
+    policy = definitions["PolicyConfig"]["properties"]
+    for name in ("RatioConfig", "RatioRule"):
+        definition = definitions[name]
+        definition["properties"] |= {name: policy[name] for name in POLICY_FIELDS}
+        definition["not"] = {
+            "anyOf": [{"required": list(two)} for two in combinations(LIMIT_FIELDS, 2)]
+        }
+
+
 def _add_short_forms(definitions: dict[str, Schema]) -> None:
     upstream = definitions["UpstreamConfig"]["properties"]["targets"]
     limits = definitions["PolicyConfig"]["properties"]["limits"]
@@ -275,6 +293,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
         "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21-\x7e]*)$"},
         "PolicyConfig": limits,
+        "RatioConfig": limits,
         "ErrorPage": {"type": "string"},
         "RedirectConfig": {"type": "string", "minLength": 1},
         "RespondConfig": {
