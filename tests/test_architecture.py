@@ -47,6 +47,8 @@ PURE: Final = (
     "gateway.config.schema",
     "gateway.config.explain",
     "gateway.stores.shared_frames",
+    "gateway.stores.throttr_words",
+    "gateway.stores.throttr_spending",
     "gateway.tls.names",
     "gateway.tls.peer",
     "gateway.tls.x509",

@@ -27,7 +27,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.metrics import GatewayMetrics, Histogram, add, expose, pieces, render
-from gateway.metrics.exposition import CHILDREN_PER_PIECE
+from gateway.metrics.families import CHILDREN_PER_PIECE
 from gateway.stores import redis_pipe
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "metrics.md"
@@ -79,6 +79,11 @@ def test_everything_counted_is_scraped(accept: str) -> None:
     store.errors["timeout"] += 2
     store.breaker, store.is_ready, store.gateways = "open", False, 3
     metrics.store("new").missed = 15
+    frontend = metrics.frontend("throttr")
+    frontend.connections, frontend.open_connections = 20, 21
+    frontend.answers["insert", "ok"] = 22
+    frontend.malformed["unknown_type"] = 23
+    frontend.records, frontend.record_bytes = 24, 25
     metrics.connections, metrics.clients_left = 11, 12
     metrics.client_errors["header_too_large"] += 13
     metrics.log.lines_dropped = 14
@@ -102,6 +107,14 @@ def test_everything_counted_is_scraped(accept: str) -> None:
         key("sluice_decisions_total", policy="pay", decision="store_error_refuse"): 6,
         key("sluice_policy_wait_seconds_total", policy="pay"): 2.5,
         key("sluice_policy_waiting", policy="pay"): 7,
+        key("sluice_listener_connections_total", listener="throttr"): 20,
+        key("sluice_listener_open_connections", listener="throttr"): 21,
+        key(
+            "sluice_listener_answers_total", listener="throttr", operation="insert", answer="ok"
+        ): 22,
+        key("sluice_listener_malformed_total", listener="throttr", kind="unknown_type"): 23,
+        key("sluice_listener_records", listener="throttr"): 24,
+        key("sluice_listener_record_bytes", listener="throttr"): 25,
         key("sluice_upstream_requests_total", upstream="web"): 8,
         key("sluice_upstream_connections", upstream="web"): 9,
         key("sluice_upstream_errors_total", upstream="web", kind="timeout_connect"): 10,
@@ -223,6 +236,7 @@ def test_document_names_every_metric_and_no_other() -> None:
     metrics.upstream("u").target("t")
     metrics.store("s")
     metrics.certificates["c.pem"] = 1
+    metrics.frontend("throttr").records = 0
     scraped = set(re.findall(r"# TYPE (sluice_\w+) (\w+)", render(metrics).decode()))
     documented = re.findall(r"^\| `(sluice_\w+)`.*?\| (\w+) \|", DOCUMENT.read_text(), re.MULTILINE)
     assert set(documented) == scraped

@@ -34,6 +34,7 @@ from gateway.config.changes import (
     compile_rewrite,
 )
 from gateway.config.consistency import EventualConfig, LeasedConfig
+from gateway.config.frontend_smockron import SmockronConfig, SmockronDomain
 from gateway.config.frontends import FrontendConfig
 from gateway.config.listeners import (
     CertificateConfig,
@@ -109,6 +110,8 @@ __all__ = [
     "RetryConfig",
     "RouteConfig",
     "ServerConfig",
+    "SmockronConfig",
+    "SmockronDomain",
     "StoreConfig",
     "Target",
     "Timeouts",

@@ -1,54 +1,65 @@
-"""Samples of listeners for other systems' clients: a handful at most, so in no pieces."""
+"""Samples of listeners for other systems' clients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily
 
-from gateway.metrics.counters import GatewayMetrics
+from gateway.metrics.counters import FrontendMetrics, GatewayMetrics
+from gateway.metrics.families import Family, counted_by, counter, gauge, pieces_of
+
+_FAMILIES: Final[tuple[Family[FrontendMetrics], ...]] = (
+    counter(
+        "sluice_listener_connections",
+        "Connections of a listener's clients.",
+        "listener",
+        lambda frontend: frontend.connections,
+    ),
+    gauge(
+        "sluice_listener_open_connections",
+        "Connections of a listener's clients that are open.",
+        "listener",
+        lambda frontend: frontend.open_connections,
+    ),
+    Family(
+        CounterMetricFamily,
+        "sluice_listener_answers",
+        "Requests of a listener's clients, by what was asked and what was answered.",
+        ("listener", "operation", "answer"),
+        lambda name, frontend: (
+            ((name, *what), count) for what, count in sorted(frontend.answers.items())
+        ),
+    ),
+    counted_by(
+        "sluice_listener_malformed",
+        "What a listener could not read, by reason.",
+        ("listener", "kind"),
+        lambda frontend: frontend.malformed,
+    ),
+)
+_KEPT: Final[tuple[Family[FrontendMetrics], ...]] = (
+    gauge(
+        "sluice_listener_records",
+        "Records that a listener keeps.",
+        "listener",
+        lambda frontend: frontend.records or 0,
+    ),
+    gauge(
+        "sluice_listener_record_bytes",
+        "The memory of its records.",
+        "listener",
+        lambda frontend: frontend.record_bytes or 0,
+    ),
+)
 
 
 def of_frontends(metrics: GatewayMetrics) -> Iterator[Metric]:
-    """Their families; none for a gateway that has no such listener."""
-    frontends = list(metrics.frontends.items())
-    if not frontends:
-        return
-    connections = CounterMetricFamily(
-        "sluice_listener_connections", "Connections of a listener's clients.", labels=("listener",)
-    )
-    still_open = GaugeMetricFamily(
-        "sluice_listener_open_connections",
-        "Connections of a listener's clients that are open.",
-        labels=("listener",),
-    )
-    answers = CounterMetricFamily(
-        "sluice_listener_answers",
-        "Requests of a listener's clients, by what was asked and what was answered.",
-        labels=("listener", "operation", "answer"),
-    )
-    malformed = CounterMetricFamily(
-        "sluice_listener_malformed",
-        "What a listener could not read, by reason.",
-        labels=("listener", "kind"),
-    )
-    records = GaugeMetricFamily(
-        "sluice_listener_records", "Records that a listener keeps.", labels=("listener",)
-    )
-    memory = GaugeMetricFamily(
-        "sluice_listener_record_bytes", "The memory of its records.", labels=("listener",)
-    )
-    for name, frontend in frontends:
+    """Their families; those of what is kept for listeners that keep something."""
+    for frontend in list(metrics.frontends.values()):
         frontend.refresh()
-        connections.add_metric((name,), frontend.connections)
-        still_open.add_metric((name,), frontend.open_connections)
-        for (operation, answer), count in sorted(frontend.answers.items()):
-            answers.add_metric((name, operation, answer), count)
-        for kind, count in sorted(frontend.malformed.items()):
-            malformed.add_metric((name, kind), count)
-        if frontend.records is not None:
-            records.add_metric((name,), frontend.records)
-        if frontend.record_bytes is not None:
-            memory.add_metric((name,), frontend.record_bytes)
-    yield from (connections, still_open, answers, malformed, records, memory)
+    yield from pieces_of(metrics.frontends, _FAMILIES)
+    keeping = {name: one for name, one in metrics.frontends.items() if one.records is not None}
+    yield from pieces_of(keeping, _KEPT)

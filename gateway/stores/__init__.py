@@ -33,6 +33,7 @@ STORES: Final[dict[str, str]] = {
     "rediss+cluster": "gateway.stores.redis_cluster:RedisClusterStore",
     "mysql": "gateway.stores.mysql:MySQLStore",
     "smockron": "gateway.stores.smockron:SmockronStore",
+    "throttr+v5": "gateway.stores.throttr:ThrottrStore",
 }
 """From the scheme of a URL to the class that makes its store, imported when it is needed.
 

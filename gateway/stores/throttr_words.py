@@ -18,7 +18,6 @@ MAX_KEY: Final = 255
 
 OK: Final = 1
 REFUSED: Final = 0
-STATUSES: Final = (REFUSED, OK)
 
 INSERT: Final = 1
 QUERY: Final = 2
@@ -26,7 +25,8 @@ UPDATE: Final = 3
 PURGE: Final = 4
 
 QUOTA: Final = 0
-"""The attribute that `UPDATE` changes."""
+TTL: Final = 1
+"""What `UPDATE` changes: what is left, or for how long."""
 
 PATCH: Final = 0
 INCREASE: Final = 1
@@ -75,6 +75,17 @@ class Counter(NamedTuple):
     ttl: Ttl
 
 
+Answer = int | Counter
+"""A status, or what a `QUERY` tells; `REFUSED` if it has nothing to tell."""
+
+
+class Request(NamedTuple):
+    """What is asked, and whether it is a `QUERY`, whose answer is longer."""
+
+    data: bytes
+    is_query: bool = False
+
+
 def largest(size: int) -> int:
     """The largest number of so many bits."""
     return (1 << size) - 1
@@ -97,7 +108,7 @@ def insert(size: int, quota: int, ttl: Ttl, key: bytes) -> bytes:
     width = size // 8
     return b"".join(
         (
-            b"\x01",
+            bytes((INSERT,)),
             quota.to_bytes(width, "little"),
             bytes((ttl.unit,)),
             ttl.value.to_bytes(width, "little"),
@@ -112,16 +123,17 @@ def query(key: bytes) -> bytes:
     return bytes((QUERY, len(key))) + key
 
 
-def update_quota(size: int, change: int, value: int, key: bytes) -> bytes:
-    """Change what is left; the answer is a status.
+def update(size: int, attribute: int, change: int, value: int, key: bytes) -> bytes:
+    """Change a counter; the answer is a status, `REFUSED` if there is none.
 
     Args:
         size: bits of a number.
+        attribute: `QUOTA`, or `TTL` in the unit that the counter was made with.
         change: `PATCH`, `INCREASE` or `DECREASE`; the last is refused if less is left.
-        value: by how much, or to what.
+        value: to what, or by how much.
         key: of which counter.
     """
-    head = bytes((UPDATE, QUOTA, change)) + value.to_bytes(size // 8, "little")
+    head = bytes((UPDATE, attribute, change)) + value.to_bytes(size // 8, "little")
     return head + bytes((len(key),)) + key
 
 
@@ -130,21 +142,49 @@ def purge(key: bytes) -> bytes:
     return bytes((PURGE, len(key))) + key
 
 
-def read_counter(size: int, data: bytes, at: int) -> Counter:
-    """What follows the status of a `QUERY`, `counter_length` bytes.
+class Reader:
+    """Answers out of a stream of bytes, in the order of asking.
 
-    Raises:
-        ValueError: the time has no known unit.
+    Args:
+        size: bits of a number.
     """
-    width = size // 8
-    unit = data[at + width]
-    if unit not in UNITS_NS:
-        raise ValueError(f"there is no unit of time {unit}")
-    quota = int.from_bytes(data[at : at + width], "little")
-    value = int.from_bytes(data[at + width + 1 : at + 2 * width + 1], "little")
-    return Counter(quota, Ttl(unit, value))
 
+    __slots__ = ("_data", "_length", "_width")
 
-def counter_length(size: int) -> int:
-    """Bytes of a `Counter`, without the status before it."""
-    return 2 * (size // 8) + 1
+    def __init__(self, size: int) -> None:
+        self._width = size // 8
+        self._length = 2 + 2 * self._width
+        self._data = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def feed(self, data: bytes) -> None:
+        """More has come."""
+        self._data += data
+
+    def take(self, *, is_query: bool) -> Answer | None:
+        """The next answer, to a `QUERY` or to anything else; `None` if it is not there yet.
+
+        Raises:
+            ValueError: no Throttr server of this size answers so.
+        """
+        data = self._data
+        if not data:
+            return None
+        status = data[0]
+        if status > OK:
+            raise ValueError(f"{status} is no status")
+        if not is_query or not status:
+            del data[0]
+            return status
+        if len(data) < self._length:
+            return None
+        width = self._width
+        unit = data[1 + width]
+        if unit not in UNITS_NS:
+            raise ValueError(f"there is no unit of time {unit}")
+        quota = int.from_bytes(data[1 : 1 + width], "little")
+        value = int.from_bytes(data[2 + width : self._length], "little")
+        del data[: self._length]
+        return Counter(quota, Ttl(unit, value))

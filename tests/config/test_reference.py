@@ -18,6 +18,8 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "The whole file": models.GatewayConfig,
     "Listeners": models.ListenerConfig,
     "Other systems": models.FrontendConfig,
+    "Smockron": models.SmockronConfig,
+    "Domains of Smockron": models.SmockronDomain,
     "TLS": models.ListenerTls,
     "Certificates": models.CertificateConfig,
     "Client headers": models.ClientHeaders,

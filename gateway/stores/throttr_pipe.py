@@ -1,0 +1,239 @@
+"""One connection to a Throttr server: requests go out as they come, answers are matched in order.
+
+A caller that gives up leaves its place in the queue, so its answer is read and thrown away and
+can never be taken for another's. An answer has no length of its own: what it is an answer to
+tells how long it is. So one byte that does not fit ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple, cast
+from urllib.parse import urlsplit
+
+from gateway.clock import Clock, monotonic_us
+from gateway.errors import StoreError, StoreReplyError, StoreUnavailable
+from gateway.stores import throttr_words as words
+from gateway.stores.throttr_words import Answer, Counter, Reader, Request, Ttl
+
+CONNECT_TIMEOUT_S: Final = 2.0
+MAX_UNANSWERED: Final = 32_768
+"""Requests without an answer; more would only pile up memory and be too late."""
+MAX_UNSENT: Final = 8 << 20
+"""Bytes that may wait for a server that does not read."""
+
+_HELLO_QUOTA: Final = 90
+_HELLO_TTL: Final = Ttl(4, 5)
+
+
+class ThrottrAddress(NamedTuple):
+    """Where a Throttr server is, and the size of its numbers in bits."""
+
+    host: str
+    port: int
+    size: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port} ({self.size} bits)"
+
+
+def parse_throttr_url(url: str) -> ThrottrAddress:
+    """Read `throttr+v5://host[:port][?size=8|16|32|64]`.
+
+    Raises:
+        ValueError: it cannot be used.
+    """
+    parts = urlsplit(url)
+    name, _, value = parts.query.partition("=")
+    size = int(value) if name == "size" and value.isdecimal() else 16
+    if not parts.hostname or size not in words.SIZES or name not in ("", "size"):
+        raise ValueError("such as throttr+v5://127.0.0.1:9000?size=16")
+    return ThrottrAddress(parts.hostname, parts.port or 9000, size)
+
+
+class _Call:
+    """Requests that travel together."""
+
+    __slots__ = ("answers", "future", "is_query", "since_us")
+
+    def __init__(
+        self, is_query: Sequence[bool], future: asyncio.Future[list[Answer]], since_us: int
+    ) -> None:
+        self.is_query = is_query
+        self.future = future
+        self.since_us = since_us
+        self.answers: list[Answer] = []
+
+
+class ThrottrPipe(asyncio.Protocol):
+    """Requests out, answers in, matched in order.
+
+    Args:
+        size: bits of a number.
+        clock: for the age of unanswered calls.
+
+    Attributes:
+        size: likewise.
+        lost: done when the connection has ended.
+    """
+
+    def __init__(self, size: int, clock: Clock) -> None:
+        self.size = size
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._clock = clock
+        self._reader = Reader(size)
+        self._calls: deque[_Call] = deque()
+        self._unanswered = 0
+        self._transport: asyncio.Transport | None = None
+        self._error: StoreError = StoreUnavailable("the connection to the store was lost")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something can be asked."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def oldest_us(self) -> int:
+        """For how long the oldest call is without its answers."""
+        return self._clock() - self._calls[0].since_us if self._calls else 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        # A cast, not an assertion: those of uvloop only behave like one.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def call(self, requests: Sequence[Request]) -> asyncio.Future[list[Answer]]:
+        """Send requests, at least one, in one write; the future gets their answers in order.
+
+        Raises:
+            StoreUnavailable: too much is unanswered, or the connection is gone.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise StoreUnavailable("the connection to the store was lost")
+        is_full = self._unanswered + len(requests) > MAX_UNANSWERED
+        if is_full or transport.get_write_buffer_size() > MAX_UNSENT:
+            raise StoreUnavailable("too many calls are unanswered", "backlog")
+        future: asyncio.Future[list[Answer]] = self.lost.get_loop().create_future()
+        self._calls.append(_Call([each.is_query for each in requests], future, self._clock()))
+        self._unanswered += len(requests)
+        transport.write(b"".join([each.data for each in requests]))
+        return future
+
+    def data_received(self, data: bytes) -> None:
+        """Match answers to requests."""
+        reader = self._reader
+        reader.feed(data)
+        try:
+            while self._calls and self._read_call(self._calls[0]):
+                call = self._calls.popleft()
+                self._unanswered -= len(call.answers)
+                # Done already: its caller gave up, and these answers are nobody's.
+                if not call.future.done():
+                    call.future.set_result(call.answers)
+        except ValueError as error:
+            self.drop(StoreReplyError(f"the store does not speak the protocol of Throttr: {error}"))
+            return
+        if reader and not self._calls:
+            self.drop(StoreReplyError("the store answered what nobody asked"))
+
+    def _read_call(self, call: _Call) -> bool:
+        """Take what is there of the answers of a call; returns whether that is all."""
+        answers, take = call.answers, self._reader.take
+        for is_query in call.is_query[len(answers) :]:
+            answer = take(is_query=is_query)
+            if answer is None:
+                return False
+            answers.append(answer)
+        return True
+
+    def drop(self, error: StoreError) -> None:
+        """Close now; whoever waits for an answer gets `error`."""
+        self._error = error
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail_calls()
+
+    def close(self) -> None:
+        """Close now; nobody is to blame."""
+        self.drop(StoreUnavailable("the connection to the store was closed"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection ended; the outcome of what is unanswered is not known."""
+        self._fail_calls()
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def _fail_calls(self) -> None:
+        self._unanswered = 0
+        while self._calls:
+            future = self._calls.popleft().future
+            if not future.done():
+                # A new one each time: an exception raised twice would grow its traceback.
+                future.set_exception(type(self._error)(str(self._error), self._error.reason))
+                # Not everybody waits, such as for what was given back.
+                future.exception()
+
+
+async def open_pipe(address: ThrottrAddress, *, clock: Clock = monotonic_us) -> ThrottrPipe:
+    """Connect, and see that a Throttr server of that size answers.
+
+    Raises:
+        StoreUnavailable: no usable connection came about.
+    """
+    loop = asyncio.get_running_loop()
+    pipe = ThrottrPipe(address.size, clock)
+    is_connected = False
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await loop.create_connection(lambda: pipe, address.host, address.port)
+            is_connected = True
+            await _greet(pipe)
+    except (TimeoutError, StoreError) as error:
+        pipe.close()
+        if is_connected:
+            raise _stranger(address) from error
+        raise StoreUnavailable(f"{address} does not answer", "connect") from error
+    except OSError as error:
+        pipe.close()
+        message = f"{address} cannot be reached: {error.strerror or type(error).__name__}"
+        raise StoreUnavailable(message, "connect") from error
+    except BaseException:
+        pipe.close()
+        raise
+    return pipe
+
+
+async def _greet(pipe: ThrottrPipe) -> None:
+    """Make a counter and look at it: neither version nor size are said on the wire.
+
+    Raises:
+        StoreError: that is not what came back.
+    """
+    size, key = pipe.size, b"hello\0" + secrets.token_bytes(8)
+    answers = await pipe.call(
+        [
+            Request(words.query(key), is_query=True),
+            Request(words.insert(size, _HELLO_QUOTA, _HELLO_TTL, key)),
+            Request(words.query(key), is_query=True),
+            Request(words.purge(key)),
+        ]
+    )
+    none, inserted, counter, purged = answers
+    is_right = (none, inserted, purged) == (words.REFUSED, words.OK, words.OK)
+    if not (is_right and isinstance(counter, Counter) and _is_hello(counter)):
+        raise StoreReplyError("the counter is not as it was made")
+
+
+def _is_hello(counter: Counter) -> bool:
+    unit, value = counter.ttl
+    return counter.quota == _HELLO_QUOTA and unit == _HELLO_TTL.unit and value <= _HELLO_TTL.value
+
+
+def _stranger(address: ThrottrAddress) -> StoreUnavailable:
+    message = f"{address.host}:{address.port} does not answer as Throttr 5 with numbers of"
+    return StoreUnavailable(f"{message} {address.size} bits does", "handshake")
