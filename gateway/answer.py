@@ -2,26 +2,33 @@
 
 Problem documents are RFC 9457; the `RateLimit` fields are
 draft-ietf-httpapi-ratelimit-headers (`q`, `w`, `r`, `t`), with `X-RateLimit-*` beside them
-where configured. Nothing that a client sent is ever repeated in them.
+where configured. Nothing that a client sent is repeated in them, but for its key in answers of
+ThrottleX's form, which have it by its design.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from gateway.errors import UpstreamError
 from gateway.limits.decision import NEVER, Decision, Verdict
-from gateway.policy import Policy, Rule
+from gateway.limits.rate import NS_PER_US, Limit
+from gateway.policy import Policy, Rule, is_keyed
 
 US: Final = 1_000_000
 _PHRASES: Final = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"}
 """What RFC 9110 calls them, and Python before 3.13 does not."""
 _PROBLEM_TYPES: Final = "https://iana.org/assignments/http-problem-types#"
 
+
+FAR_US: Final = 3_660 * 86_400 * US
+"""Nobody is told to come back after more than ten years: only what is never refilled takes so
+long (`limits.throttlex`), and the number of seconds would not fit 32 bits."""
 
 PROBLEM_TYPE: Final = b"Content-Type: application/problem+json\r\n"
 """What the fields of every problem document begin with."""
@@ -48,8 +55,11 @@ NO_FURTHER: Final = Answer(200, b"Cache-Control: no-store\r\n", b"")
 @lru_cache(maxsize=64)
 def status_line(status: int) -> bytes:
     """The status line of an answer of the gateway's own."""
-    phrase = _PHRASES.get(status) or HTTPStatus(status).phrase
-    return f"HTTP/1.1 {status} {phrase}\r\n".encode("ascii")
+    return f"HTTP/1.1 {status} {_phrase(status)}\r\n".encode("ascii")
+
+
+def _phrase(status: int) -> str:
+    return _PHRASES.get(status) or HTTPStatus(status).phrase
 
 
 def problem(
@@ -85,9 +95,15 @@ def refusal(policy: Policy, verdict: Verdict) -> Answer:
         policy: the policy that refused it.
         verdict: for `Retry-After`; left out if the request could never pass.
     """
-    if verdict.retry_after_us == NEVER:
-        return _refusal(policy, None)
-    return _refusal(policy, seconds_up(verdict.retry_after_us))
+    return _refusal(policy, _retry_after(verdict))
+
+
+def _retry_after(verdict: Verdict) -> int | None:
+    """What a refused client is told to wait, in seconds; None if there is no use in that."""
+    retry_after_us = verdict.retry_after_us
+    return (
+        None if retry_after_us == NEVER or retry_after_us > FAR_US else seconds_up(retry_after_us)
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -111,6 +127,38 @@ def _refusal(policy: Policy, retry_after: int | None) -> Answer:
         b"Content-Type: text/plain; charset=utf-8\r\n" + fields,
         text.encode("utf-8"),
     )
+
+
+def throttlex_refusal(policy: Policy, verdict: Verdict, key: str, now_us: int) -> Answer:
+    """What a client over the limit is told in ThrottleX's form (its design, section 4).
+
+    Args:
+        policy: the policy that refused it.
+        verdict: for `Retry-After`.
+        key: what the client is counted under.
+        now_us: microseconds since 1970.
+    """
+    message = f"Rate limit exceeded for key: {key}"
+    return _throttlex(policy.status, message, _retry_after(verdict), now_us)
+
+
+def throttlex_closed(retry_after_us: int, now_us: int) -> Answer:
+    """The same while the store is away and the policy says `closed`."""
+    message = "The rate limiter's store cannot be reached"
+    return _throttlex(503, message, seconds_up(retry_after_us), now_us)
+
+
+def _throttlex(status: int, message: str, retry_after: int | None, now_us: int) -> Answer:
+    fields = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
+    if retry_after is not None:
+        fields += b"Retry-After: %d\r\n" % retry_after
+    document = {
+        "status": status,
+        "error": _phrase(status),
+        "message": message,
+        "timestamp": f"{datetime.fromtimestamp(now_us // US, UTC):%Y-%m-%dT%H:%M:%SZ}",
+    }
+    return Answer(status, fields, json.dumps(document).encode("utf-8") + b"\n")
 
 
 def closed(retry_after_us: int) -> Answer:
@@ -146,19 +194,17 @@ class LimitFields:
         rules: all the rules of the route.
     """
 
-    __slots__ = ("_has_draft", "_has_legacy", "_policy_line", "_template", "_window")
+    __slots__ = ("_has_draft", "_has_legacy", "_is_keyed", "_policy_line", "_template", "_window")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        items = [
-            f'"{_string(rule.title)}";q={rule.limit.burst};w={_window(rule)}'
-            for rule in rules
-            if rule.policy.draft_headers
-        ]
-        self._policy_line = f"RateLimit-Policy: {', '.join(items)}\r\n" if items else ""
-        self._has_draft = rules[0].policy.draft_headers
-        self._has_legacy = rules[0].policy.legacy_headers
+        self._policy_line = _policy_line(rules)
+        policy = rules[0].policy
+        self._has_draft = policy.draft_headers
+        self._has_legacy = policy.legacy_headers
         self._window = _window(rules[0])
-        self._template = self._prepare(rules[0]) if len(rules) == 1 else b""
+        self._is_keyed = is_keyed(rules)
+        is_plain = len(rules) == 1 and not self._is_keyed and not policy.throttlex_headers
+        self._template = self._prepare(rules[0]) if is_plain else b""
 
     def _prepare(self, rule: Rule) -> bytes:
         """The lines of a route with one limit, to be filled in: a tenth of the work."""
@@ -183,20 +229,20 @@ class LimitFields:
         if self._template and verdict.retry_after_us != NEVER:
             return self._fill_in(verdict)
         items: list[str] = []
-        tightest: Decision | None = None
+        tightest: tuple[Rule, Decision] | None = None
         for rule, decision in zip(rules, verdict.decisions, strict=True):
-            if rule.policy.draft_headers:
+            policy = rule.policy
+            if policy.draft_headers:
                 items.append(_item(rule, decision, verdict))
-            if rule.policy.legacy_headers and (
-                tightest is None
-                or (decision.allowed, decision.remaining) < (tightest.allowed, tightest.remaining)
+            if (policy.legacy_headers or policy.throttlex_headers) and (
+                tightest is None or _room(decision) < _room(tightest[1])
             ):
-                tightest = decision
-        text = self._policy_line
+                tightest = rule, decision
+        text = _policy_line(rules) if self._is_keyed else self._policy_line
         if items:
             text += f"RateLimit: {', '.join(items)}\r\n"
         if tightest is not None:
-            text += _legacy(tightest)
+            text += _legacy(*tightest, verdict)
         return text.encode("ascii")
 
     def _fill_in(self, verdict: Verdict) -> bytes:
@@ -213,6 +259,19 @@ class LimitFields:
         return self._template % (remaining, window, remaining, reset)
 
 
+def _policy_line(rules: Sequence[Rule]) -> str:
+    items = [
+        f'"{_string(rule.title)}";q={rule.limit.burst};w={_window(rule)}'
+        for rule in rules
+        if rule.policy.draft_headers
+    ]
+    return f"RateLimit-Policy: {', '.join(items)}\r\n" if items else ""
+
+
+def _room(decision: Decision) -> tuple[bool, int]:
+    return decision.allowed, decision.remaining
+
+
 def _item(rule: Rule, decision: Decision, verdict: Verdict) -> str:
     remaining = decision.remaining if decision.allowed else 0
     item = f'"{_string(rule.title)}";r={remaining}'
@@ -223,14 +282,25 @@ def _item(rule: Rule, decision: Decision, verdict: Verdict) -> str:
     return item
 
 
-def _legacy(decision: Decision) -> str:
+def _legacy(rule: Rule, decision: Decision, verdict: Verdict) -> str:
     remaining = decision.remaining if decision.allowed else 0
-    reset = -(-decision.reset_us // US)
-    return (
-        f"X-RateLimit-Limit: {decision.limit}\r\n"
-        f"X-RateLimit-Remaining: {remaining}\r\n"
-        f"X-RateLimit-Reset: {reset}\r\n"
-    )
+    text = f"X-RateLimit-Limit: {decision.limit}\r\nX-RateLimit-Remaining: {remaining}\r\n"
+    if rule.policy.legacy_headers:
+        return f"{text}X-RateLimit-Reset: {-(-decision.reset_us // US)}\r\n"
+    if not verdict.allowed:
+        return text  # The refusal itself says when to come back.
+    next_us = _next_us(rule.limit, decision)
+    return text if next_us is None else f"{text}Retry-After: {-(-next_us // US)}\r\n"
+
+
+def _next_us(limit: Limit, decision: Decision) -> int | None:
+    """After how long one more request may pass; None if only the store could tell."""
+    if decision.remaining:
+        return 0
+    if limit.algorithm != "token_bucket":
+        # The oldest of a window leaves first, and what is known is the newest.
+        return None
+    return max(0, decision.reset_us - (limit.tolerance_ns - limit.interval_ns) // NS_PER_US)
 
 
 def _window(rule: Rule) -> int:

@@ -25,7 +25,7 @@ from gateway.frontends.base import Frontend, Ground
 from gateway.logs import AccessLog, LineWriter, open_output, setup_logging
 from gateway.metrics import GatewayMetrics
 from gateway.obstacles import cannot_listen, cannot_log
-from gateway.opening import decider_of, store_of
+from gateway.opening import book_of, decider_of, reader_of, store_of
 from gateway.policy import compile_policies
 from gateway.proxy.admission import affordable
 from gateway.proxy.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
@@ -133,7 +133,9 @@ class Gateway:
             for name, upstream in config.upstreams.items()
         }
         self._health = HealthChecks(self._upstreams.values())
-        policies = compile_policies(config, self.metrics)
+        book = book_of(config)
+        self._reader = reader_of(config, book)
+        policies = compile_policies(config, self.metrics, book)
         routes = compile_routes(config, self._upstreams, policies, self.metrics)
         self._frontends: list[Frontend] = []
         if seat is None or seat.is_first:
@@ -200,6 +202,8 @@ class Gateway:
             await self._close(0)
             raise
         await self._decider.start()
+        if self._reader is not None:
+            await self._reader.start()
         # The first requests would be decided alone.
         await becomes(lambda: self._decider.is_ready, STORE_S)
         for upstream in self._upstreams.values():
@@ -321,6 +325,8 @@ class Gateway:
         await self._health.stop()
         for upstream in self._upstreams.values():
             upstream.close()
+        if self._reader is not None:
+            await self._reader.aclose()
         await self._decider.aclose()
         if self._admin is not None:
             await self._admin.close()

@@ -17,7 +17,7 @@ from typing import Final
 from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.consistency.alone import Alone
 from gateway.consistency.near import Near
-from gateway.consistency.outcome import Outcome, Pending, refusing_rule, slowest_rule
+from gateway.consistency.outcome import Outcome, Pending, refused_key, refusing_rule, slowest_rule
 from gateway.consistency.parts import split
 from gateway.errors import StoreError, StoreTimeout
 from gateway.limits.decision import Verdict
@@ -25,13 +25,21 @@ from gateway.limits.rate import Limit
 from gateway.limits.terms import Terms
 from gateway.metrics import StoreMetrics
 from gateway.policy import Rule
-from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store
+from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store, UntoldStore
 from gateway.stores.deadline import decide_within
 from gateway.stores.shards import Shards
 from gateway.tasks import Tasks
 from gateway.waiting import WaitingRoom
 
-__all__ = ["Decider", "Outcome", "Pending", "refusing_rule", "slowest_rule", "without_queue"]
+__all__ = [
+    "Decider",
+    "Outcome",
+    "Pending",
+    "refused_key",
+    "refusing_rule",
+    "slowest_rule",
+    "without_queue",
+]
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +103,8 @@ class Decider:
         self._shards = Shards(self._within_deadline, metrics, clock, self._lost, self._back)
         self._whole = self._shards[None]
         self._told: set[Hashable] = set()
-        self._alone = Alone(clock, calendar_clock)
+        remembers = not isinstance(store, UntoldStore)
+        self._alone = Alone(clock, calendar_clock, remembers=remembers)
         self._pending: list[Pending] = []
         self._returns: deque[tuple[Ask, Verdict]] = deque()
         self._returning = 0

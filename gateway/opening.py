@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gateway.config.consistency import parts
 from gateway.config.models import GatewayConfig
 from gateway.config.store_url import parse_store_url
+from gateway.config.throttlex_checks import tables_url
 from gateway.decider import Decider
 from gateway.errors import ConfigError, Problem
+from gateway.limits.book import Book
 from gateway.metrics import GatewayMetrics, StoreMetrics
+from gateway.routing.keys import identity
 from gateway.stores import StoreMaker, find_store
 from gateway.stores.base import ImmediateStore, Store
 from gateway.stores.moving import chosen, moving_store
+
+if TYPE_CHECKING:
+    from gateway.stores.mysql_policies import PolicyReader
 
 
 def store_of(
@@ -99,3 +106,19 @@ def decider_of(
         metrics=metrics,
         terms=[policy.terms for policy in config.policies.values() if policy.terms],
     )
+
+
+def book_of(config: GatewayConfig) -> Book | None:
+    """Where policies of the table find the numbers of keys; None if none of them needs it."""
+    ours = (policy.throttlex for policy in config.policies.values())
+    return Book(identity) if any(one and one.policies == "table" for one in ours) else None
+
+
+def reader_of(config: GatewayConfig, book: Book | None) -> PolicyReader | None:
+    """What keeps the book as the table is, in a running event loop; None if there is none."""
+    if book is None:
+        return None
+    # Its driver need not be there for others.
+    from gateway.stores.mysql_policies import PolicyReader
+
+    return PolicyReader(tables_url(config), book)

@@ -13,15 +13,20 @@ from typing import Any, Final, NamedTuple
 
 from gateway.config.models import GatewayConfig, PolicyConfig
 from gateway.limits import ALGORITHMS
+from gateway.limits.book import Book
 from gateway.limits.key_words import as_written
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.limits.terms import Terms
+from gateway.limits.throttlex import Numbers, limit_of, scope_of
 from gateway.metrics import GatewayMetrics, PolicyMetrics
 from gateway.routing.keys import REJECT, SKIP, Absence, compile_key
+from gateway.routing.throttlex_key import compile_throttlex_key
 from gateway.stores.base import Ask
 
 UNBOUNDED_WAIT_US: Final = 2**62
 """An ask that leaves the bound on waiting to each limit."""
+MAX_KNOWN: Final = 4_096
+"""Numbers of a book whose limits are kept; of more, they are made anew."""
 
 
 KeyOf = Callable[[Any], str | Absence]
@@ -39,12 +44,15 @@ class Policy:
         name: as configured; it appears in headers, metrics, logs and store keys.
         queue_max: how many requests may wait for one key; 0 means no queue.
         status: of a refusal, 429 or 503.
-        body: `problem`, `text`, `none`, or the text to send.
+        body: `problem`, `text`, `throttlex`, `none`, or the text to send.
         on_store_error: `local`, `open` or `closed`.
         draft_headers: whether answers carry `RateLimit` and `RateLimit-Policy`.
         legacy_headers: whether answers carry `X-RateLimit-*`.
         metrics: its counters.
         terms: how exactly its limits are kept among gateways; None for strict.
+        max_wait_us: how long a request in the queue may wait.
+        throttlex_headers: whether answers carry what ThrottleX's do.
+        book: the numbers of keys that have some of their own; None if no key has.
     """
 
     name: str
@@ -56,6 +64,9 @@ class Policy:
     legacy_headers: bool
     metrics: PolicyMetrics
     terms: Terms | None = None
+    max_wait_us: int = 0
+    throttlex_headers: bool = False
+    book: Book | None = None
 
 
 class Rule(NamedTuple):
@@ -127,8 +138,70 @@ class Plan:
         return Ask(limits, tuple(keys), 1, UNBOUNDED_WAIT_US), tuple(rules)
 
 
-def compile_policy(name: str, config: PolicyConfig, metrics: PolicyMetrics) -> Policy:
-    """The run-time form of a policy; its limits are compiled with the route, by `compile_plan`."""
+class KeyedPlan(Plan):
+    """A plan in which the numbers of a limit may depend on the key."""
+
+    __slots__ = ("_keyed",)
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        super().__init__(rules)
+        self._keyed = KeyedRules()
+
+    def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
+        """The question for the store, with rules that have the numbers of the request's keys."""
+        question = super().ask(request)
+        if question is None or isinstance(question, Missing):
+            return question
+        return self._keyed.resolve(*question)
+
+
+class KeyedRules:
+    """Finds the numbers of keys in the books of their policies."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, Numbers], Rule] = {}
+
+    def resolve(self, ask: Ask, rules: tuple[Rule, ...]) -> tuple[Ask, tuple[Rule, ...]]:
+        """The same question by the numbers that its keys have now."""
+        found = tuple(
+            [
+                self._of_key(rule, key) if rule.policy.book is not None else rule
+                for rule, key in zip(rules, ask.keys, strict=True)
+            ]
+        )
+        return ask._replace(limits=tuple([rule.limit for rule in found])), found
+
+    def _of_key(self, rule: Rule, key: str) -> Rule:
+        book = rule.policy.book
+        numbers = book.find(key) if book is not None else None
+        if numbers is None:
+            return rule
+        name = (id(rule), numbers)
+        known = self._known.get(name)
+        if known is None:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            limit = limit_of(numbers, scope_of(rule.policy.name, numbers))
+            if limit.burst:
+                limit = _bounded(limit, rule.policy.max_wait_us, rule.policy.queue_max)
+            known = self._known[name] = rule._replace(limit=limit)
+        return known
+
+
+def compile_policy(
+    name: str, config: PolicyConfig, metrics: PolicyMetrics, book: Book | None = None
+) -> Policy:
+    """The run-time form of a policy; its limits are compiled with the route, by `compile_plan`.
+
+    Args:
+        name: as configured.
+        config: the policy.
+        metrics: its counters.
+        book: what the table of policies says, for those who heed it.
+    """
+    is_keyed = config.throttlex is not None and config.throttlex.policies == "table"
     return Policy(
         name=name,
         queue_max=config.queue.max if config.queue else 0,
@@ -139,24 +212,41 @@ def compile_policy(name: str, config: PolicyConfig, metrics: PolicyMetrics) -> P
         legacy_headers=config.headers in ("legacy", "both"),
         metrics=metrics,
         terms=config.terms,
+        max_wait_us=config.queue.max_wait if config.queue else 0,
+        throttlex_headers=config.headers == "throttlex",
+        book=book if is_keyed else None,
     )
 
 
-def compile_policies(config: GatewayConfig, metrics: GatewayMetrics) -> dict[str, Policy]:
-    """The run-time form of every policy of a configuration, by name."""
+def compile_policies(
+    config: GatewayConfig, metrics: GatewayMetrics, book: Book | None = None
+) -> dict[str, Policy]:
+    """The run-time form of every policy of a configuration, by name; `book` as above."""
     return {
-        name: compile_policy(name, policy, metrics.policy(name))
+        name: compile_policy(name, policy, metrics.policy(name), book)
         for name, policy in config.policies.items()
     }
 
 
-def key_of_route(route: str) -> CompileKey:
-    """What finds the keys of HTTP requests; the key word `route` stands for the name given."""
+class RouteKeys:
+    """Makes what finds the keys of HTTP requests: a `CompileKey`.
 
-    def compile_one(per: Sequence[str], if_missing: str) -> KeyOf:
-        return compile_key(per, if_missing=if_missing, route=route)
+    Args:
+        route: the name of their route, which the key word `route` stands for.
+    """
 
-    return compile_one
+    __slots__ = ("_route",)
+
+    def __init__(self, route: str) -> None:
+        self._route = route
+
+    def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
+        """What finds a key of our own form."""
+        return compile_key(per, if_missing=if_missing, route=self._route)
+
+    def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:
+        """What finds a key in ThrottleX's form."""
+        return compile_throttlex_key(labels, per, if_missing=if_missing, route=self._route)
 
 
 def compile_plan(
@@ -168,7 +258,7 @@ def compile_plan(
     """Compile the policies of one route.
 
     Args:
-        key_of: makes what finds the keys of its requests, such as `key_of_route` gives.
+        key_of: makes what finds the keys of its requests, such as `RouteKeys`.
         names: the policies that apply, in order.
         policies: every policy's configuration.
         compiled: every policy's run-time form, shared between routes.
@@ -183,13 +273,31 @@ def compile_plan(
             seen[per] = seen.get(per, 0) + 1
             # The numbers are no part of the scope, so that changing them keeps the counts.
             scope = f"{name}/{per}" if seen[per] == 1 else f"{name}/{per}#{seen[per]}"
+            if config.throttlex is not None:
+                scope = scope_of(name)
             limit = replace(line.limit, scope=scope)
-            if config.queue and limit.algorithm in ("token_bucket", "paced_history"):
-                # The last of `max` waiting requests waits for `max` intervals: bounding the
-                # wait bounds the queue, in the store and so over all gateways.
-                longest_us = config.queue.max * limit.interval_ns // NS_PER_US
-                limit = replace(limit, max_wait_us=min(limit.max_wait_us, longest_us))
-            key = key_of(line.per, config.if_missing)
+            limit = _bounded(limit, limit.max_wait_us, policy.queue_max)
+            if config.throttlex is not None and isinstance(key_of, RouteKeys):
+                key = key_of.of_throttlex(config.throttlex.per, line.per, config.if_missing)
+            else:
+                key = key_of(line.per, config.if_missing)
             title = name if len(config.limits) == 1 else f"{name}-{position}"
             rules.append(Rule(policy, limit, key, title, as_written(line.per)))
-    return Plan(rules)
+    if sum(policies[name].throttlex is not None for name in names) > 1:
+        raise ValueError("two policies of throttlex would count a request under one key")
+    return (KeyedPlan if is_keyed(rules) else Plan)(rules)
+
+
+def is_keyed(rules: Sequence[Rule]) -> bool:
+    """Whether the numbers of one of these depend on the key."""
+    return any(rule.policy.book is not None for rule in rules)
+
+
+def _bounded(limit: Limit, max_wait_us: int, queue_max: int) -> Limit:
+    """A limit with its queue: no longer than `max_wait_us`, nor than `queue_max` turns take."""
+    if queue_max and limit.algorithm in ("token_bucket", "paced_history"):
+        # The last of `max` waiting requests waits for `max` intervals: bounding the
+        # wait bounds the queue, in the store and so over all gateways.
+        longest_us = queue_max * limit.interval_ns // NS_PER_US
+        max_wait_us = min(max_wait_us, longest_us)
+    return replace(limit, max_wait_us=max_wait_us)

@@ -14,9 +14,9 @@ from gateway.policy import (
     UNBOUNDED_WAIT_US,
     Missing,
     Plan,
+    RouteKeys,
     compile_plan,
     compile_policy,
-    key_of_route,
 )
 from gateway.stores.base import Ask
 from gateway.tls.peer import ClientCertificate
@@ -42,7 +42,7 @@ def plan(*configs: dict[str, Any], route: str = "r") -> Plan:
     compiled = {
         name: compile_policy(name, each, PolicyMetrics()) for name, each in policies.items()
     }
-    return compile_plan(key_of_route(route), list(policies), policies, compiled)
+    return compile_plan(RouteKeys(route), list(policies), policies, compiled)
 
 
 def question(the_plan: Plan, request: Request | None = None) -> Ask:

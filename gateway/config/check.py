@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config import cross, store_fit
+from gateway.config import cross, store_fit, throttlex_checks
 from gateway.config.advice import circles, patterns, variables_of_pages
 from gateway.config.merge import merge
 from gateway.config.messages import words_for
@@ -218,6 +218,7 @@ class _Checker:
             findings += cross.unfit_for_callers(config)
             findings += cross.unknown_movers(config)
             findings += cross.unknown_senders(config)
+            findings += throttlex_checks.conflicts(config)
             findings += store_fit.misfits(config)
             findings += unfit_for_masters(config)
         wrong = [one for one in map(self._place, findings) if one]
@@ -225,6 +226,7 @@ class _Checker:
             return config, wrong, []
         odd = [
             *cross.advice(config),
+            *throttlex_checks.advice(config),
             *patterns(config, self.expanded.origins),
             *circles(config),
             *variables_of_pages(config),

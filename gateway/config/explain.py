@@ -6,20 +6,20 @@ used wherever one of them is shown by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, Literal
 
 from gateway.config.explain_changes import explain_changes, explain_own, explain_pages
 from gateway.config.explain_consistency import explain_consistency, explain_migration
 from gateway.config.explain_frontends import explain_frontends
+from gateway.config.explain_limits import explain_limit
 from gateway.config.explain_retry import explain_retry
 from gateway.config.explain_store import explain_store
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
 from gateway.config.explain_upstreams import explain_choice, explain_timeouts, explain_websocket
-from gateway.config.explain_words import join, key_word
+from gateway.config.explain_words import join, key_word, number
 from gateway.config.models import (
     GatewayConfig,
-    LimitLine,
     PolicyConfig,
     RouteConfig,
     ServerConfig,
@@ -29,10 +29,6 @@ from gateway.config.models import (
 )
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size
-from gateway.limits.notation import UNITS
-from gateway.limits.rate import NS_PER_US, Limit
-
-_UNIT_NAMES: Final = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
 
 
 def explain(config: GatewayConfig) -> list[str]:
@@ -128,6 +124,11 @@ def explain_policy(
     """
     lines = [f"Policy {name}:"]
     lines += [f"  {line.text}: {explain_limit(line, by_clock=by_clock)}." for line in policy.limits]
+    if policy.throttlex is not None and policy.throttlex.policies == "table":
+        lines.append(
+            "  A key that has a policy in the table throttlex_policy of the store is held to that "
+            "one instead."
+        )
     if len(policy.limits) > 1:
         lines.append(
             "  A request passes if all of these have room; otherwise none of them is spent."
@@ -142,20 +143,6 @@ def explain_policy(
         lines.append(f"  {_STORE_ERROR[policy.on_store_error]}")
     lines.append(f"  {_HEADERS[policy.headers]}")
     return lines
-
-
-def explain_limit(line: LimitLine, *, by_clock: bool = True) -> str:
-    """The numbers of one limit: `20 at once, then one every 100 ms, counted for ...`.
-
-    Args:
-        line: the limit.
-        by_clock: whether fixed windows begin with the clock, or with the first request in them.
-    """
-    if not by_clock and line.limit.algorithm == "fixed_window":
-        period = format_duration(line.limit.period_us)
-        count = f"at most {_number(line.limit.count)} in {period} from a first request on"
-        return f"{count}, counted {_whom(line.per)}"
-    return f"{_COUNTED[line.limit.algorithm](line.limit)}, counted {_whom(line.per)}"
 
 
 # The gateway as a whole.
@@ -208,7 +195,7 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
     timeout = format_duration(server.shutdown_timeout)
     yield f"On stopping, {taken}requests under way have {timeout} to end."
     if any(policy.queue for policy in config.policies.values()):
-        yield f"At most {_number(server.max_waiting)} requests wait for their turn at a time."
+        yield f"At most {number(server.max_waiting)} requests wait for their turn at a time."
     access = (
         "Every request is logged" if config.log.access else "Requests are not logged; events are"
     )
@@ -227,11 +214,11 @@ def _explain_connections(server: ServerConfig) -> Iterator[str]:
             rate = format_size(server.min_rate)
             yield f"So is one that sends or reads less than {rate} a second on the average."
     if server.max_connections != "auto":
-        number = _number(server.max_connections)
-        yield f"{number} client connections may be open at a time; idle ones make room."
+        most = number(server.max_connections)
+        yield f"{most} client connections may be open at a time; idle ones make room."
     if server.max_connections_per_ip is not None:
-        number = _number(server.max_connections_per_ip)
-        yield f"{number} of them may be of one address, those of trusted proxies aside."
+        most = number(server.max_connections_per_ip)
+        yield f"{most} of them may be of one address, those of trusted proxies aside."
 
 
 def _explain_workers(workers: Literal["auto"] | int) -> Iterator[str]:
@@ -283,57 +270,11 @@ def _upstream(name: str, upstream: UpstreamConfig) -> str:
 # Policies.
 
 
-def _bucket(limit: Limit) -> str:
-    pace = _pace(limit.count, limit.period_us)
-    if limit.burst == 1:
-        return f"{pace}, never two at once"
-    return f"{_number(limit.burst)} at once, then {pace}"
-
-
-def _log(limit: Limit) -> str:
-    return f"at most {_number(limit.count)} in any {_period(limit.period_us)}"
-
-
-def _counter(limit: Limit) -> str:
-    period = _period(limit.period_us)
-    return f"about {_number(limit.count)} in any {period}, estimated from two counters"
-
-
-def _window(limit: Limit) -> str:
-    if limit.calendar:
-        zone = limit.zone.replace("_", " ")
-        return f"at most {_number(limit.count)} in each calendar {limit.calendar} of {zone}"
-    period = _period(limit.period_us)
-    return f"at most {_number(limit.count)} in each {period} of the clock (UTC)"
-
-
-def _paced(limit: Limit) -> str:
-    window = _period(limit.burst * limit.period_us // limit.count)
-    pace = _pace(limit.count, limit.period_us)
-    return f"{_number(limit.burst)} in any {window}, then {pace}"
-
-
-def _in_flight(limit: Limit) -> str:
-    lease = format_duration(limit.period_us)
-    held = f"each held for {lease} if its gateway is lost"
-    return f"at most {_number(limit.count)} in flight at a time, {held}"
-
-
-_COUNTED: Final = {
-    "token_bucket": _bucket,
-    "sliding_window_log": _log,
-    "sliding_window_counter": _counter,
-    "fixed_window": _window,
-    "paced_history": _paced,
-    "concurrency": _in_flight,
-}
-"""How each algorithm counts, in words."""
-
-
 def _excess(policy: PolicyConfig) -> str:
     body = {
         "problem": "a JSON problem document",
         "text": "one line of text",
+        "throttlex": "ThrottleX's JSON",
         "none": "no body",
     }.get(policy.on_limit.body, "a text of your own")
     refused = f"refused with {policy.on_limit.status} and {body}"
@@ -341,7 +282,7 @@ def _excess(policy: PolicyConfig) -> str:
         return f"What is over is {refused}."
     return (
         f"Up to {format_duration(policy.queue.max_wait)} late is held back until its turn "
-        f"({_number(policy.queue.max)} at most wait for each key); later is {refused}."
+        f"({number(policy.queue.max)} at most wait for each key); later is {refused}."
     )
 
 
@@ -370,38 +311,10 @@ _HEADERS: Final = {
     "draft": "Answers say what is left in RateLimit and RateLimit-Policy.",
     "legacy": "Answers say what is left in X-RateLimit-Limit, -Remaining and -Reset.",
     "both": "Answers say what is left in RateLimit, RateLimit-Policy and X-RateLimit-*.",
+    "throttlex": "Answers say what is left in X-RateLimit-Limit, X-RateLimit-Remaining and "
+    "Retry-After.",
     "none": "Answers do not say what is left.",
 }
-
-
-def _pace(count: int, period_us: int) -> str:
-    """`one every 100 ms`, or how many in a period where that says more."""
-    interval_us = -(-period_us * NS_PER_US // count) / NS_PER_US
-    if count == 1:
-        return f"one every {_period(period_us)}"
-    if interval_us < 1_000:
-        return f"{_number(count)} every {_period(period_us)}"
-    about = "" if period_us % count == 0 else "about "
-    return f"{about}one every {format_duration(round(interval_us))}"
-
-
-def _period(period_us: int) -> str:
-    for unit in ("d", "h", "m", "s", "ms"):
-        number, rest = divmod(period_us, UNITS[unit])
-        if number and not rest:
-            name = _UNIT_NAMES[unit]
-            return name if number == 1 else f"{number} {name}s"
-    return format_duration(period_us)
-
-
-def _whom(per: Sequence[str]) -> str:
-    if tuple(per) == ("all",):
-        return "for everybody together"
-    words = [key_word(word) for word in per]
-    if len(words) > 1:
-        return f"for each combination of {join(words)}"
-    is_named = ":" in per[0] and not per[0].startswith("client_cert")
-    return f"for each {'value of ' if is_named else ''}{words[0]}"
 
 
 # Words.
@@ -419,7 +332,3 @@ def _listener(address: str) -> str:
     if port == "0":
         return f"{where}, at a port that the system chooses"
     return f"port {port} of {where}"
-
-
-def _number(number: int) -> str:
-    return f"{number:,}"

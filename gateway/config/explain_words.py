@@ -20,3 +20,8 @@ def join(words: Sequence[str], conjunction: str = "and") -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"
+
+
+def number(count: int) -> str:
+    """A number with commas between its thousands."""
+    return f"{count:,}"

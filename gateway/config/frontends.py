@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from gateway.config.address import Address
 from gateway.config.base import Model
+from gateway.config.frontend_envoy_rls import EnvoyRlsConfig
 from gateway.config.frontend_smockron import SmockronConfig
 from gateway.config.shorthand import KEY
 from gateway.config.values import ListenAddress, problem
@@ -37,6 +38,7 @@ class Kind(NamedTuple):
 
 
 KINDS: Final[Mapping[str, Kind]] = {
+    "envoy_rls": Kind(8081, "Envoy's rate limit service"),
     "smockron": Kind(10004, "Smockron", ports=2),
 }
 """By the key that names it."""
@@ -49,6 +51,9 @@ class FrontendConfig(Model):
         None,
         description="host:port; if left out the port that its clients expect, on this machine "
         "only.",
+    )
+    envoy_rls: EnvoyRlsConfig | None = Field(
+        None, description="Envoy's rate limit service: the limits of descriptors, by domain."
     )
     smockron: SmockronConfig | None = Field(
         None,

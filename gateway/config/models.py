@@ -64,6 +64,7 @@ from gateway.config.policies import (
 from gateway.config.retry import RetryConfig
 from gateway.config.service import AdminConfig, LogConfig, MigrateConfig, ServerConfig, StoreConfig
 from gateway.config.shorthand import KEY, expand
+from gateway.config.throttlex import ThrottlexConfig
 from gateway.config.upstreams import Target, Timeouts, UpstreamConfig, UpstreamTlsConfig
 from gateway.config.values import (
     HostPattern,
@@ -114,6 +115,7 @@ __all__ = [
     "SmockronDomain",
     "StoreConfig",
     "Target",
+    "ThrottlexConfig",
     "Timeouts",
     "UpstreamConfig",
     "UpstreamTlsConfig",
@@ -427,7 +429,7 @@ def _fill_policy(policy: PolicyConfig, defaults: Defaults) -> PolicyConfig:
         "on_limit": overlay(policy.on_limit, defaults.on_limit),
         "limits": bind(
             policy.limits,
-            policy.algorithm,
+            policy.algorithm_of_lines,
             queue,
             lease_us=policy.lease,
             count_refused=policy.count_refused,
@@ -436,4 +438,10 @@ def _fill_policy(policy: PolicyConfig, defaults: Defaults) -> PolicyConfig:
     for name in ("on_store_error", "headers"):
         if name not in said:
             update[name] = getattr(defaults, name)
+    if policy.throttlex is not None:
+        # Who moves from ThrottleX has clients that know its answers; what is said counts more.
+        if "headers" not in said | defaults.model_fields_set:
+            update["headers"] = "throttlex"
+        if "body" not in policy.on_limit.model_fields_set | defaults.on_limit.model_fields_set:
+            update["on_limit"] = update["on_limit"].model_copy(update={"body": "throttlex"})
     return policy.model_copy(update=update)

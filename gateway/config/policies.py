@@ -22,6 +22,7 @@ from gateway.config.consistency import (
 )
 from gateway.config.lines import check_line
 from gateway.config.shorthand import KEY
+from gateway.config.throttlex import PLACEHOLDER, ThrottlexConfig
 from gateway.config.values import (
     Duration,
     LimitLine,
@@ -45,7 +46,7 @@ AlgorithmName = Literal[
 ]
 OnStoreError = Literal["local", "open", "closed"]
 IfMissing = Literal["ip", "reject", "skip", "shared"]
-HeaderStyle = Literal["draft", "legacy", "both", "none"]
+HeaderStyle = Literal["draft", "legacy", "both", "throttlex", "none"]
 
 MAX_LIMITS: Final = 16
 MIN_LEASE_US: Final = 1_000_000
@@ -67,8 +68,8 @@ class OnLimit(Model):
     status: Literal[429, 503] = Field(429, description="The status code.")
     body: str = Field(
         "problem",
-        description="problem (RFC 9457, JSON), text (one line), none, or any other text, which "
-        "is sent as it is.",
+        description="problem (RFC 9457, JSON), text (one line), throttlex (ThrottleX's JSON), "
+        "none, or any other text, which is sent as it is.",
     )
 
 
@@ -121,6 +122,9 @@ class PolicyConfig(Model):
         description="Whether a refused request counts as well, so that who does not stop asking "
         "stays refused; for sliding windows and fixed ones.",
     )
+    throttlex: ThrottlexConfig | None = Field(
+        None, description="A limit in ThrottleX's words, instead of limits."
+    )
     limits: Annotated[tuple[Line, ...], Field(min_length=1, max_length=MAX_LIMITS), ListOf] = Field(
         description="One limit or a list; all of them let a request through or none is spent."
     )
@@ -153,7 +157,8 @@ class PolicyConfig(Model):
     headers: HeaderStyle = Field(
         "both",
         description="Fields of the answer: draft (RateLimit, RateLimit-Policy), legacy "
-        "(X-RateLimit-*), both or none.",
+        "(X-RateLimit-*), both, throttlex (X-RateLimit-Limit and -Remaining, and Retry-After "
+        "always) or none.",
     )
 
     @model_validator(mode="before")
@@ -161,7 +166,7 @@ class PolicyConfig(Model):
     def _from_limits(cls, data: object) -> object:
         if isinstance(data, str | list | tuple):
             return {"limits": data}
-        return _spell_out_limit(data)
+        return _spell_out_throttlex(_spell_out_limit(data))
 
     @field_validator("limits")
     @classmethod
@@ -169,6 +174,10 @@ class PolicyConfig(Model):
         cls, limits: tuple[LimitLine, ...], info: ValidationInfo
     ) -> tuple[LimitLine, ...]:
         said = info.data
+        if said.get("throttlex") is not None:
+            line: LimitLine = said["throttlex"].line
+            queue: QueueConfig | None = said.get("queue")
+            return bind((line,), "", queue, lease_us=LEASE_US, count_refused=False)
         algorithm: str = said.get("algorithm", "token_bucket")
         count_refused: bool = said.get("count_refused", False)
         for index, line in enumerate(limits):
@@ -184,6 +193,8 @@ class PolicyConfig(Model):
     @model_validator(mode="after")
     def _check_together(self) -> PolicyConfig:
         said = self.model_fields_set
+        if self.throttlex is not None:
+            _check_throttlex(self.throttlex, self.consistency, said)
         in_flight = [line.limit.algorithm == "concurrency" for line in self.limits]
         if "lease" in said and not any(in_flight):
             message = "no limit of this policy has a lease"
@@ -204,6 +215,11 @@ class PolicyConfig(Model):
         """How exactly the limits are kept among gateways; None for strict."""
         return terms_of(self.consistency, self.leased, self.eventual)
 
+    @property
+    def algorithm_of_lines(self) -> str:
+        """The algorithm of lines that say none; empty if all of them do."""
+        return "" if self.throttlex is not None else self.algorithm
+
 
 def _spell_out_limit(data: object) -> object:
     """`limit:` as `limits:`; both at once are one too many."""
@@ -214,3 +230,23 @@ def _spell_out_limit(data: object) -> object:
         raise problem(message, "put all of them in limits", under=("limit", KEY))
     spelled = {key: value for key, value in data.items() if key != "limit"}
     return {**spelled, "limits": data["limit"]}
+
+
+def _spell_out_throttlex(data: object) -> object:
+    """`throttlex:` is a limit of its own."""
+    if not isinstance(data, Mapping) or data.get("throttlex") is None:
+        return data
+    if "limits" in data:
+        message = "throttlex is the limit of this policy, and it has others"
+        raise problem(message, "one of the two", under=("throttlex", KEY))
+    return {**data, "limits": (PLACEHOLDER,)}
+
+
+def _check_throttlex(config: ThrottlexConfig, consistency: str, said: set[str]) -> None:
+    for name in ("algorithm", "lease", "count_refused"):
+        if name in said:
+            message = f"{name} is for limits in our own notation"
+            raise problem(message, "the type under throttlex says all", under=(name, KEY))
+    if config.policies == "table" and consistency != "strict":
+        message = f"the numbers of a key may change at any time: such a policy is not {consistency}"
+        raise problem(message, "strict, which it is by itself", under=("consistency",))

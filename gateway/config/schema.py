@@ -8,6 +8,7 @@ route that never matches) only `check` can see.
 from __future__ import annotations
 
 from copy import deepcopy
+from itertools import combinations
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -33,12 +34,13 @@ from gateway.config.models import (
     QueueConfig,
     ServerConfig,
     StoreConfig,
+    ThrottlexConfig,
     Timeouts,
     UpstreamConfig,
     UpstreamTlsConfig,
 )
 from gateway.config.schema_listeners import complete_listeners
-from gateway.config.shorthand import LIMIT_FIELDS, POLICY_FIELDS
+from gateway.config.shorthand import LIMIT_FIELDS, LINE_FIELDS, POLICY_FIELDS
 from gateway.config.units import (
     DELAY_PATTERN,
     DURATION_PATTERN,
@@ -124,6 +126,7 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     QueueConfig,
     ServerConfig,
     StoreConfig,
+    ThrottlexConfig,
     Timeouts,
     UpstreamConfig,
     UpstreamTlsConfig,
@@ -192,6 +195,16 @@ def _limits_and_fields() -> list[Schema]:
         {"if": _said("lease", {}), "then": _some_line(_AT_ONCE)},
         {"if": _said("queue", _IS_QUEUE), "then": not_all_at_once},
         {
+            "if": {"required": ["throttlex"]},
+            "then": {
+                "not": {
+                    "anyOf": [
+                        {"required": [name]} for name in ("algorithm", "lease", "count_refused")
+                    ]
+                }
+            },
+        },
+        {
             "if": _said("count_refused", _IS_ON),
             "then": {
                 "not": _said("queue", _IS_QUEUE),
@@ -207,12 +220,12 @@ def _said(field: str, value: Schema) -> Schema:
 
 def _each_line(line: Schema) -> Schema:
     limits = {"if": {"type": "array"}, "then": {"items": line}, "else": line}
-    return {"properties": dict.fromkeys(LIMIT_FIELDS, limits)}
+    return {"properties": dict.fromkeys(LINE_FIELDS, limits)}
 
 
 def _some_line(line: Schema) -> Schema:
     limits = {"if": {"type": "array"}, "then": {"contains": line}, "else": line}
-    return {"properties": dict.fromkeys(LIMIT_FIELDS, limits)}
+    return {"properties": dict.fromkeys(LINE_FIELDS, limits)}
 
 
 def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
@@ -259,7 +272,7 @@ def _limited(definitions: dict[str, Schema]) -> Schema:
     return {
         "properties": {name: policy[name] for name in POLICY_FIELDS},
         "dependentSchemas": dict.fromkeys(others, has_limit),
-        "not": {"required": list(LIMIT_FIELDS)},
+        "not": {"anyOf": [{"required": list(two)} for two in combinations(LIMIT_FIELDS, 2)]},
         "allOf": _limits_and_fields(),
     }
 

@@ -24,7 +24,8 @@ Path = tuple[str | int, ...]
 KEY: Final = -1
 """As the last part of a path: the key itself, not the value under it."""
 
-LIMIT_FIELDS: Final = ("limit", "limits")
+LINE_FIELDS: Final = ("limit", "limits")
+LIMIT_FIELDS: Final = (*LINE_FIELDS, "throttlex")
 POLICY_FIELDS: Final = (
     *LIMIT_FIELDS,
     "algorithm",

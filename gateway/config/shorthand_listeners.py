@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from gateway.config import frontend_smockron
+from gateway.config import frontend_envoy_rls, frontend_smockron
 from gateway.config.shorthand_place import Path, Place
 
 Places = Callable[[Any, str], tuple[Any, list[Place]]]
@@ -18,7 +18,10 @@ Places = Callable[[Any, str], tuple[Any, list[Place]]]
 What is given is plain data, whatever is wrong with it, and is not to be changed.
 """
 
-PLACES: Final[dict[str, Places]] = {"smockron": frontend_smockron.find_limits}
+PLACES: Final[dict[str, Places]] = {
+    "envoy_rls": frontend_envoy_rls.find_limits,
+    "smockron": frontend_smockron.find_limits,
+}
 """By the key that says which protocol a listener speaks."""
 
 

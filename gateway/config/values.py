@@ -76,14 +76,15 @@ class LimitLine:
     ) -> LimitLine:
         """The same line under what its policy says of all its limits.
 
-        A line that says its algorithm itself keeps it. What is in flight has no queue by time.
+        A line that says its algorithm itself keeps it, as all do if the policy names none (the
+        empty text). What is in flight has no queue by time.
         """
         limit = self.limit
         if limit.algorithm == "concurrency":
             return replace(self, limit=replace(limit, period_us=lease_us))
         limit = replace(
             limit,
-            algorithm=limit.algorithm if limit.calendar else algorithm,
+            algorithm=limit.algorithm if limit.calendar or not algorithm else algorithm,
             max_wait_us=max_wait_us,
             count_refused=count_refused,
         )

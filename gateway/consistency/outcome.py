@@ -118,3 +118,11 @@ def refusing_rule(outcome: Outcome) -> Rule:
         if not decision.allowed:
             return rule
     raise AssertionError("a refusal comes from one of the decisions")
+
+
+def refused_key(outcome: Outcome) -> str:
+    """What a refused request is counted under by the rule that refused it."""
+    refusing = refusing_rule(outcome)
+    return next(
+        key for rule, key in zip(outcome.rules, outcome.ask.keys, strict=False) if rule is refusing
+    )

@@ -12,13 +12,23 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from gateway.answer import Answer, LimitFields, closed, problem, refusal
+from gateway.answer import (
+    Answer,
+    LimitFields,
+    closed,
+    problem,
+    refusal,
+    throttlex_closed,
+    throttlex_refusal,
+)
+from gateway.clock import wall_us
 from gateway.config.paths import PathError, parse_path, split_pattern
-from gateway.decider import Outcome, refusing_rule
+from gateway.decider import Outcome, refused_key, refusing_rule
 from gateway.errors import BadRequestError, ConfigError, Problem
 from gateway.library import Limiter
 from gateway.library.decision import split_fields
-from gateway.policy import Missing, Plan
+from gateway.limits.decision import Verdict
+from gateway.policy import Missing, Plan, Policy
 from gateway.routing import fields
 from gateway.routing.client_address import ClientAddress
 from gateway.routing.host import normal_host
@@ -179,13 +189,26 @@ class Guard:
         turn = asker.settle(outcome)
         outcome = await (hold(turn) if outcome.verdict.wait_us else turn)
         if outcome.closed_by is not None:
-            return Admission([], closed(outcome.verdict.retry_after_us))
+            return Admission([], _closed(outcome.closed_by, outcome.verdict))
         fields: Fields = []
         if outcome.rules:
             fields = split_fields(route.fields.lines(outcome.rules, outcome.verdict))
         if outcome.verdict.allowed:
             return Admission(fields, None, asker.holding(outcome))
-        return Admission(fields, refusal(refusing_rule(outcome).policy, outcome.verdict))
+        return Admission(fields, _refusal(outcome))
+
+
+def _refusal(outcome: Outcome) -> Answer:
+    policy = refusing_rule(outcome).policy
+    if policy.body == "throttlex":
+        return throttlex_refusal(policy, outcome.verdict, refused_key(outcome), wall_us())
+    return refusal(policy, outcome.verdict)
+
+
+def _closed(policy: Policy, verdict: Verdict) -> Answer:
+    if policy.body == "throttlex":
+        return throttlex_closed(verdict.retry_after_us, wall_us())
+    return closed(verdict.retry_after_us)
 
 
 def _pattern(text: str) -> Pattern:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from gateway.decider import Decider, Outcome, Pending, refusing_rule, slowest_rule, without_queue
 from gateway.library.lines import Lines, Patience
@@ -21,15 +21,27 @@ LOOK_US: Final = 50_000
 """How often to look for a slot: nobody is told when another process releases one."""
 
 
+class Reader(Protocol):
+    """What reads the numbers of keys in the background."""
+
+    async def start(self) -> None:
+        """Begin."""
+
+    async def aclose(self) -> None:
+        """End."""
+
+
 class Asker:
     """What a limiter has while it is open.
 
     Args:
-        decider: asks the store, and is closed with this.
+        decider: asks the store; started and closed with this.
+        reader: keeps the numbers of keys that have some of their own, likewise; None for none.
     """
 
-    def __init__(self, decider: Decider) -> None:
+    def __init__(self, decider: Decider, reader: Reader | None = None) -> None:
         self._decider = decider
+        self._reader = reader
         self._lines = Lines()
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
@@ -51,10 +63,18 @@ class Asker:
             return False
         raise RuntimeError("the limiter was opened in another event loop, and can be used there")
 
+    async def start(self) -> None:
+        """Connect to the store in the background."""
+        await self._decider.start()
+        if self._reader is not None:
+            await self._reader.start()
+
     async def aclose(self) -> None:
         """Let go of the store; who waits in a line gets an error instead of a turn."""
         self._is_closed = True
         self._lines.wake()
+        if self._reader is not None:
+            await self._reader.aclose()
         await self._decider.aclose()
 
     async def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome:
@@ -89,7 +109,7 @@ class Asker:
         patience = Patience(max_wait)
         if question.has_queue or not patience.microseconds:
             ask = question.ask(key, cost, patience.microseconds)
-            return await self.settle(await self.decide(ask, question.rules))
+            return await self.settle(await self.decide(*ask))
         return await self._wait_in_line(question, key, cost, patience)
 
     def holding(self, outcome: Outcome) -> Slot:
@@ -129,7 +149,7 @@ class Asker:
                     if self._is_closed:
                         raise RuntimeError("the limiter was closed")
                     ask = question.ask(key, cost, patience.microseconds)
-                    outcome = await self.decide(ask, question.rules)
+                    outcome = await self.decide(*ask)
                     if not _may_ask_again(outcome):
                         break
                     pause_us = outcome.verdict.retry_after_us + TIMER_SLACK_US
@@ -140,7 +160,7 @@ class Asker:
                     await self._lines.pause(name, pause_us / US)
         except TimeoutError:
             # Who was never first in the line is told by what he is refused.
-            outcome = await self.decide(question.ask(key, cost, 0), question.rules)
+            outcome = await self.decide(*question.ask(key, cost, 0))
         return await self.settle(outcome)
 
 

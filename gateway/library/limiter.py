@@ -24,7 +24,7 @@ from gateway.library.policies import Policy
 from gateway.library.questions import EVERYBODY, Names, Question, Questions
 from gateway.library.slots import Slot
 from gateway.metrics import GatewayMetrics
-from gateway.opening import decider_of, store_of
+from gateway.opening import book_of, decider_of, reader_of, store_of
 from gateway.policy import Plan
 from gateway.stores.base import Store
 from gateway.stores.memory import MemoryStore
@@ -117,7 +117,8 @@ class Limiter:
         self.metrics = GatewayMetrics(gateway.__version__)
         self._own_store = store
         self._make_store = store_of(self.config, self.metrics)
-        self._questions = Questions(self.config.policies, self.metrics)
+        self._book = book_of(self.config)
+        self._questions = Questions(self.config.policies, self.metrics, self._book)
         self._open: Asker | None = None
         self._immediate: dict[Names, ImmediateLimit] = {}
         self._closing: asyncio.Task[None] | None = None
@@ -162,11 +163,11 @@ class Limiter:
         await self._closed()
         store = self._own_store if self._own_store is not None else self._make_store()
         decider = decider_of(self.config, store, self.metrics.store("main"))
-        self._open = Asker(decider)
+        self._open = Asker(decider, reader_of(self.config, self._book))
         if type(store) is MemoryStore:
             self._immediate = immediate_limits(self._questions, store)
         try:
-            await decider.start()
+            await self._open.start()
             await becomes(lambda: decider.is_ready, CONNECT_S)
         except BaseException:
             await self.aclose()
@@ -219,7 +220,7 @@ class Limiter:
         if immediate is not None:
             return immediate.acquire(key, cost)
         question = self._questions.question(policy)
-        outcome = self.asker.begin(question.ask(key, cost, 0), question.rules)
+        outcome = self.asker.begin(*question.ask(key, cost, 0))
         if not isinstance(outcome, Outcome):
             outcome = await outcome
         if cost:

@@ -8,8 +8,18 @@ from typing import Final
 from gateway.config.messages import did_you_mean
 from gateway.config.models import PolicyConfig
 from gateway.limits import ALGORITHMS
+from gateway.limits.book import Book
 from gateway.metrics import GatewayMetrics
-from gateway.policy import Plan, Policy, Rule, compile_plan, compile_policy, key_of_route
+from gateway.policy import (
+    KeyedRules,
+    Plan,
+    Policy,
+    RouteKeys,
+    Rule,
+    compile_plan,
+    compile_policy,
+    is_keyed,
+)
 from gateway.routing.keys import identity
 from gateway.stores.base import Ask
 
@@ -37,7 +47,7 @@ class Question:
         has_leases: whether something is held until it is given back.
     """
 
-    __slots__ = ("_limits", "_shared", "has_leases", "has_queue", "rules")
+    __slots__ = ("_keyed", "_limits", "_shared", "has_leases", "has_queue", "rules")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
@@ -45,9 +55,10 @@ class Question:
         self.has_leases = any(_is_lease(rule) for rule in self.rules)
         self._limits = tuple(rule.limit for rule in self.rules)
         self._shared = tuple(rule.word == EVERYBODY for rule in self.rules)
+        self._keyed = KeyedRules() if is_keyed(self.rules) else None
 
-    def ask(self, key: str, cost: int, max_wait_us: int) -> Ask:
-        """The question about one request.
+    def ask(self, key: str, cost: int, max_wait_us: int) -> tuple[Ask, tuple[Rule, ...]]:
+        """The question about one request, with the rules it is about.
 
         A limit that is `per all` counts everybody together; any other counts `key`, which
         stands for whatever the limit is per.
@@ -57,9 +68,13 @@ class Question:
         own = identity(key)
         shared = self._shared
         if len(shared) == 1:
-            return Ask(self._limits, (EVERYBODY if shared[0] else own,), cost, max_wait_us)
-        keys = tuple([EVERYBODY if each else own for each in shared])
-        return Ask(self._limits, keys, cost, max_wait_us)
+            keys: tuple[str, ...] = (EVERYBODY if shared[0] else own,)
+        else:
+            keys = tuple([EVERYBODY if each else own for each in shared])
+        ask = Ask(self._limits, keys, cost, max_wait_us)
+        if self._keyed is not None:
+            return self._keyed.resolve(ask, self.rules)
+        return ask, self.rules
 
 
 def _is_lease(rule: Rule) -> bool:
@@ -69,10 +84,15 @@ def _is_lease(rule: Rule) -> bool:
 class Questions:
     """The policies of a limiter, compiled; the run-time form of each is shared."""
 
-    def __init__(self, policies: Mapping[str, PolicyConfig], metrics: GatewayMetrics) -> None:
+    def __init__(
+        self,
+        policies: Mapping[str, PolicyConfig],
+        metrics: GatewayMetrics,
+        book: Book | None = None,
+    ) -> None:
         self._configs = dict(policies)
         self._policies: dict[str, Policy] = {
-            name: compile_policy(name, config, metrics.policy(name))
+            name: compile_policy(name, config, metrics.policy(name), book)
             for name, config in policies.items()
         }
         self._known: dict[Names, Question] = {}
@@ -98,7 +118,7 @@ class Questions:
 
     def plan(self, route: str, names: Names) -> Plan:
         """The policies of requests that are counted by what they carry; `route` is its name."""
-        return compile_plan(key_of_route(route), self._check(names), self._configs, self._policies)
+        return compile_plan(RouteKeys(route), self._check(names), self._configs, self._policies)
 
     def _check(self, names: Names) -> tuple[str, ...]:
         known = list(self._configs)

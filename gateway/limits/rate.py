@@ -22,7 +22,7 @@ class Limit:
         period_us: ... in this many microseconds. With a `calendar` it is the usual length of
             its windows; for concurrency, how long a lease is held without being renewed.
         burst: how many may pass back-to-back (token bucket, paced history). For all other
-            algorithms it is always `count`.
+            algorithms it is always `count`. 0 is for a token bucket that lets nothing through.
         algorithm: a name in `gateway.limits.ALGORITHMS`.
         max_wait_us: how late a request may be let through instead of refused; 0 means
             that there is no queue.
@@ -53,7 +53,8 @@ class Limit:
     tolerance_ns: int = 0
 
     def __post_init__(self) -> None:
-        if self.count < 1 or self.period_us < 1 or self.burst < 1 or self.max_wait_us < 0:
+        least = 0 if self.algorithm == "token_bucket" else 1
+        if min(self.count, self.period_us) < 1 or self.burst < least or self.max_wait_us < 0:
             raise ValueError("count, period and burst of a limit are at least 1")
         if self.count_refused and self.max_wait_us:
             raise ValueError("a limit that counts refused requests has no queue")
@@ -74,7 +75,7 @@ class Limit:
         The sum over all of them never exceeds the limit's rate; each may let at least one
         through, so where there are more gateways than requests, windows are longer.
         """
-        if parts <= 1:
+        if parts <= 1 or not self.burst:
             return self
         if self.algorithm in ("token_bucket", "paced_history"):
             return replace(

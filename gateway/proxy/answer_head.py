@@ -208,3 +208,10 @@ def without_length(fields: bytes) -> bytes:
     """Header lines, each behind a line end, without `Content-Length`."""
     lines = fields.split(b"\r\n")
     return b"\r\n".join(line for line in lines if kind_of(line.partition(b":")[0]) != LENGTH)
+
+
+def without_retry_after(lines: bytes) -> bytes:
+    """Header lines, each with its line end, without `Retry-After`."""
+    return b"".join(
+        line for line in lines.splitlines(keepends=True) if not line.startswith(b"Retry-After:")
+    )

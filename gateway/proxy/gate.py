@@ -11,12 +11,13 @@ from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway import answer
 from gateway.answer import Answer
-from gateway.clock import monotonic_us
+from gateway.clock import monotonic_us, wall_us
 from gateway.config.listeners import HTTPS_PORT
 from gateway.decider import (
     Decider,
     Outcome,
     Pending,
+    refused_key,
     refusing_rule,
     slowest_rule,
     without_queue,
@@ -264,6 +265,8 @@ class Gate:
         request.decision = "error"
         request.error = "store"
         policy.metrics.store_error_refused += 1
+        if policy.body == "throttlex":
+            return answer.throttlex_closed(verdict.retry_after_us, wall_us())
         return answer.closed(verdict.retry_after_us)
 
     def _refuse(self, request: Request, outcome: Outcome) -> Answer:
@@ -271,6 +274,9 @@ class Gate:
         request.policy = policy.name
         request.decision = "refuse"
         policy.metrics.refused += 1
+        if policy.body == "throttlex":
+            key = refused_key(outcome)
+            return answer.throttlex_refusal(policy, outcome.verdict, key, wall_us())
         return answer.refusal(policy, outcome.verdict)
 
     async def wait(self, request: Request, outcome: Outcome) -> Answer | None:

@@ -10,7 +10,7 @@ from gateway.answer import Answer, LimitFields
 from gateway.config.models import GatewayConfig, RouteConfig, retry_of
 from gateway.editing.fields import FieldEdit
 from gateway.metrics import GatewayMetrics, RouteMetrics
-from gateway.policy import Plan, Policy, compile_plan, key_of_route
+from gateway.policy import Plan, Policy, RouteKeys, compile_plan
 from gateway.proxy.changes import Outgoing, compile_edit, compile_outgoing
 from gateway.proxy.own_answers import Pages, compile_own, compile_pages
 from gateway.proxy.pool import Upstream
@@ -67,7 +67,7 @@ def compile_routes(
     for route in config.routes:
         plan = None
         if route.policies:
-            plan = compile_plan(key_of_route(route.name), route.policies, config.policies, policies)
+            plan = compile_plan(RouteKeys(route.name), route.policies, config.policies, policies)
         pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
         fields = LimitFields(plan.rules) if plan else None
         pages = compile_pages(config, route)

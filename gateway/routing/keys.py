@@ -140,7 +140,7 @@ def compile_key(per: Sequence[str], *, if_missing: str, route: str) -> KeyFuncti
     if list(per) == ["all"]:
         return lambda _: "all"
     if list(per) == ["route"]:
-        constant = _bound(f"route={_escape(route)}")
+        constant = bound(f"route={_escape(route)}")
         return lambda _: constant
     return _join([_compile_part(word, absent, route) for word in per])
 
@@ -173,7 +173,7 @@ def compile_caller_key(
 
 def named(pairs: Iterable[tuple[str, str]]) -> str:
     """The identity of names with their values, one-to-one: `owner=shop|resource=/v1/pay`."""
-    return _bound("|".join(f"{_escape(name)}={_escape(value)}" for name, value in pairs))
+    return bound("|".join(f"{_escape(name)}={_escape(value)}" for name, value in pairs))
 
 
 def _compile_absent(if_missing: str) -> Callable[[str, RequestView], str | Absence]:
@@ -205,11 +205,9 @@ def _compile_part(
             return lambda request: f"host={_escape(request.host)}"
         case "method":
             return lambda request: f"method={_escape(request.method)}"
+    read = compile_read(word)
     kind, _, name = word.partition(":")
-    if not name or kind not in _READERS:
-        raise ValueError(f"{word!r} is no key word")
     label = f"{kind}:{_escape(name.lower() if kind == 'header' else name)}"
-    read = _READERS[kind](name)
 
     def part(request: RequestView) -> str | Absence:
         value = read(request)
@@ -218,13 +216,25 @@ def _compile_part(
     return part
 
 
+def compile_read(word: str) -> Callable[[RequestView], str | None]:
+    """What reads the value of `header:name` or the like; None or empty if there is none.
+
+    Raises:
+        ValueError: the word says no value.
+    """
+    kind, _, name = word.partition(":")
+    if not name or kind not in _READERS:
+        raise ValueError(f"{word!r} is no key word")
+    return _READERS[kind](name)
+
+
 def _join(parts: Sequence[KeyFunction]) -> KeyFunction:
     if len(parts) == 1:
         (only,) = parts
 
         def single(request: RequestView) -> str | Absence:
             text = only(request)
-            return text if isinstance(text, Absence) else _bound(text)
+            return text if isinstance(text, Absence) else bound(text)
 
         return single
 
@@ -235,12 +245,13 @@ def _join(parts: Sequence[KeyFunction]) -> KeyFunction:
             if isinstance(text, Absence):
                 return text
             texts.append(text)
-        return _bound("|".join(texts))
+        return bound("|".join(texts))
 
     return joined
 
 
-def _bound(text: str) -> str:
+def bound(text: str) -> str:
+    """An identity of at most `MAX_BYTES`: longer ones are cut and end in a hash of the whole."""
     if len(text) <= MAX_BYTES:
         return text
     digest = blake2b(text.encode("ascii"), digest_size=_HASH_BYTES).hexdigest()
@@ -256,8 +267,8 @@ def identity(key: str) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a key is text, not {key!r}")
     if _is_plain(key):
-        return key if len(key) <= MAX_BYTES else _bound(key)
-    return _bound(_not_plain.sub(_escape_character, key))
+        return key if len(key) <= MAX_BYTES else bound(key)
+    return bound(_not_plain.sub(_escape_character, key))
 
 
 def _escape(value: str) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
@@ -112,6 +112,17 @@ class ShardedStore(Store, Protocol):
 
     def shard(self, ask: Ask) -> Hashable:
         """Which servers an ask needs, as far as is known now."""
+
+
+@runtime_checkable
+class UntoldStore(Store, Protocol):
+    """A store that is not told, when it is back, what was let through without it.
+
+    Such as one that counts by being asked: telling it of a thousand requests would be a thousand
+    questions more, just when it has come back.
+    """
+
+    is_told_afterwards: Literal[False]
 
 
 @runtime_checkable

@@ -28,7 +28,7 @@ from gateway.stores.mysql_driver import Conflict, Link
 from gateway.stores.mysql_keeper import Keeper
 from gateway.stores.mysql_queue import Call, Entry, Queue, Work, is_late
 from gateway.stores.mysql_rows import KeyNames, Slot, load, read_sql, write_sql
-from gateway.stores.mysql_schema import migrate
+from gateway.stores.mysql_schema import folds_keys, migrate
 
 log = logging.getLogger(__name__)
 
@@ -194,6 +194,7 @@ class MySQLStore:
         try:
             async with self._schema:
                 await migrate(link)
+                self._names.folds = await folds_keys(link, "throttlex_usage", "key_id")
         except BaseException:
             link.drop()
             raise
@@ -279,8 +280,10 @@ class MySQLStore:
             StoreError: the connection cannot be used any more.
         """
         is_written = False
+        taken = entries
+        entries, slots = self._slots_of(taken)
         try:
-            entries, slots, now_us = await self._read(link, entries)
+            now_us = await self._read(link, slots)
             answers = [
                 (entry, entry.work(entry.ask, [slots[name] for name in entry.names], now_us))
                 for entry in entries
@@ -303,20 +306,38 @@ class MySQLStore:
                 entry.call.fail(StoreUnavailable("the connection was given up", "connection_lost"))
             raise
         finally:
-            self._queue.done(entries)
+            self._queue.done(taken)
 
-    async def _read(
-        self, link: Link, entries: list[Entry]
-    ) -> tuple[list[Entry], dict[str, Slot], int]:
-        """Lock and read the rows; the entries, slots by name, and the server's time."""
+    def _slots_of(self, entries: list[Entry]) -> tuple[list[Entry], dict[str, Slot]]:
+        """The slots of entries by name; an entry whose key has another limit here goes back.
+
+        Two policies in ThrottleX's words may have one row, and its numbers may have changed
+        between two asks. What is written is told by one of them.
+        """
         slots: dict[str, Slot] = {}
+        kept: list[Entry] = []
+        others: list[Entry] = []
         for entry in entries:
-            for name, limit in zip(entry.names, entry.ask.limits, strict=True):
-                if name not in slots:
-                    slots[name] = Slot(name, limit)
+            limits = entry.ask.limits
+            for name, limit in zip(entry.names, limits, strict=True):
+                known = slots.get(name)
+                if known is not None and known.limit is not limit and known.limit != limit:
+                    others.append(entry)
+                    break
+            else:
+                kept.append(entry)
+                for name, limit in zip(entry.names, limits, strict=True):
+                    if name not in slots:
+                        slots[name] = Slot(name, limit)
+        self._queue.put_back(others)
+        return kept, slots
+
+    async def _read(self, link: Link, slots: dict[str, Slot]) -> int:
+        """Lock and read the rows; the server's time."""
         usage, *logs, now = await link.run(read_sql(slots.values()), GIVE_UP_S)
-        load(slots, usage, logs[0] if logs else ())
-        return entries, slots, int(now[0][0])
+        now_us = int(now[0][0])
+        load(slots, usage, logs[0] if logs else (), now_us)
+        return now_us
 
     async def _step_back(self, link: Link, entries: list[Entry], conflict: Conflict) -> None:
         """Roll back, and let the entries be tried again as long as somebody waits for them."""

@@ -9,6 +9,9 @@ algorithm:
   were written with it. If those are no longer what they were, somebody else has written: for a
   token bucket their word counts (it is a bucket in ThrottleX's terms), all others begin anew.
 
+Where a policy is in ThrottleX's words, its keys are ThrottleX's: rows have the same names, and
+what `tokens` says holds also when the numbers of the policy have changed, as it does there.
+
 All values in the SQL are whole numbers, lists of such, or keys made by `KeyNames` of letters that
 need no escaping.
 """
@@ -22,9 +25,11 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
+from unicodedata import combining, normalize
 
 from gateway.limits import ALGORITHMS
 from gateway.limits.rate import NS_PER_US, Limit
+from gateway.limits.throttlex import is_scope
 
 NS_PER_MS: Final = 1_000_000
 US_PER_MS: Final = 1_000
@@ -46,6 +51,9 @@ the times of decisions on a key are in the order of the decisions."""
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 _PLAIN: Final = re.compile(r"[0-9a-z.:_-]{1,200}")
+_KEY: Final = re.compile(r"(?! )[ !#-&(-\[\]-~]{1,200}(?<! )")
+"""Keys of ThrottleX that stand between quotes as they are, and that no collation takes for others
+but for their case."""
 _ODD: Final = re.compile(r"[^0-9A-Za-z._:/+@-]")
 
 Row = tuple[Any, ...]
@@ -55,29 +63,50 @@ class KeyNames:
     """Names of rows, `key_id`.
 
     A name ends with a digest of domain, scope, algorithm and identity, so it is distinct under
-    every collation and of bounded length; what comes before `#` is for people. Keys of the scope
-    that ThrottleX counts too are the bare identity, as it writes them, where it is plain enough.
+    every collation and of bounded length; what comes before `#` is for people. Keys that ThrottleX
+    counts too are the bare identity, as it writes them, where it is plain enough: those of policies
+    in its words, and those of one further scope.
 
     Args:
         domain: the namespace of this deployment.
         throttlex: that scope; empty for none.
+
+    Attributes:
+        folds: whether the tables take capitals for small letters, as ThrottleX's often do.
     """
 
-    __slots__ = ("_domain", "_name", "_prefixes", "_throttlex")
+    __slots__ = ("_domain", "_folds", "_name", "_prefixes", "_throttlex")
 
     def __init__(self, domain: str, throttlex: str) -> None:
         self._domain = domain
         self._throttlex = throttlex
         self._prefixes: dict[tuple[str, str], Any] = {}
+        self._folds = False
         # Keys that are asked for often are, and a digest takes as long as the decision itself.
         self._name = lru_cache(MAX_CACHED)(self._make)
+
+    @property
+    def folds(self) -> bool:
+        """See above."""
+        return self._folds
+
+    @folds.setter
+    def folds(self, folds: bool) -> None:
+        if folds != self._folds:
+            self._folds = folds
+            self._name.cache_clear()
 
     def name(self, limit: Limit, key: str) -> str:
         """The row of one identity under one limit."""
         return self._name(limit.scope, limit.algorithm, key)
 
     def _make(self, scope: str, algorithm: str, key: str) -> str:
-        if scope == self._throttlex != "" and _PLAIN.fullmatch(key):
+        if is_scope(scope):
+            if _KEY.fullmatch(key):
+                return key.lower() if self._folds else key
+            # To ThrottleX a key is all there is: no policy, no algorithm.
+            scope, algorithm = "throttlex", BUCKET
+        elif scope == self._throttlex != "" and _PLAIN.fullmatch(key):
             return key
         prefix = self._prefixes.get((scope, algorithm))
         if prefix is None:
@@ -109,10 +138,14 @@ class Slot:
         self._times: list[int] = []
         self._ids: list[int] = []
 
-    def load_row(self, row: Row) -> None:
+    def load_row(self, row: Row, now_us: int) -> None:
         """Take what `throttlex_usage` says: id, key_id, tokens, last_refill, state, expiry."""
         self._row = row
-        if self.limit.algorithm != LOG:
+        if self.limit.algorithm == LOG:
+            return
+        if is_scope(self.limit.scope):
+            self.state = self._before = throttlex_state(row, now_us, self.limit)
+        else:
             self.state = self._before = self._state_of(row)
 
     def load_log(self, rows: list[tuple[int, int]]) -> None:
@@ -194,6 +227,27 @@ class Slot:
         return removed, list((+missing).elements())
 
 
+def throttlex_state(row: Row, now_us: int, limit: Limit) -> Any:
+    """The state of a key of ThrottleX's: as many tokens as the row says.
+
+    Our own exact state is about the numbers that it was written by. Is it not what the row says
+    under those of now, they have changed, and the tokens are what counts, as in ThrottleX.
+    """
+    _, _, tokens, last_refill, text, _ = row
+    if limit.algorithm != BUCKET:
+        # Never refilled: a window that has no end.
+        used = limit.count - min(max(tokens, 0), limit.count)
+        return (now_us, used) if used else None
+    start = f"[{tokens},{last_refill},"
+    if text is not None and text.startswith(start) and (rest := text[len(start) : -1]).isdecimal():
+        state = int(rest)
+        held = (last_refill * NS_PER_MS - state + limit.tolerance_ns) // limit.interval_ns
+        # The moment was rounded up by less than a millisecond.
+        if tokens <= held <= tokens + NS_PER_MS // limit.interval_ns:
+            return state
+    return bucket_of(tokens, last_refill, limit)
+
+
 def _frozen(value: Any) -> Any:
     """A state as the algorithms know it: JSON has lists, they have tuples."""
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
@@ -253,10 +307,10 @@ def read_sql(slots: Iterable[Slot]) -> str:
     return ";".join((usage, log % (UNKNOWN_US, logs), NOW) if logs else (usage, NOW))
 
 
-def load(slots: dict[str, Slot], usage: Sequence[Row], logs: Sequence[Row]) -> None:
+def load(slots: dict[str, Slot], usage: Sequence[Row], logs: Sequence[Row], now_us: int) -> None:
     """Give each slot what was read."""
     for row in usage:
-        _slot_of(slots, row[1]).load_row(row)
+        _slot_of(slots, row[1]).load_row(row, now_us)
     by_name: dict[str, list[tuple[int, int]]] = {}
     for name, time_us, row_id in logs:
         by_name.setdefault(name, []).append((int(time_us), row_id))
@@ -265,8 +319,11 @@ def load(slots: dict[str, Slot], usage: Sequence[Row], logs: Sequence[Row]) -> N
 
 
 def _slot_of(slots: dict[str, Slot], name: str) -> Slot:
-    """The slot that asked for this row: in tables of ThrottleX's making case may be ignored."""
-    return slots[name] if name in slots else slots[name.lower().rstrip()]
+    """The slot that asked for this row: ThrottleX's tables may ignore case and accents."""
+    if name in slots:
+        return slots[name]
+    plain = "".join(one for one in normalize("NFKD", name) if not combining(one))
+    return slots[plain.lower().rstrip()]
 
 
 def write_sql(slots: Iterable[Slot], now_us: int) -> str:

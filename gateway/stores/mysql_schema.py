@@ -128,6 +128,20 @@ async def migrate(link: Link) -> None:
             await link.run(f"SELECT RELEASE_LOCK('{LOCK}')")
 
 
+async def folds_keys(link: Link, table: str, column: str) -> bool:
+    """Whether a column of keys takes capitals for small letters.
+
+    Raises:
+        StoreError: the connection was lost.
+    """
+    query = (
+        "SELECT collation_name FROM information_schema.columns WHERE table_schema=DATABASE()"
+        f" AND table_name='{table}' AND column_name='{column}'; COMMIT"
+    )
+    rows = (await link.run(query))[0]
+    return any(str(collation).lower().endswith("_ci") for (collation,) in rows)
+
+
 async def _version(link: Link) -> int:
     """The version of the database; 0 if we have never been here."""
     if not await _exists(link, "tables", "sluice_schema", ""):

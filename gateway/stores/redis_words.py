@@ -35,7 +35,8 @@ def decide_words(limit: Limit, cost: int, max_wait_us: int) -> tuple[bytes, ...]
         case "sliding_window_log" | "sliding_window_counter":
             return (*waits, _period(limit), b"%d" % limit.count, refused)
         case "fixed_window":
-            windows = () if limit.calendar else (b"1", _period(limit))
+            # None is longer than a year, but the one that has no end (`limits.throttlex`).
+            windows = () if limit.calendar else (b"1", b"%d" % limit.period_us)
             return (*waits, b"%d" % limit.count, refused, *windows)
         case "paced_history":
             burst = b"%d" % limit.burst

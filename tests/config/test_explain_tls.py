@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from gateway.config.check import check_text
-from gateway.config.explain import explain, explain_limit
+from gateway.config.explain import explain
+from gateway.config.explain_limits import explain_limit
 
 TEXT: Final = (Path(__file__).parent / "golden" / "ok-tls.yaml").read_text()
 

@@ -95,7 +95,7 @@ def test_a_log_is_changed_into_what_it_shall_be(old: tuple[int, ...], new: tuple
     """Whatever is deleted and added, the rows are those of the new state afterwards."""
     slot = Slot("k", LOG)
     row = (7, "k", 50, 1, None, 2**40)
-    load({"k": slot}, [row], [("k", time_us, number) for number, time_us in enumerate(old)])
+    load({"k": slot}, [row], [("k", time_us, number) for number, time_us in enumerate(old)], 0)
     assert slot.state == (old or None)
     slot.state = new
     table = dict(enumerate(old))
@@ -112,7 +112,7 @@ def test_the_usual_change_of_a_log_is_small() -> None:
     """One that left and one that came are one row each, however long the log is."""
     old = tuple(range(NOW_US, NOW_US + 50))
     slot = Slot("k", LOG)
-    load({"k": slot}, [(7, "k", 50, 1, None, 2**40)], [("k", t, n) for n, t in enumerate(old)])
+    load({"k": slot}, [(7, "k", 50, 1, None, 2**40)], [("k", t, n) for n, t in enumerate(old)], 0)
     slot.state = (*old[1:], NOW_US + 99)
     assert slot.log_changes() == ([0], (NOW_US + 99,))
     assert not slot.needs_row()
@@ -137,11 +137,11 @@ def test_states_come_back_as_they_were(algorithm: str, costs: list[int]) -> None
     assert match
     tokens, refill, text, expires = int(match[1]), int(match[2]), match[3], int(match[4])
     again = Slot("k", limit)
-    again.load_row((1, "k", tokens, refill, text, expires))
+    again.load_row((1, "k", tokens, refill, text, expires), 0)
     assert again.state == state
     assert not again.is_changed
     changed = Slot("k", limit)
-    changed.load_row((1, "k", tokens, refill + 1, text, expires))
+    changed.load_row((1, "k", tokens, refill + 1, text, expires), 0)
     assert changed.state != state or algorithm == "token_bucket"
 
 

@@ -1,0 +1,44 @@
+"""What policies in ThrottleX's words need of the rest of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.config.models import GatewayConfig
+from gateway.config.shorthand import KEY, Finding
+from gateway.config.store_url import parse_store_url
+
+
+def tables_url(config: GatewayConfig) -> str:
+    """The URL of the store that has ThrottleX's tables; empty if none has."""
+    migrate = config.store.migrate
+    urls = [config.store.url, *([migrate.to] if migrate is not None else [])]
+    return next((url for url in urls if parse_store_url(url).kind == "mysql"), "")
+
+
+def conflicts(config: GatewayConfig) -> Iterator[Finding]:
+    """Policies of a table that is nowhere, and two counts where ThrottleX has one."""
+    ours = {name: one.throttlex for name, one in config.policies.items() if one.throttlex}
+    if not tables_url(config):
+        for name, said in ours.items():
+            if said.policies == "table":
+                place = ("policies", name, "throttlex", "policies")
+                message = "the table throttlex_policy is in a MySQL store, and this store is none"
+                yield Finding(place, message, "store: mysql://user:password@host/database")
+    for index, route in enumerate(config.routes):
+        named = [name for name in route.policies if name in ours]
+        if len(named) > 1:
+            message = f"{named[0]} and {named[1]} would both count under ThrottleX's key"
+            hint = "one policy of throttlex to a route; write the other as limits"
+            yield Finding(("routes", index, "policies"), message, hint)
+
+
+def advice(config: GatewayConfig) -> Iterator[Finding]:
+    """Policies whose counts fall together in ThrottleX's tables, where a key is all there is."""
+    ours = [name for name, policy in config.policies.items() if policy.throttlex]
+    if not tables_url(config):
+        return
+    for name in ours[1:]:
+        message = f"a key that {ours[0]!r} counts too has one count for both in ThrottleX's tables"
+        hint = "one policy for both, or keys that cannot be alike"
+        yield Finding(("policies", name, "throttlex", KEY), message, hint)

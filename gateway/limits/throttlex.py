@@ -1,0 +1,101 @@
+"""Limits in ThrottleX's words: its names, its defaults, and what they come to here.
+
+Source: ThrottleX's low-level design (sections 2.3, 3 and 4) and the arithmetic of its two
+limiters. `TOKEN_BUCKET` is our token bucket; `SLIDING_WINDOW` is our sliding window log, where
+only what was admitted counts and a request exactly one window old still does. Each type has a
+number that says nothing to the other, and is kept without being looked at.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from gateway.limits.rate import Limit
+
+TOKEN_BUCKET: Final = "TOKEN_BUCKET"  # noqa: S105 - a type of limiter
+SLIDING_WINDOW: Final = "SLIDING_WINDOW"
+TYPES: Final = (TOKEN_BUCKET, SLIDING_WINDOW)
+
+US: Final = 1_000_000
+FOREVER_US: Final = 2**52
+"""A bucket that is never refilled is one window of a clock that began in 1970: until 2112."""
+MOST: Final = 1_000_000_000
+"""A capacity or rate above this counts as this: neither is ever met."""
+
+_SCOPE: Final = "/throttlex"
+
+
+class Numbers(NamedTuple):
+    """A policy as ThrottleX has it.
+
+    Attributes:
+        type: one of `TYPES`.
+        capacity: tokens of a full bucket, or requests in a window. With 0 nothing passes.
+        refill_rate: tokens a second; 0 never refills. Of buckets only.
+        window_seconds: the length of a window. Of windows only.
+    """
+
+    type: str = TOKEN_BUCKET
+    capacity: int = 100
+    refill_rate: Fraction = Fraction(10)
+    window_seconds: int = 60
+
+    def __str__(self) -> str:
+        if self.type == SLIDING_WINDOW:
+            return f"{self.type} of {self.capacity} in {self.window_seconds} s"
+        rate = self.refill_rate
+        text = str(rate if rate.denominator == 1 else float(rate))
+        return f"{self.type} of {self.capacity}, refilled by {text} a second"
+
+
+DEFAULTS: Final = Numbers()
+"""What a key has that has no policy (design, section 4)."""
+
+
+def scope_of(policy: str, numbers: Numbers | None = None) -> str:
+    """The scope of a policy in ThrottleX's words.
+
+    Its end marks it: no other scope has this one, since there it is a list of key words.
+
+    Args:
+        policy: its name.
+        numbers: those of some keys only. Windows of different lengths are in different scopes then,
+            because a store may forget all states of one scope after the same time; to a store
+            that has ThrottleX's tables they are one all the same.
+    """
+    if numbers is not None and numbers.type == SLIDING_WINDOW:
+        return f"{policy}/{numbers.window_seconds}s{_SCOPE}"
+    return f"{policy}{_SCOPE}"
+
+
+def is_scope(scope: str) -> bool:
+    """Whether a scope is one of `scope_of`: its identities are ThrottleX's keys."""
+    return scope.endswith(_SCOPE)
+
+
+def limit_of(numbers: Numbers, scope: str = "") -> Limit:
+    """The limit that a policy of ThrottleX is.
+
+    Raises:
+        ValueError: a number is negative, a window has no length, or the type is not known.
+    """
+    kind, capacity, rate, window = numbers
+    if kind not in TYPES:
+        raise ValueError(f"the type {kind!r} is none of {', '.join(TYPES)}")
+    if capacity < 0:
+        raise ValueError(f"a capacity of {capacity} is negative")
+    capacity = min(capacity, MOST)
+    if kind == SLIDING_WINDOW:
+        if window < 1:
+            raise ValueError(f"a window of {window} seconds has no length")
+        if capacity:
+            period_us = min(window * US, FOREVER_US)
+            return Limit(capacity, period_us, capacity, "sliding_window_log", scope=scope)
+        return Limit(1, US, 0, scope=scope)
+    if rate < 0:
+        raise ValueError(f"a refill rate of {rate} is negative")
+    if not rate and capacity:
+        return Limit(capacity, FOREVER_US, capacity, "fixed_window", scope=scope)
+    rate = min(rate or Fraction(1), Fraction(MOST))
+    return Limit(rate.numerator, rate.denominator * US, capacity, scope=scope)

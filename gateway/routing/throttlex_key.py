@@ -1,0 +1,131 @@
+"""The normal form of ThrottleX's keys, which are the keys of its tables.
+
+A key of one part is the plain value, one of several parts has a label before each, in one order
+(low-level design, section 2.1):
+
+    203.0.113.7                per ip
+    k-4711                     per api_key
+    user:123|route:/v1/pay     per user, route
+
+Different identities never give the same key, though parts are chosen by clients: `|`, `%` and
+whatever is not printable ASCII are escaped, what takes the place of a value that is not there has
+its label, and a plain value that would read as something with a label, or as an address, gets its
+own. What is longer than 128 bytes ends in a hash of the whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from typing import Final
+
+from gateway.routing.keys import (
+    REJECT,
+    SKIP,
+    Absence,
+    KeyFunction,
+    RequestView,
+    bound,
+    compile_read,
+)
+
+_odd: Final = re.compile(r"[^ -$&-z~]").search
+_ODD: Final = re.compile(r"[^ -$&-z~]")
+_LABELLED: Final = re.compile(r"(ip|api_key|user|route):")
+
+_Part = Callable[[RequestView], tuple[str, str] | Absence]
+"""The label of a part, and its value."""
+
+
+def compile_throttlex_key(
+    labels: Sequence[str], words: Sequence[str], *, if_missing: str, route: str
+) -> KeyFunction:
+    """Compile a key.
+
+    Args:
+        labels: `ip`, `api_key`, `user` and `route`, in ThrottleX's order.
+        words: for each the key word that says where its value is, as in `compile_key`.
+        if_missing: what stands for a value that a request does not have, as in `compile_key`; an
+            address does not stand in one key twice.
+        route: the name of the route.
+    """
+    parts = [
+        _compile_part(label, word, if_missing, route)
+        for label, word in zip(labels, words, strict=True)
+    ]
+    if len(parts) > 1:
+        return _joined(parts)
+    (label,), (part,) = labels, parts
+    if label == "ip":
+        return lambda request: request.client_key
+
+    def single(request: RequestView) -> str | Absence:
+        found = part(request)
+        if isinstance(found, Absence):
+            return found
+        of, value = found
+        if of == label and value and not _LABELLED.match(value) and not _is_address(value):
+            return bound(value)
+        return bound(f"{of}:{value}")
+
+    return single
+
+
+def _compile_part(label: str, word: str, if_missing: str, route: str) -> _Part:
+    if label == "ip":
+        return lambda request: (label, escape(request.client_key))
+    if label == "route":
+        constant = (label, escape(route))
+        return lambda _: constant
+    read = compile_read(word)
+
+    def part(request: RequestView) -> tuple[str, str] | Absence:
+        value = read(request)
+        if value:
+            return label, escape(value)
+        match if_missing:
+            case "ip":
+                return "ip", escape(request.client_key)
+            case "shared":
+                return label, ""
+            case "skip":
+                return SKIP
+        return REJECT
+
+    return part
+
+
+def _joined(parts: Sequence[_Part]) -> KeyFunction:
+    def key(request: RequestView) -> str | Absence:
+        texts: dict[str, None] = {}
+        for part in parts:
+            found = part(request)
+            if isinstance(found, Absence):
+                return found
+            texts["{}:{}".format(*found)] = None
+        return bound("|".join(texts))
+
+    return key
+
+
+def escape(value: str) -> str:
+    """A value without what joins parts, of printable ASCII; one-to-one."""
+    if not _odd(value):
+        return value
+    return _ODD.sub(
+        lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass")),
+        value,
+    )
+
+
+def _is_address(value: str) -> bool:
+    """Whether somebody who chooses this value would be counted as that address."""
+    # With its scope and its prefix, both of which a client's address may have here.
+    if value[0] not in "0123456789abcdefABCDEF:":
+        return False
+    try:
+        ip_address(value.partition("/")[0])
+    except ValueError:
+        return False
+    return True
