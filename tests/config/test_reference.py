@@ -20,6 +20,8 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Other systems": models.FrontendConfig,
     "ratio": models.RatioConfig,
     "Rules of ratio": models.RatioRule,
+    "Smockron": models.SmockronConfig,
+    "Domains of Smockron": models.SmockronDomain,
     "TLS": models.ListenerTls,
     "Certificates": models.CertificateConfig,
     "Client headers": models.ClientHeaders,
