@@ -25,7 +25,7 @@ from gateway.limits.rate import Limit
 from gateway.limits.terms import Terms
 from gateway.metrics import StoreMetrics
 from gateway.policy import Rule
-from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store
+from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store, UntoldStore
 from gateway.stores.deadline import decide_within
 from gateway.stores.shards import Shards
 from gateway.tasks import Tasks
@@ -103,7 +103,8 @@ class Decider:
         self._shards = Shards(self._within_deadline, metrics, clock, self._lost, self._back)
         self._whole = self._shards[None]
         self._told: set[Hashable] = set()
-        self._alone = Alone(clock, calendar_clock)
+        remembers = not isinstance(store, UntoldStore)
+        self._alone = Alone(clock, calendar_clock, remembers=remembers)
         self._pending: list[Pending] = []
         self._returns: deque[tuple[Ask, Verdict]] = deque()
         self._returning = 0

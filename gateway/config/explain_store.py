@@ -32,10 +32,17 @@ def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
         "mysql": f"MySQL or MariaDB at {url.place}, database {url.database}",
         "throttr": f"the Throttr server at {url.place}, whose numbers have "
         f"{url.options.get('size', '16')} bits",
+        "ratio": f"the ratio server at {url.place}, by a limit of its own, as owner "
+        f"{url.options.get('owner', config.domain)}",
     }.get(url.kind, f"{url.kind}://{url.place}")
     yield f"Counts are kept in {where}, shared by all gateways of domain {config.domain}."
     share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)
+    alone = f"divides limits by {share}"
+    if url.kind == "ratio" and store.share == "auto":
+        alone = (
+            "takes whole limits, unless store.share says how many there are: no ratio server knows"
+        )
     yield (
         f"If it takes longer than {format_duration(store.deadline)}, the request goes on without "
-        f"it, as its policy says; alone, a gateway divides limits by {share}."
+        f"it, as its policy says; alone, a gateway {alone}."
     )

@@ -13,6 +13,8 @@ from pydantic import Field, model_validator
 
 from gateway.config.address import Address
 from gateway.config.base import Model
+from gateway.config.frontend_envoy_rls import EnvoyRlsConfig
+from gateway.config.frontend_smockron import SmockronConfig
 from gateway.config.shorthand import KEY
 from gateway.config.values import ListenAddress, problem
 
@@ -35,7 +37,10 @@ class Kind(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-KINDS: Final[Mapping[str, Kind]] = {}
+KINDS: Final[Mapping[str, Kind]] = {
+    "envoy_rls": Kind(8081, "Envoy's rate limit service"),
+    "smockron": Kind(10004, "Smockron", ports=2),
+}
 """By the key that names it."""
 
 
@@ -46,6 +51,14 @@ class FrontendConfig(Model):
         None,
         description="host:port; if left out the port that its clients expect, on this machine "
         "only.",
+    )
+    envoy_rls: EnvoyRlsConfig | None = Field(
+        None, description="Envoy's rate limit service: the limits of descriptors, by domain."
+    )
+    smockron: SmockronConfig | None = Field(
+        None,
+        description="A master of Smockron: the limits of domains. Gatekeepers report to its port, "
+        "and listen at the one above.",
     )
 
     @model_validator(mode="after")

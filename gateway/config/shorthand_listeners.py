@@ -7,24 +7,10 @@ system's own module says where in its part of a listener limits may stand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-Path = tuple[str | int, ...]
-
-
-class Place(NamedTuple):
-    """A mapping inside a listener's own part that may say limits, or name policies.
-
-    Attributes:
-        path: from the listener's own part to the mapping.
-        name: of the policy that a limit in it becomes.
-        usual: what such a policy says where it leaves it out, such as its algorithm.
-    """
-
-    path: Path
-    name: str
-    usual: Mapping[str, Any]
-
+from gateway.config import frontend_envoy_rls, frontend_smockron
+from gateway.config.shorthand_place import Path, Place
 
 Places = Callable[[Any, str], tuple[Any, list[Place]]]
 """From a listener's own part, and its name, to its long form and the places in it.
@@ -32,7 +18,10 @@ Places = Callable[[Any, str], tuple[Any, list[Place]]]
 What is given is plain data, whatever is wrong with it, and is not to be changed.
 """
 
-PLACES: Final[dict[str, Places]] = {}
+PLACES: Final[dict[str, Places]] = {
+    "envoy_rls": frontend_envoy_rls.find_limits,
+    "smockron": frontend_smockron.find_limits,
+}
 """By the key that says which protocol a listener speaks."""
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from gateway.config.models import GatewayConfig, PolicyConfig
 from gateway.config.shorthand import Finding
+from gateway.config.store_fit_ratio import misfits_of_ratio, not_together
 from gateway.config.store_fit_throttr import misfits_of_throttr
 from gateway.config.store_url import StoreUrl, parse_store_url
 
@@ -19,6 +20,7 @@ Misfits = Callable[[StoreUrl, PolicyConfig], Iterator[Finding]]
 """What of a policy a store cannot keep; paths begin below the policy."""
 
 STORES: Final[dict[str, Misfits]] = {
+    "ratio": misfits_of_ratio,
     "throttr": misfits_of_throttr,
 }
 """By the `kind` of a store's URL; a store that is not here keeps every policy."""
@@ -30,6 +32,7 @@ def misfits(config: GatewayConfig) -> Iterator[Finding]:
     migrate = config.store.migrate
     if migrate is not None:
         yield from _misfits(config, migrate.to, migrate.policies or tuple(config.policies))
+    yield from not_together(config)
 
 
 def _misfits(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterator[Finding]:

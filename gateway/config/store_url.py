@@ -35,7 +35,8 @@ STORE_URL_PATTERN: Final = (
     rf"rediss\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?\S*)?|"
     rf"redis\+cluster://{_HOSTS}/?0?|rediss\+cluster://{_HOSTS}/?0?(\?\S*)?|"
     rf"mysql://[^/?#\s]+/[^/?#\s]+(\?{_MYSQL_OPTION}(&{_MYSQL_OPTION})*)?|"
-    rf"throttr\+v5://{_HOST}(\?size=(8|16|32|64))?)\s*$"
+    rf"throttr\+v5://{_HOST}(\?size=(8|16|32|64))?|"
+    rf"ratio://{_HOST}/?(\?owner=[^&\s]+)?)\s*$"
 )
 
 
@@ -52,8 +53,8 @@ class StoreUrl(NamedTuple):
     """What a URL says, for explanations.
 
     Attributes:
-        kind: memory, redis, mysql, throttr, or a way to several servers: sentinel, cluster; or the
-            scheme of a store that another distribution offers.
+        kind: memory, redis, mysql, throttr, ratio, or a way to several servers: sentinel, cluster;
+            or the scheme of a store that another distribution offers.
         place: hosts and ports, or the path of a socket; empty for memory.
         database: the number of the Redis database, or the name of the MySQL one.
         options: what follows the question mark.
@@ -229,6 +230,17 @@ def _read_throttr(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     return StoreUrl("throttr", f"{host}:{parts.port or 9000}", 0, options)
 
 
+def _read_ratio(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
+    if not parts.hostname or len(_hosts(parts)) > 1:
+        raise StoreUrlError("the URL of the store has not one host", "such as ratio://127.0.0.1")
+    if parts.username is not None or parts.path.strip("/"):
+        message = "a ratio server has neither users nor databases"
+        raise StoreUrlError(message, f"such as ratio://{parts.hostname}:50051?owner=shop")
+    _check_options(options, {"owner": 0})
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return StoreUrl("ratio", f"{host}:{parts.port or 50051}", 0, options)
+
+
 def _options(parts: SplitResult) -> dict[str, str]:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(pairs)
@@ -265,7 +277,7 @@ def _missing_hint(text: str) -> str:
     return "memory://, or such as redis://127.0.0.1:6379/0"
 
 
-_KINDS: Final = frozenset({"memory", "redis", "sentinel", "cluster", "mysql", "throttr"})
+_KINDS: Final = frozenset({"memory", "redis", "sentinel", "cluster", "mysql", "throttr", "ratio"})
 """Kinds whose URLs are read here."""
 
 _THIS_MACHINE: Final = dict.fromkeys(("localhost", "localhost.", "[::1]"), "127.0.0.1")
@@ -313,4 +325,5 @@ _READERS: Final[dict[str, Callable[[SplitResult, dict[str, str]], StoreUrl]]] = 
     "unix": _read_unix,
     "mysql": _read_mysql,
     "throttr+v5": _read_throttr,
+    "ratio": _read_ratio,
 }

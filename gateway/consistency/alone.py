@@ -53,9 +53,17 @@ class Alone:
     Args:
         clock: this process's time.
         calendar_clock: the time of day, for windows of the calendar.
+        remembers: whether the store is told afterwards.
     """
 
-    def __init__(self, clock: Clock = monotonic_us, calendar_clock: Clock = wall_us) -> None:
+    def __init__(
+        self,
+        clock: Clock = monotonic_us,
+        calendar_clock: Clock = wall_us,
+        *,
+        remembers: bool = True,
+    ) -> None:
+        self._remembers = remembers
         self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock)
         # In the order of coming; the first is dropped at no cost, which a `dict` would have.
         self._untold: dict[Hashable, OrderedDict[Key, _Untold]] = {}
@@ -85,7 +93,7 @@ class Alone:
             return Outcome(_PASSED, (), None, True, ask)
         local_ask = Ask(tuple(limits), tuple(keys), ask.cost, ask.max_wait_us)
         verdict = self._counts.decide_now(local_ask)
-        if verdict.allowed and ask.cost:
+        if self._remembers and verdict.allowed and ask.cost:
             for limit, share, key in zip(whole, limits, keys, strict=True):
                 # A request in flight is nothing to report: it ends by itself.
                 if ALGORITHMS[limit.algorithm].renew is None:

@@ -14,7 +14,10 @@ from gateway.config.frontends import FrontendConfig, titles
 from gateway.errors import StartError
 from gateway.frontends.base import Frontend, Ground, MakeFrontend
 
-MAKERS: Final[dict[str, tuple[str, str]]] = {}
+MAKERS: Final[dict[str, tuple[str, str]]] = {
+    "envoy_rls": ("gateway.frontends.envoy_rls:make", "grpc"),
+    "smockron": ("gateway.frontends.smockron:make_master", "zmq"),
+}
 """By kind: the module and function that make the front end, and the extra that it needs."""
 
 

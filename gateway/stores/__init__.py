@@ -32,13 +32,19 @@ STORES: Final[dict[str, str]] = {
     "redis+cluster": "gateway.stores.redis_cluster:RedisClusterStore",
     "rediss+cluster": "gateway.stores.redis_cluster:RedisClusterStore",
     "mysql": "gateway.stores.mysql:MySQLStore",
+    "ratio": "gateway.stores.ratio:RatioStore",
     "throttr+v5": "gateway.stores.throttr:ThrottrStore",
+    "smockron": "gateway.stores.smockron:SmockronStore",
 }
 """From the scheme of a URL to the class that makes its store, imported when it is needed.
 
 It is called as `Class(url, domain=..., deadline_us=...)`, raises `ValueError` if the URL cannot
 be used, and connects in `start`.
 """
+
+
+_EXTRAS: Final = {"ratio": "grpc"}
+"""What brings the library of a scheme, where it has another name."""
 
 
 class StoreMaker(Protocol):
@@ -107,7 +113,7 @@ def _builtin(scheme: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except ImportError as error:
-        extra = scheme.partition("+")[0]
+        extra = _EXTRAS.get(scheme, scheme.partition("+")[0])
         raise _problem(
             f"{scheme}:// needs a library that is not installed: {error.name}",
             f"pip install 'sluice-gateway[{extra}]'",

@@ -14,9 +14,9 @@ A store keeps the state of keys and decides on requests atomically. Its contract
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
@@ -45,6 +45,16 @@ class Ask(NamedTuple):
     keys: tuple[str, ...]
     cost: int
     max_wait_us: int
+
+
+class Introduced(Ask):
+    """An ask that also says something about the request, for a store that reports it.
+
+    Attributes:
+        about: for logs.
+    """
+
+    about: bytes = b""
 
 
 @runtime_checkable
@@ -105,6 +115,17 @@ class ShardedStore(Store, Protocol):
 
 
 @runtime_checkable
+class UntoldStore(Store, Protocol):
+    """A store that is not told, when it is back, what was let through without it.
+
+    Such as one that counts by being asked: telling it of a thousand requests would be a thousand
+    questions more, just when it has come back.
+    """
+
+    is_told_afterwards: Literal[False]
+
+
+@runtime_checkable
 class ImmediateStore(Store, Protocol):
     """A store in this process: it decides without waiting for anything."""
 
@@ -116,3 +137,15 @@ class ImmediateStore(Store, Protocol):
 
     def renew_now(self, ask: Ask, verdict: Verdict) -> bool:
         """Keep what is held at once; see `renew`."""
+
+
+@runtime_checkable
+class PreparedStore(Store, Protocol):
+    """A store that does better if it knows beforehand what it will be asked about."""
+
+    def expect(self, policies: Mapping[str, Sequence[str]]) -> None:
+        """Take note; called at most once, before `start`.
+
+        Args:
+            policies: the scopes of their limits, by the names of policies.
+        """

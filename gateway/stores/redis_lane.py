@@ -91,14 +91,18 @@ class Lane:
 
     def encode(self, asks: Sequence[Ask], sent_us: int) -> list[bytes]:
         """What is said to `DECIDE` on this lane; `open` comes first."""
-        not_after_us = 0
         latest_us = self.server_time.latest_us(sent_us)
         if latest_us is None:
             # It does not tell before the first answer; calendars need to know roughly.
             return self._codec.encode_asks(asks, 0, server_us=wall_us())
-        if self._deadline_us:
-            not_after_us = latest_us + self._deadline_us + LATE_SLACK_US
-        return self._codec.encode_asks(asks, not_after_us, server_us=latest_us)
+        return self._codec.encode_asks(asks, self.not_after_us(sent_us), server_us=latest_us)
+
+    def not_after_us(self, sent_us: int) -> int:
+        """The server time after which nobody waits for what is sent now; 0 if nobody can say."""
+        latest_us = self.server_time.latest_us(sent_us)
+        if latest_us is None or not self._deadline_us:
+            return 0
+        return latest_us + self._deadline_us + LATE_SLACK_US
 
     def decode(self, asks: Sequence[Ask], sent_us: int, reply: Any, pipe: Pipe) -> list[Verdict]:
         """What `DECIDE` answered.

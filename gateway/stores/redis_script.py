@@ -31,12 +31,12 @@ def key_prefix(domain: str, limit: Limit) -> bytes:
 
 def scope_prefix(domain: str, scope: str, tag: str) -> bytes:
     """What the keys of one scope begin with that hold states of the kind that `tag` names."""
-    return _without(b"{", f"{domain}:{scope}:{tag}:".encode())
+    return without_brace(b"{", f"{domain}:{scope}:{tag}:".encode())
 
 
 def gateways_key(domain: str) -> bytes:
     """The Redis key of the gateways that are alive."""
-    return _without(b"{", f"{domain}:".encode()) + b"{gateways}"
+    return without_brace(b"{", f"{domain}:".encode()) + b"{gateways}"
 
 
 def hash_tag(key: str) -> bytes:
@@ -49,7 +49,7 @@ def hash_tag(key: str) -> bytes:
         return key.encode() or b"%"
     text = key.encode("utf-8", "surrogatepass")
     # Redis takes an empty tag for none.
-    return _without(b"}", text) or b"%"
+    return without_brace(b"}", text) or b"%"
 
 
 def store_key(prefix: bytes, key: str) -> bytes:
@@ -57,7 +57,7 @@ def store_key(prefix: bytes, key: str) -> bytes:
     return prefix + b"{" + hash_tag(key) + b"}"
 
 
-def _without(brace: bytes, text: bytes) -> bytes:
+def without_brace(brace: bytes, text: bytes) -> bytes:
     """The text with a brace written otherwise, so that different texts stay different."""
     if brace not in text and b"%" not in text:
         return text

@@ -26,7 +26,12 @@ Answer = Sequence[Verdict] | StoreError
 
 def slot_of(key: str) -> int:
     """The slot of an identity's keys."""
-    return crc_hqx(hash_tag(key), 0) % SLOTS
+    return slot_of_tag(hash_tag(key))
+
+
+def slot_of_tag(tag: bytes) -> int:
+    """The slot of keys with this text in braces."""
+    return crc_hqx(tag, 0) % SLOTS
 
 
 class Part(NamedTuple):

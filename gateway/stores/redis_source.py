@@ -50,6 +50,8 @@ DECIDE: Final = _script(_BEGIN + _read("decide.lua"))
 GIVE_BACK: Final = _script(_BEGIN + _read("give_back.lua"))
 RENEW: Final = _script(_BEGIN + _read("renew.lua"))
 REPORT: Final = _script(_read("common.lua") + _read("report.lua"))
+THROTTR2: Final = _script(_read("throttr.lua") + _read("throttr_v2.lua"))
+THROTTR5: Final = _script(_read("throttr.lua") + _read("throttr_v5.lua"))
 HEARTBEAT: Final = _script(_read("heartbeat.lua"))
 SCRIPTS: Final = (DECIDE.source, GIVE_BACK.source, RENEW.source)
-"""Those that a server is asked to remember; the heartbeat is too rare for that."""
+"""Those that a server is asked to remember for limits; the heartbeat is too rare for that."""

@@ -1,0 +1,57 @@
+"""What a ratio server can keep: one sliding window, which counts what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gateway.config.models import GatewayConfig
+from gateway.config.policies import PolicyConfig
+from gateway.config.shorthand import KEY, Finding
+from gateway.config.store_url import StoreUrl, parse_store_url
+
+_ALGORITHM: Final = "sliding_window_log"
+_MIGRATE_TO: Final = ("store", "migrate", "to")
+
+
+def misfits_of_ratio(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
+    """What of a policy a ratio server cannot keep; paths begin below the policy."""
+    if policy.consistency != "strict":
+        message = f"a ratio server gives one token a call: {policy.consistency} limits"
+        hint = "consistency: strict, or a store of another kind"
+        yield Finding(("consistency",), f"{message} cannot be kept in it", hint)
+    if policy.queue is not None:
+        message = "a ratio server gives no turns: nobody can wait for one"
+        yield Finding(("queue", KEY), message, "queue: off, or a store of another kind")
+    if len(policy.limits) > 1:
+        message = "a ratio server is asked about one limit at a time: all or none cannot be kept"
+        yield Finding(("limits",), message, "one limit, or a store of another kind")
+    for index, line in enumerate(policy.limits):
+        limit = line.limit
+        if limit.algorithm != _ALGORITHM or not limit.count_refused:
+            kind = limit.algorithm
+            if kind == _ALGORITHM:
+                kind += " without what is refused"
+            message = f"a ratio server keeps a sliding window that counts what it refuses: {kind}"
+            hint = f"algorithm: {_ALGORITHM} and count_refused: true, or a store of another kind"
+            if limit.algorithm == "concurrency":
+                hint = "a store of another kind"
+            yield Finding(("limits", index), f"{message} cannot be kept in it", hint)
+
+
+def not_together(config: GatewayConfig) -> Iterator[Finding]:
+    """What would have to be all or none, or be taken back, and is in a ratio server."""
+    if parse_store_url(config.store.url).kind == "ratio":
+        for index, route in enumerate(config.routes):
+            if len(route.policies) > 1:
+                message = "a ratio server is asked about one limit at a time: all or none of "
+                message += f"{', '.join(route.policies)} cannot be had"
+                hint = "one policy, or a store of another kind"
+                yield Finding(("routes", index, "policies"), message, hint)
+    migrate = config.store.migrate
+    if migrate is not None:
+        for url, path in ((config.store.url, ("store", "url")), (migrate.to, _MIGRATE_TO)):
+            if parse_store_url(url).kind == "ratio":
+                message = "counts move between stores that take back what the other refuses"
+                hint = "a ratio server takes nothing back: change the store at once"
+                yield Finding(path, message, hint)

@@ -1,0 +1,116 @@
+"""Envoy's rate limit service, for Envoy and what is built on it: Istio, Contour, Emissary.
+
+Errors are those of Envoy's own service, whose callers know them: a request without a domain or
+without descriptors is answered `UNKNOWN`, and a domain that nobody configured is not limited.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn
+
+import grpc
+
+from gateway.config.frontends import FrontendConfig
+from gateway.config.models import Address
+from gateway.frontends.base import Ground
+from gateway.frontends.envoy_rls_asking import Asking
+from gateway.frontends.envoy_rls_replies import Replies
+from gateway.frontends.envoy_rls_rules import Domains, TooManyOverridesError, UnknownUnitError
+from gateway.frontends.grpc_server import Bounds, Context, GrpcServer, Service
+from gateway.metrics import FrontendMetrics
+from gateway.protocols.envoy_rls_messages import (
+    MESSAGES,
+    METHOD,
+    OK,
+    SERVICE,
+    Question,
+    read_question,
+    write_reply,
+)
+
+MAX_DESCRIPTORS: Final = 128
+"""Of one request: Envoy sends one for each of a route's rate limits."""
+
+_UNKNOWN: Final = grpc.StatusCode.UNKNOWN
+_INVALID: Final = grpc.StatusCode.INVALID_ARGUMENT
+_EXHAUSTED: Final = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class EnvoyRls:
+    """The front end: `ShouldRateLimit` on one address.
+
+    Args:
+        listener: its configuration.
+        ground: what it stands on.
+        metrics: its counters.
+    """
+
+    def __init__(self, listener: FrontendConfig, ground: Ground, metrics: FrontendMetrics) -> None:
+        config = listener.envoy_rls
+        assert config is not None, "made for listeners of this kind"
+        self.address: Address = listener.address
+        self._asking = Asking(Domains(config, ground), ground.decider)
+        self._replies = Replies(config)
+        self._metrics = metrics
+        service = Service(SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files)
+        self._server = GrpcServer([service], Bounds(), self._malformed)
+
+    async def start(self) -> None:
+        """Listen and serve.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        self.address = await self._server.start(self.address)
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more calls, let those under way end within so many seconds, and close."""
+        await self._server.drain(seconds)
+
+    async def _should_rate_limit(self, data: bytes, context: Context) -> bytes:
+        question = read_question(data)
+        wrong = _wrong(question)
+        if wrong is not None:
+            await self._refuse(context, *wrong)
+        try:
+            decided = await self._asking.ask(question)
+        except UnknownUnitError:
+            await self._refuse(
+                context, _INVALID, "the unit of a descriptor's own limit is not known"
+            )
+        except TooManyOverridesError:
+            await self._refuse(context, _EXHAUSTED, "descriptors bring too many different limits")
+        reply = self._replies.reply(question, decided)
+        self._metrics.answers[METHOD, _ANSWERS[reply.code == OK, decided.is_over]] += 1
+        return write_reply(reply)
+
+    async def _refuse(self, context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
+        self._metrics.answers[METHOD, "error"] += 1
+        await context.abort(code, why)
+
+    def _malformed(self) -> None:
+        self._metrics.malformed["message"] += 1
+
+
+_ANSWERS: Final = {
+    (True, False): "ok",
+    (True, True): "shadow",
+    (False, True): "over_limit",
+}
+"""By whether it was let through, and whether a limit would not have done so."""
+
+
+def _wrong(question: Question) -> tuple[grpc.StatusCode, str] | None:
+    """Why a request cannot be answered, if it cannot."""
+    if not question.domain:
+        return _UNKNOWN, "rate limit domain must not be empty"
+    if not question.descriptors:
+        return _UNKNOWN, "rate limit descriptor list must not be empty"
+    if len(question.descriptors) > MAX_DESCRIPTORS:
+        return _INVALID, f"there are more than {MAX_DESCRIPTORS} descriptors"
+    return None
+
+
+def make(name: str, listener: FrontendConfig, ground: Ground) -> EnvoyRls:
+    """Make the front end of a listener; see `gateway.frontends.base.MakeFrontend`."""
+    return EnvoyRls(listener, ground, ground.metrics.frontend(name))

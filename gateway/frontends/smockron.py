@@ -1,0 +1,326 @@
+"""Smockron's master: hears what gatekeepers let through, and tells them whom to hold until when.
+
+Accounting messages are taken in batches, as many as have come; a batch is one call of where the
+histories are kept (`gateway.stores.reports`). While that is under way nothing more is taken:
+what comes too fast waits in ZeroMQ, and is dropped there in the end, as it is where the store
+does not answer. Gatekeepers let through what they hear nothing of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.clock import Clock, wall_us
+from gateway.config.address import Address
+from gateway.config.frontends import FrontendConfig
+from gateway.config.store_url import parse_store_url
+from gateway.errors import StoreError, StoreTimeout
+from gateway.frontends.asking import caller_keys
+from gateway.frontends.base import Ground
+from gateway.limits.reported import FURTHEST_US
+from gateway.metrics import FrontendMetrics
+from gateway.policy import Missing, Plan, Policy, compile_plan
+from gateway.protocols.smockron import (
+    Accounting,
+    DelayUntil,
+    Malformed,
+    Status,
+    read_accounting,
+    write_control,
+)
+from gateway.stores.reports import MemoryReports, Report, Reports
+from gateway.stores.zeromq import Frames, Publisher, Sockets, Subscriber, bind_pair
+from gateway.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+US: Final = 1_000_000
+ALL_TOPICS: Final = b""
+LINES_PER_SECOND: Final = 20
+"""Lines of the log that messages of gatekeepers may make; more are counted."""
+LATE_US: Final = 10 * US
+"""A message that is older than this says that a clock is wrong, or that there are too many."""
+
+
+@dataclass(slots=True)
+class Domain:
+    """What is done with the messages of one domain.
+
+    Attributes:
+        plan: its limits; None if messages are only logged.
+        policies: what its limits are of.
+        is_logged: whether every message is worth a line of the log.
+    """
+
+    plan: Plan | None
+    policies: tuple[Policy, ...]
+    is_logged: bool
+
+
+class Lines:
+    """The log, with a bound on lines that others cause."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._second = 0
+        self._lines = 0
+        self._left_out = 0
+
+    def write(self, level: int, text: str, *args: object) -> None:
+        """One line, if there is room for it in this second."""
+        second = self._clock() // US
+        if second != self._second:
+            if self._left_out:
+                log.info("smockron: %d more messages had no room in the log", self._left_out)
+            self._second, self._lines, self._left_out = second, 0, 0
+        if self._lines < LINES_PER_SECOND:
+            self._lines += 1
+            log.log(level, text, *args)
+        else:
+            self._left_out += 1
+
+
+class SmockronMaster:
+    """A `Frontend`.
+
+    Args:
+        address: of the accounting socket; the control socket has the port above.
+        domains: by name, what is done with their messages.
+        reports: where histories are kept.
+        metrics: counters.
+        deadline_us: how long the store may take for a batch.
+        clock: the time of day, in microseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        domains: dict[str, Domain],
+        reports: Reports,
+        metrics: FrontendMetrics,
+        *,
+        deadline_us: int,
+        clock: Clock = wall_us,
+    ) -> None:
+        self._address = address
+        self._domains = domains
+        self._reports = reports
+        self._at_once = reports if isinstance(reports, MemoryReports) else None
+        self._metrics = metrics
+        self._deadline_s = deadline_us / US
+        self._clock = clock
+        self._lines = Lines(clock)
+        self._tasks = Tasks()
+        self._is_lost = False
+        self._sockets: Sockets | None = None
+        self._accounting: Subscriber | None = None
+        self._control: Publisher | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where gatekeepers send their messages; they listen at the port above."""
+        return self._address
+
+    async def start(self) -> None:
+        """Bind both sockets and serve.
+
+        Raises:
+            OSError: one of the two ports cannot be had.
+        """
+        hosts = await self._hosts()
+        self._sockets = sockets = Sockets()
+        accounting = sockets.subscriber(self._take, [ALL_TOPICS])
+        control = sockets.publisher()
+        try:
+            port = bind_pair(accounting, control, hosts, self._address.port)
+        except OSError:
+            self._sockets = None
+            await sockets.aclose()
+            raise
+        self._address = Address(self._address.host, port)
+        self._accounting, self._control = accounting, control
+        await self._reports.start()
+        accounting.start()
+
+    async def _hosts(self) -> list[str]:
+        """The addresses of the name, which ZeroMQ would take for that of an interface."""
+        host = self._address.host
+        if not host:
+            return ["*"]
+        found = await asyncio.get_running_loop().getaddrinfo(host, self._address.port)
+        return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+    async def drain(self, seconds: float) -> None:
+        """Take nothing more, tell what is found out already, and close."""
+        if self._accounting is not None:
+            self._accounting.pause()
+            self._accounting = None
+        await self._tasks.finish(min(seconds, self._deadline_s))
+        self._control = None
+        if self._sockets is not None:
+            await self._sockets.aclose()
+            self._sockets = None
+        await self._reports.aclose()
+
+    def _take(self, messages: Sequence[Frames]) -> None:
+        """Take down what has come, and publish what follows."""
+        now_us = self._clock()
+        told: list[Accounting] = []
+        reports: list[Report] = []
+        for frames in messages:
+            try:
+                message = read_accounting(frames)
+            except Malformed:
+                self._metrics.malformed["accounting"] += 1
+                continue
+            report = self._report_of(message, now_us)
+            if report is not None:
+                told.append(message)
+                reports.append(report)
+        if not reports:
+            return
+        if self._at_once is not None:
+            self._publish(told, self._at_once.record_now(reports, now_us))
+            return
+        if self._accounting is not None:
+            self._accounting.pause()
+        self._tasks.start(self._record(told, reports, now_us))
+
+    def _report_of(self, message: Accounting, now_us: int) -> Report | None:
+        """What is to be taken down of a message; None if nothing is."""
+        domain = self._domains.get(message.domain)
+        operation = message.status.value.decode()
+        answers = self._metrics.answers
+        if domain is None:
+            answers[operation, "unknown_domain"] += 1
+            self._lines.write(logging.WARNING, "smockron: there is no domain %a", message.domain)
+            return None
+        if domain.is_logged:
+            self._note(message)
+        if message.at_us > now_us + FURTHEST_US or message.at_us < now_us - LATE_US:
+            self._warn_of_time(message, now_us)
+            if message.at_us > now_us:
+                answers[operation, "too_far"] += 1
+                return None
+        _count(message.status, domain.policies)
+        answers[operation, "heard"] += 1
+        if domain.plan is None or message.status is Status.REJECTED:
+            return None
+        question = domain.plan.ask(message.identifier)
+        assert question is not None, "an identifier is all that is counted by"
+        assert not isinstance(question, Missing), "an identifier is all that is counted by"
+        return Report(question[0].limits, question[0].keys, message.at_us)
+
+    def _note(self, message: Accounting) -> None:
+        self._lines.write(
+            logging.INFO,
+            "smockron: %s %a %a %a",
+            message.status.value.decode(),
+            message.domain,
+            message.identifier,
+            message.info.decode("utf-8", "replace"),
+        )
+
+    def _warn_of_time(self, message: Accounting, now_us: int) -> None:
+        self._lines.write(
+            logging.WARNING,
+            "smockron: a message of the domain %a is %.1f s %s: are all clocks right?",
+            message.domain,
+            abs(message.at_us - now_us) / US,
+            "ahead" if message.at_us > now_us else "old",
+        )
+
+    async def _record(
+        self, told: Sequence[Accounting], reports: Sequence[Report], now_us: int
+    ) -> None:
+        try:
+            async with asyncio.timeout(self._deadline_s or None):
+                found = await self._reports.record(reports, now_us)
+        except TimeoutError:
+            self._lose(told, StoreTimeout("no answer within the deadline"))
+        except StoreError as error:
+            self._lose(told, error)
+        else:
+            if self._is_lost:
+                self._is_lost = False
+                log.info("smockron: the store takes down messages again")
+            self._publish(told, found)
+        finally:
+            if self._accounting is not None:
+                self._accounting.start()
+
+    def _lose(self, told: Sequence[Accounting], error: StoreError) -> None:
+        """Nobody is held for what the store has not taken down."""
+        for message in told:
+            self._metrics.answers[message.status.value.decode(), "lost"] += 1
+        if not self._is_lost:
+            self._is_lost = True
+            log.warning(
+                "smockron: the store takes down no messages (%s: %s); gatekeepers hear nothing",
+                *(error.reason, error),
+            )
+
+    def _publish(self, told: Sequence[Accounting], found: Sequence[int]) -> None:
+        """Tell gatekeepers of those that have to wait, of each what was found out last."""
+        if self._control is None:
+            return
+        waiting = {
+            (message.domain, message.identifier): next_us
+            for message, next_us in zip(told, found, strict=True)
+            if next_us
+        }
+        for (domain, identifier), next_us in waiting.items():
+            frames = write_control(DelayUntil(domain, identifier, next_us))
+            if frames is None:
+                self._metrics.answers["DELAY_UNTIL", "too_long"] += 1
+                continue
+            self._metrics.answers["DELAY_UNTIL", "sent"] += 1
+            self._control.send(frames)
+
+
+def _count(status: Status, policies: Sequence[Policy]) -> None:
+    """Count what a gatekeeper did with a request that these policies are about."""
+    for policy in policies:
+        if status is Status.ACCEPTED:
+            policy.metrics.passed += 1
+        elif status is Status.DELAYED:
+            policy.metrics.delayed += 1
+        else:
+            policy.metrics.refused += 1
+
+
+def make_master(
+    name: str, listener: FrontendConfig, ground: Ground, clock: Clock = wall_us
+) -> SmockronMaster:
+    """The master that a listener describes; see `MakeFrontend`."""
+    settings = listener.smockron
+    assert settings is not None, "it is a listener of this kind"
+    key_of = caller_keys(str, {})
+    domains = {}
+    for domain, said in settings.domains.items():
+        policies = dict(ground.policies)
+        plan = compile_plan(key_of, said.policies, ground.config.policies, policies)
+        domains[domain] = Domain(
+            plan if plan.rules else None, plan.policies, said.log or not plan.rules
+        )
+    store = ground.config.store
+    return SmockronMaster(
+        *(listener.address, domains, open_reports(store.url, ground.config.domain)),
+        ground.metrics.frontend(name),
+        deadline_us=store.deadline,
+        clock=clock,
+    )
+
+
+def open_reports(url: str, domain: str) -> Reports:
+    """Where the histories are kept of a gateway that has this store."""
+    kind = parse_store_url(url).kind
+    if kind not in {"redis", "sentinel", "cluster"}:
+        return MemoryReports()
+    from gateway.stores.redis_reports import RedisClusterReports, RedisReports
+
+    return (RedisClusterReports if kind == "cluster" else RedisReports)(url, domain=domain)

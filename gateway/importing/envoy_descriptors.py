@@ -1,0 +1,217 @@
+"""The configuration of Envoy's own rate limit service, read and checked.
+
+The form is that of github.com/envoyproxy/ratelimit, as its README and its loader have it in 2026:
+a domain, and descriptors inside each other, each with a key, perhaps a value, and perhaps a limit.
+What its loader refuses is refused, and so is a limit without a number, which it would take for 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from gateway.config.check import Source
+from gateway.config.messages import did_you_mean
+from gateway.config.nodes import MappingNode, Node, Place
+from gateway.errors import Problem
+from gateway.importing.reading import Reading, is_nothing, member
+
+UNITS: Final = {
+    "second": (1, "s"),
+    "minute": (60, "m"),
+    "hour": (3_600, "h"),
+    "day": (86_400, "d"),
+    "week": (7 * 86_400, "7d"),
+    "month": (30 * 86_400, "30d"),
+    "year": (365 * 86_400, "365d"),
+}
+"""Seconds of each unit, and what it is called here. The service counts in periods of so many
+seconds, whatever the calendar says: its month has 30 days."""
+
+MOST: Final = (1 << 32) - 1
+
+_ROOT: Final = ("domain", "descriptors")
+_DESCRIPTOR: Final = (
+    *("key", "value", "rate_limit", "descriptors", "shadow_mode", "share_threshold"),
+    *("quota_mode", "detailed_metric", "value_to_metric", "metadata"),
+)
+_LIMIT: Final = ("unit", "requests_per_unit", "unlimited", "name", "replaces")
+_REPLACES: Final = ("name",)
+_ALL: Final = (*_ROOT, *_DESCRIPTOR, *_LIMIT)
+
+UNTRANSLATED: Final = ("quota_mode", "detailed_metric", "value_to_metric", "metadata")
+"""Keys of a descriptor that stand for nothing here."""
+
+
+class RateLimit(NamedTuple):
+    """A limit.
+
+    Attributes:
+        requests: how many.
+        unit: in which of `UNITS`; empty if it is unlimited.
+        name: what others may replace it by.
+        replaces: names of those that do not count where this one does.
+        place: where it is written.
+    """
+
+    requests: int
+    unit: str
+    name: str
+    replaces: tuple[tuple[str, Place], ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """One descriptor and what is below it.
+
+    Attributes:
+        key: its key.
+        value: its value, in which each `*` stands for any text; empty for any value.
+        limit: of what is described so far, if it has one.
+        children: the descriptors below.
+        shadow: whether its limit never refuses.
+        shared: whether all values like `value` have one count.
+        told: the other keys that it has, each with its place.
+        place: where its key is written.
+    """
+
+    key: str
+    value: str
+    limit: RateLimit | None
+    children: tuple[Descriptor, ...]
+    shadow: bool
+    shared: bool
+    told: tuple[tuple[str, Place], ...]
+    place: Place
+
+
+class Domain(NamedTuple):
+    """A domain, from one file or several."""
+
+    name: str
+    descriptors: tuple[Descriptor, ...]
+
+
+def read_domains(sources: Sequence[Source]) -> list[Domain]:
+    """Read files; those of one domain are joined, and one without descriptors limits nothing.
+
+    Raises:
+        ConfigError: with everything that is wrong with them.
+    """
+    reading = Reading()
+    found: dict[str, list[Descriptor]] = {}
+    for source in sources:
+        root = reading.root(source)
+        if root is None:
+            continue
+        reading.only(root, _ROOT, _ALL)
+        name = reading.text(member(root, "domain"))
+        if not name:
+            reading.wrong(root.place, "the file names no domain", "such as domain: shop")
+        found.setdefault(name, []).extend(_descriptors(reading, member(root, "descriptors")))
+    for descriptors in found.values():
+        _check_unlike(reading, descriptors)
+    if not reading.problems and not any(found.values()):
+        files = ", ".join(dict.fromkeys(source.file for source in sources))
+        reading.problems.append(Problem(files, 0, 0, "", "there are no descriptors: nothing to do"))
+    reading.end()
+    return [Domain(name, tuple(descriptors)) for name, descriptors in found.items() if descriptors]
+
+
+def _descriptors(reading: Reading, node: Node | None) -> list[Descriptor]:
+    return [_descriptor(reading, item) for item in reading.items(node, "a descriptor")]
+
+
+def _descriptor(reading: Reading, node: MappingNode) -> Descriptor:
+    reading.only(node, _DESCRIPTOR, _ALL)
+    key_node, value_node = member(node, "key"), member(node, "value")
+    key, value = reading.text(key_node), reading.text(value_node)
+    place = key_node.place if key_node is not None else node.place
+    if not key:
+        reading.wrong(place, "a descriptor has a key", "such as key: remote_address")
+    shared = reading.switch(member(node, "share_threshold"))
+    if shared and "*" not in value:
+        message = "share_threshold is for values with a *"
+        hint = "a *, such as value: files/*; or leave it out"
+        reading.wrong(node.members["share_threshold"].key, message, hint)
+    told = [
+        (name, node.members[name].key)
+        for name in UNTRANSLATED
+        if name in node.members and not is_nothing(node.members[name].node)
+        if name == "metadata" or reading.switch(node.members[name].node)
+    ]
+    return Descriptor(
+        key,
+        value,
+        _limit(reading, member(node, "rate_limit")),
+        tuple(_descriptors(reading, member(node, "descriptors"))),
+        reading.switch(member(node, "shadow_mode")),
+        shared,
+        tuple(told),
+        place,
+    )
+
+
+def _limit(reading: Reading, node: Node | None) -> RateLimit | None:
+    found = reading.mapping(node, "a limit") if node is not None and not is_nothing(node) else None
+    if found is None:
+        return None
+    reading.only(found, _LIMIT, _ALL)
+    unit = _unit(reading, found)
+    requests = 0
+    if unit:
+        number = member(found, "requests_per_unit")
+        if number is None or is_nothing(number):
+            hint = "requests_per_unit: 0 refuses everything"
+            reading.wrong(found.place, "this limit has no requests_per_unit", hint)
+        else:
+            requests = reading.whole_number(number, MOST)
+    name = reading.text(member(found, "name"))
+    replaces = tuple(_replaced(reading, member(found, "replaces"), name))
+    return RateLimit(requests, unit, name, replaces, found.place)
+
+
+def _unit(reading: Reading, node: MappingNode) -> str:
+    """The unit in lower case; empty if there is no limit, or a problem."""
+    unit_node = member(node, "unit")
+    text = reading.text(unit_node)
+    unit = text.lower()
+    if reading.switch(member(node, "unlimited")):
+        if unit in UNITS and unit_node is not None:
+            reading.wrong(unit_node.place, "what is unlimited has no unit", "one of the two")
+        return ""
+    if unit in UNITS:
+        return unit
+    known = ", ".join(UNITS)
+    if unit_node is None or not text:
+        reading.wrong(node.place, "this limit has no unit", f"one of {known}; or unlimited: true")
+    else:
+        hint = did_you_mean(text, tuple(UNITS), f"one of {known}")
+        reading.wrong(unit_node.place, f"{text!r} is no unit", hint)
+    return ""
+
+
+def _replaced(reading: Reading, node: Node | None, own: str) -> Iterable[tuple[str, Place]]:
+    for item in reading.items(node, "the name of a limit"):
+        reading.only(item, _REPLACES, _ALL)
+        name = reading.text(member(item, "name"))
+        if not name:
+            reading.wrong(item.place, "what is replaced has a name", "- name: of another limit")
+        elif name == own:
+            reading.wrong(item.place, "a limit cannot replace itself", "the name of another")
+        else:
+            yield name, item.place
+
+
+def _check_unlike(reading: Reading, descriptors: Sequence[Descriptor]) -> None:
+    first: dict[tuple[str, str], Place] = {}
+    for each in descriptors:
+        known = first.setdefault((each.key, each.value), each.place)
+        if known is not each.place and each.key:
+            value = f" with value {each.value!r}" if each.value else " without a value"
+            message = f"{each.key!r}{value} stands twice"
+            hint = f"it is in line {known.line} of {known.document.file} already"
+            reading.wrong(each.place, message, hint)
+        _check_unlike(reading, each.children)

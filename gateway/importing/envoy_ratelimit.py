@@ -1,0 +1,219 @@
+"""Envoy's own rate limit service to a listener of ours that speaks its protocol.
+
+Its tree of descriptors becomes a list of rules, one for each descriptor that has a limit or ends
+without one. The listener looks rules up as the service does, so a rule for what ends without a
+limit is needed: it keeps what a neighbour without a value would limit from being limited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from gateway.config.check import Source
+from gateway.config.nodes import Place
+from gateway.errors import Problem
+from gateway.importing import Imported
+from gateway.importing.envoy_descriptors import UNITS, Descriptor, Domain, RateLimit, read_domains
+from gateway.importing.reading import in_order, problem_at
+from gateway.importing.writing import comment, mapping, quoted, sequence
+from gateway.limits.notation import MAX_COUNT, MAX_PER_SECOND
+
+WIDTH: Final = 100
+"""A rule that is longer has a line for each of its keys."""
+INDENT: Final = 10
+
+_NO_EQUAL: Final = {
+    "quota_mode": "quota_mode is not kept: this limit refuses by itself, whatever others say",
+    "detailed_metric": "detailed_metric has no equal: metrics are told by rule, not by value",
+    "value_to_metric": "value_to_metric has no equal: metrics are told by rule, not by value",
+    "metadata": "metadata has no equal: callers are not told of it",
+}
+
+
+class _Note(NamedTuple):
+    """Something that is not the same here."""
+
+    place: Place
+    message: str
+
+
+class _Rule(NamedTuple):
+    """A rule of ours: the keys after `match`, as they are written, and what is said above it."""
+
+    match: tuple[tuple[str, str], ...]
+    fields: tuple[tuple[str, str], ...]
+    notes: tuple[_Note, ...]
+
+
+def import_envoy_ratelimit(sources: Sequence[Source]) -> Imported:
+    """Turn files of the service into a configuration.
+
+    Args:
+        sources: its YAML files; those of one domain are joined.
+
+    Raises:
+        ConfigError: the service would refuse them, or they say a limit without its number.
+    """
+    domains = read_domains(sources)
+    rules = {domain.name: list(_rules_of(domain)) for domain in domains}
+    notes = [note for found in rules.values() for rule in found for note in rule.notes]
+    text = _head([source.file for source in sources])
+    for name, found in rules.items():
+        text += f"{' ' * (INDENT - 2)}{quoted(name)}:\n{''.join(map(_written, found))}"
+    return Imported(text, _told(notes))
+
+
+def _head(files: Sequence[str]) -> str:
+    return (
+        comment(f"Made by `sluice import envoy-ratelimit` of {', '.join(files)}.", 0)
+        + comment("The service's settings are environment variables, and not in its files:", 0)
+        + comment("docs/import.md says what each of them is here, such as REDIS_URL.", 0)
+        + "\nlisteners:\n"
+        + "  - bind: 127.0.0.1:8081  # 0.0.0.0:8081 for the Envoys of other machines\n"
+        + "    envoy_rls:\n      domains:\n"
+    )
+
+
+def _rules_of(domain: Domain) -> Iterator[_Rule]:
+    named = {each.limit.name for each in _all(domain.descriptors) if each.limit and each.limit.name}
+    yield from _rules(domain.descriptors, (), named)
+
+
+def _all(descriptors: Sequence[Descriptor]) -> Iterator[Descriptor]:
+    for each in descriptors:
+        yield each
+        yield from _all(each.children)
+
+
+def _rules(
+    descriptors: Sequence[Descriptor], above: tuple[Descriptor, ...], named: set[str]
+) -> Iterator[_Rule]:
+    """Rules for descriptors of one level and all below, in their order."""
+    taken: dict[str, Descriptor] = {}
+    for each in descriptors:
+        is_any = not each.value.strip("*")
+        if each.key in taken and (is_any or "*" in each.value):
+            first = taken[each.key]
+            message = (
+                f"{_shown(each)} can never match: {_shown(first)} in line {first.place.line} "
+                "takes all of it"
+            )
+            # It has to be said somewhere, and there is no rule to say it of.
+            yield _Rule((), (), (_Note(each.place, message),))
+            continue
+        if each.value and is_any:
+            taken[each.key] = each
+        path = (*above, each)
+        notes = tuple(_notes(path, named))
+        if each.limit is not None or not each.children:
+            yield _Rule(_match(path), tuple(_fields(path, named)), notes)
+        elif notes:
+            yield _Rule((), (), notes)
+        yield from _rules(each.children, path, named)
+
+
+def _shown(descriptor: Descriptor) -> str:
+    return f"{descriptor.key}={descriptor.value}" if descriptor.value else descriptor.key
+
+
+def _match(path: Sequence[Descriptor]) -> tuple[tuple[str, str], ...]:
+    return tuple((each.key, each.value or "*") for each in path)
+
+
+def _fields(path: Sequence[Descriptor], named: set[str]) -> Iterator[tuple[str, str]]:
+    """What a rule says after its match."""
+    limit = path[-1].limit
+    if limit is None or not limit.unit:
+        yield "unlimited", "true"
+    elif not limit.requests:
+        yield "refuse", "true"
+    else:
+        yield "limit", f"{_count(limit)}/{UNITS[limit.unit][1]}"
+        yield "algorithm", "fixed_window"
+    if limit is None:
+        return
+    if path[-1].shadow and limit.unit:
+        yield "shadow", "true"
+    shared, wild = _shared(path)
+    if shared and limit.requests:
+        yield "shared", "true" if shared == wild else sequence(map(quoted, shared))
+    if limit.name:
+        yield "name", quoted(limit.name)
+    replaces = [name for name, _ in limit.replaces if name in named]
+    if replaces:
+        yield "replaces", sequence(map(quoted, dict.fromkeys(replaces)))
+
+
+def _count(limit: RateLimit) -> int:
+    """How many there may be here at most: more is not counted."""
+    return min(limit.requests, MAX_COUNT, MAX_PER_SECOND * UNITS[limit.unit][0])
+
+
+def _shared(path: Sequence[Descriptor]) -> tuple[list[str], list[str]]:
+    """The keys of which all values have one count, and those with a * in the match."""
+    wild = [each.key for each in path if not each.value or "*" in each.value]
+    apart = {each.key for each in path if each.key in wild and not each.shared}
+    return [key for key in dict.fromkeys(wild) if key not in apart], list(dict.fromkeys(wild))
+
+
+def _notes(path: Sequence[Descriptor], named: set[str]) -> Iterator[_Note]:
+    """What of a descriptor is not the same here."""
+    each = path[-1]
+    for name, place in each.told:
+        yield _Note(place, _NO_EQUAL[name])
+    if "*" in each.key:
+        yield _Note(each.place, "a * in a key stands for itself here, and not for any text")
+    limit = each.limit
+    if limit is None:
+        return
+    if limit.unit and _count(limit) < limit.requests:
+        message = (
+            f"{limit.requests} each {limit.unit} are more than are counted here: {_count(limit)}"
+        )
+        yield _Note(limit.place, message)
+    for name, place in limit.replaces:
+        if name not in named:
+            yield _Note(place, f"no limit of this domain is named {name!r}: it replaces nothing")
+    shared, _ = _shared(path)
+    mixed = [one.key for one in path if one.shared and one.key not in shared]
+    for key in dict.fromkeys(mixed):
+        message = f"share_threshold of {key!r} is not kept: that key is here twice, once without it"
+        yield _Note(each.place, message)
+
+
+def _written(rule: _Rule) -> str:
+    """The lines of a rule."""
+    text = "".join(comment(note.message, INDENT) for note in rule.notes)
+    if not rule.match:
+        return text
+    pairs = [(key, quoted(value)) for key, value in rule.match]
+    is_plain = len({key for key, _ in pairs}) == len(pairs)
+    match = mapping(pairs) if is_plain else sequence(mapping([pair]) for pair in pairs)
+    fields = [("match", match), *rule.fields]
+    line = f"{' ' * INDENT}- {mapping(fields)}\n"
+    if len(line) <= WIDTH:
+        return text + line
+    lines = [f"{key}: {value}\n" for key, value in fields]
+    return text + f"{' ' * INDENT}- " + f"{' ' * (INDENT + 2)}".join(lines)
+
+
+def _told(notes: Sequence[_Note]) -> list[Problem]:
+    """Notes for people: each thing once, at its first place, with the lines of the others."""
+    places: dict[str, list[Place]] = {}
+    for note in notes:
+        places.setdefault(note.message, []).append(note.place)
+    told = [problem_at(found[0], message, _also(found)) for message, found in places.items()]
+    return in_order(told)
+
+
+def _also(places: Sequence[Place]) -> str:
+    first, *others = places
+    if not others:
+        return ""
+    names = [
+        f"{one.document.file}:{one.line}" if one.document is not first.document else str(one.line)
+        for one in others
+    ]
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"also in line {', '.join(names[:8])}{more}"

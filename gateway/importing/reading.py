@@ -1,0 +1,147 @@
+"""Nodes of a file that is not ours, taken apart with every mistake noted in its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gateway.config.check import Source
+from gateway.config.messages import did_you_mean
+from gateway.config.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
+from gateway.config.redaction import Secrets
+from gateway.config.source import read
+from gateway.config.values import describe
+from gateway.errors import ConfigError, Problem
+
+_WORD: Final = re.compile(r"[^\s,\]}#]+")
+
+
+def problem_at(place: Place, message: str, hint: str = "") -> Problem:
+    """Something to say of a place in a file."""
+    document, line, column = place
+    source = document.around(line, column)
+    return Problem(document.file, line, column, "", message, hint, *source)
+
+
+def in_order(problems: Sequence[Problem]) -> list[Problem]:
+    """By place; files in the order in which they first occur."""
+    files = {one.file: at for at, one in reversed([*enumerate(problems)])}
+    return sorted(problems, key=lambda one: (files[one.file], one.line, one.column))
+
+
+class Reading:
+    """What is read, and all that is wrong with it.
+
+    Attributes:
+        problems: what keeps it from being used.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def wrong(self, place: Place, message: str, hint: str = "") -> None:
+        """Note a problem."""
+        self.problems.append(problem_at(place, message, hint))
+
+    def end(self) -> None:
+        """Raises `ConfigError` if there was any problem."""
+        if self.problems:
+            raise ConfigError(in_order(self.problems))
+
+    def root(self, source: Source) -> MappingNode | None:
+        """What a file holds; a `${` in it is text."""
+        root, problems = read(
+            source.file, source.content.replace(b"${", b"$${"), {}, _no_secrets, Secrets()
+        )
+        self.problems += problems
+        return self.mapping(root, "a mapping") if root is not None else None
+
+    def mapping(self, node: Node, what: str) -> MappingNode | None:
+        """A mapping, or a problem; `what` says what was expected there."""
+        if isinstance(node, MappingNode):
+            return node
+        self._expected(node, what)
+        return None
+
+    def items(self, node: Node | None, what: str) -> Iterator[MappingNode]:
+        """The mappings of a list, each of which is `what`; none if it is left out."""
+        if node is None or is_nothing(node):
+            return
+        if not isinstance(node, SequenceNode):
+            self._expected(node, "a list")
+            return
+        for item in node.items:
+            found = self.mapping(item, what)
+            if found is not None:
+                yield found
+
+    def text(self, node: Node | None) -> str:
+        """Text as it is written; empty if it is left out."""
+        if node is None or is_nothing(node):
+            return ""
+        if not isinstance(node, ScalarNode) or isinstance(node.value, float):
+            self._expected(node, "text")
+            return ""
+        if isinstance(node.value, str):
+            return node.value
+        document, line, column = node.place
+        found = _WORD.match(document.lines[line - 1], column - 1)
+        return found.group() if found else str(node.value)
+
+    def switch(self, node: Node | None) -> bool:
+        """Read true or false; false if it is left out."""
+        if node is None or is_nothing(node):
+            return False
+        if isinstance(node, ScalarNode) and isinstance(node.value, bool):
+            return node.value
+        self._expected(node, "true or false")
+        return False
+
+    def whole_number(self, node: Node, most: int) -> int:
+        """A whole number from 0 to a bound."""
+        value = node.value if isinstance(node, ScalarNode) else None
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+            return value
+        self._expected(node, f"a whole number from 0 to {most}")
+        return 0
+
+    def only(self, node: MappingNode, known: Sequence[str], elsewhere: Sequence[str]) -> None:
+        """See that a mapping has no keys but these.
+
+        Args:
+            node: the mapping.
+            known: the keys that belong there.
+            elsewhere: those that belong somewhere else in the file.
+        """
+        for key, member in node.members.items():
+            if key in known:
+                continue
+            hint = did_you_mean(key, known, f"there are {', '.join(known)}")
+            if key in elsewhere:
+                self.wrong(member.key, f"{key} does not belong here", hint)
+            else:
+                self.wrong(member.key, f"there is no {key!r}", hint)
+
+    def _expected(self, node: Node, what: str) -> None:
+        if isinstance(node, ScalarNode) and node.is_broken:
+            return
+        found = node.value if isinstance(node, ScalarNode) else node
+        kinds = {MappingNode: "a mapping", SequenceNode: "a list"}
+        shown = kinds.get(type(node)) or describe(found)
+        self.wrong(node.place, f"found {shown}, {what} was expected")
+
+
+def member(node: MappingNode, key: str) -> Node | None:
+    """What a mapping has under a key, if it has it."""
+    found = node.members.get(key)
+    return found.node if found is not None else None
+
+
+def is_nothing(node: Node) -> bool:
+    """Whether a key has no value."""
+    return isinstance(node, ScalarNode) and node.value is None and not node.is_broken
+
+
+def _no_secrets(path: str) -> str:
+    raise FileNotFoundError(2, "No such file or directory", path)

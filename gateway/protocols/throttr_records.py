@@ -1,0 +1,232 @@
+"""Throttr's records in memory: bounded in number and in bytes, and gone when their time is over.
+
+Records lie in many small dictionaries, each with a heap of when its records expire, so that
+neither growing nor tidying up takes long at once. New records are refused when there is no room,
+after those that have expired made theirs: a record that counts is never pushed out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+Record = tuple[int, int, int, int, bytes | None]
+"""Quota; when it expires (ns of the caller's clock); the code of its unit of time; when it may be
+forgotten, which is then or later; and the value of a buffer, None for a counter. A plain tuple of
+such values costs the garbage collector nothing."""
+
+QUOTA: Final = 0
+ENDS: Final = 1
+UNIT: Final = 2
+GONE: Final = 3
+VALUE: Final = 4
+
+SHARDS: Final = 256
+SHARD_MASK: Final = SHARDS - 1
+SLACK: Final = 64
+"""How many entries of a heap may stand for nothing before it is made anew."""
+RECORD_BYTES: Final = 480
+"""What a record takes beside its key and value, at most: its tuple and numbers, and its places in
+a dictionary, in a heap and among those that linger."""
+LOOKS_FOR_ROOM: Final = 4096
+"""How many entries are looked at for the room of one record: a few milliseconds at worst."""
+NEVER: Final = 1 << 200
+"""Later than any record expires that matters."""
+
+
+class _Shard:
+    """Some of the records.
+
+    Attributes:
+        records: by key.
+        heap: when each expires, or earlier; entries may stand for nothing any more. Only records
+            that linger are not in it.
+        lingering: keys of those that have expired and are not forgotten yet, the oldest first.
+    """
+
+    __slots__ = ("heap", "lingering", "records")
+
+    def __init__(self, records: dict[bytes, Record]) -> None:
+        self.records = records
+        self.heap: list[tuple[int, bytes]] = []
+        self.lingering: OrderedDict[bytes, None] = OrderedDict()
+
+    def schedule(self, key: bytes, ends_ns: int) -> None:
+        """Note when a record expires."""
+        self.lingering.pop(key, None)
+        heap = self.heap
+        heappush(heap, (ends_ns, key))
+        if len(heap) > 2 * len(self.records) + SLACK:
+            heap[:] = [
+                (record[ENDS], key)
+                for key, record in self.records.items()
+                if key not in self.lingering
+            ]
+            heapify(heap)
+
+    def due(self, now_ns: int, looks: int) -> tuple[bytes | None, int]:
+        """The key of a record that has expired and does not linger, if there is one.
+
+        Returns:
+            It, and how many more entries may be looked at of `looks`.
+        """
+        heap = self.heap
+        while looks and heap and heap[0][0] <= now_ns:
+            looks -= 1
+            _, key = heappop(heap)
+            record = self.records.get(key)
+            if record is None or key in self.lingering:
+                continue
+            if record[ENDS] <= now_ns:
+                return key, looks
+            heappush(heap, (record[ENDS], key))
+        return None, looks
+
+
+class Records:
+    """Records by key.
+
+    The hot path reads `dicts[hash(key) & SHARD_MASK]` itself, and may put another record there
+    in place of one of the same size that expires no later; all else is done by the methods.
+
+    Args:
+        max_records: how many there may be.
+        max_bytes: how many bytes they may take, by an estimate that is rather too high.
+
+    Attributes:
+        dicts: the dictionaries.
+        count: how many records there are, those included that have expired.
+        used_bytes: what they take.
+    """
+
+    __slots__ = (
+        "_hand",
+        "_max_bytes",
+        "_max_records",
+        "_shards",
+        "_soonest_ns",
+        "count",
+        "dicts",
+        "used_bytes",
+    )
+
+    def __init__(self, max_records: int, max_bytes: int) -> None:
+        self.dicts: list[dict[bytes, Record]] = [{} for _ in range(SHARDS)]
+        self.count = 0
+        self.used_bytes = 0
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._shards = [_Shard(records) for records in self.dicts]
+        self._soonest_ns = NEVER
+        self._hand = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __repr__(self) -> str:
+        return f"<Records {self.count} in {self.used_bytes} bytes>"
+
+    def get(self, key: bytes) -> Record | None:
+        """The record of a key, which may have expired."""
+        return self.dicts[hash(key) & SHARD_MASK].get(key)
+
+    def put(self, key: bytes, record: Record, now_ns: int) -> bool:
+        """Keep a record under a key that has none, or one that has expired.
+
+        Returns:
+            Whether there was room.
+        """
+        shard = self._shards[hash(key) & SHARD_MASK]
+        if key in shard.records:
+            self.remove(key)
+        size = _size(key, record)
+        if not self._has_room(size) and not self._make_room(size, now_ns):
+            return False
+        shard.records[key] = record
+        self.count += 1
+        self.used_bytes += size
+        self._schedule(shard, key, record)
+        return True
+
+    def change(self, key: bytes, record: Record) -> None:
+        """Put a record of the same size in place of the one that is there."""
+        shard = self._shards[hash(key) & SHARD_MASK]
+        is_sooner = record[ENDS] < shard.records[key][ENDS]
+        shard.records[key] = record
+        # One that expires later is found at its old time, and put off then.
+        if is_sooner or key in shard.lingering:
+            self._schedule(shard, key, record)
+
+    def remove(self, key: bytes) -> None:
+        """Forget the record of a key, which is there."""
+        shard = self._shards[hash(key) & SHARD_MASK]
+        record = shard.records.pop(key)
+        shard.lingering.pop(key, None)
+        self.count -= 1
+        self.used_bytes -= _size(key, record)
+
+    def sweep(self, now_ns: int, looks: int) -> bool:
+        """Forget what may be forgotten.
+
+        Args:
+            now_ns: the present.
+            looks: at how many entries, at most.
+
+        Returns:
+            Whether there may be more to do.
+        """
+        for _ in range(SHARDS):
+            shard = self._shards[self._hand]
+            while True:
+                key, looks = shard.due(now_ns, looks)
+                if key is None:
+                    break
+                if shard.records[key][GONE] > now_ns:
+                    shard.lingering[key] = None
+                else:
+                    self.remove(key)
+            while looks and shard.lingering:
+                key = next(iter(shard.lingering))
+                if shard.records[key][GONE] > now_ns:
+                    break
+                looks -= 1
+                self.remove(key)
+            if not looks:
+                return True
+            self._hand = (self._hand + 1) & SHARD_MASK
+        return False
+
+    def _schedule(self, shard: _Shard, key: bytes, record: Record) -> None:
+        shard.schedule(key, record[ENDS])
+        if record[ENDS] < self._soonest_ns:
+            self._soonest_ns = record[ENDS]
+
+    def _has_room(self, size: int) -> bool:
+        return self.count < self._max_records and self.used_bytes + size <= self._max_bytes
+
+    def _make_room(self, size: int, now_ns: int) -> bool:
+        """Forget records that have expired until there is room."""
+        if size > self._max_bytes or now_ns < self._soonest_ns:
+            return False
+        looks = LOOKS_FOR_ROOM
+        for shard in self._shards:
+            while looks:
+                key = next(iter(shard.lingering), None)
+                if key is None:
+                    key, looks = shard.due(now_ns, looks)
+                if key is None:
+                    break
+                self.remove(key)
+                if self._has_room(size):
+                    return True
+        if looks:
+            # All there is was seen, and none has expired.
+            heaps = [shard.heap for shard in self._shards if shard.heap]
+            self._soonest_ns = min((heap[0][0] for heap in heaps), default=NEVER)
+        return False
+
+
+def _size(key: bytes, record: Record) -> int:
+    value = record[VALUE]
+    return RECORD_BYTES + len(key) + (0 if value is None else len(value))

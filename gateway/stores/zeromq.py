@@ -1,0 +1,231 @@
+"""PUB and SUB sockets of ZeroMQ in an event loop, by pyzmq.
+
+`zmq.asyncio` makes a future of every message, at several times the cost; so these are the plain
+sockets, asked without waiting. A socket's descriptor says that there may be something to do, once
+until everything that can be received was (zmq_getsockopt, ZMQ_FD): a `Subscriber` takes messages
+until there are none, a bounded number in each turn of the loop, so that a flood keeps nothing
+else from being served. A PUB socket never waits: where a peer is slow or away, it drops.
+
+Whatever is lost on the way is lost, and what comes too fast is dropped at the high-water marks:
+that is the nature of PUB and SUB, and the protocols on top know it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+HIGH_WATER: Final = 10_000
+"""Messages that are kept for a peer, or from one, before more are dropped."""
+MAX_FRAME: Final = 65_536
+"""Bytes; who sends a longer frame is disconnected."""
+SLICE: Final = 64
+"""Messages in one turn of the loop: some hundred microseconds."""
+FIRST_RETRY_MS: Final = 100
+LONGEST_RETRY_MS: Final = 2_000
+"""Pauses between attempts to reach a peer."""
+KEEPALIVE_S: Final = 15
+PORTS_TRIED: Final = 100
+
+Frames = list[bytes]
+Take = Callable[[Sequence[Frames]], None]
+"""What is done with messages: those of one turn of the loop."""
+
+
+class Sockets:
+    """The ZeroMQ sockets of one owner; to be made in the process that uses them."""
+
+    def __init__(self) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._sockets: list[zmq.Socket[bytes]] = []
+        self._readers: list[Subscriber] = []
+
+    def publisher(self) -> Publisher:
+        """A new PUB socket."""
+        return Publisher(self._socket(zmq.PUB))
+
+    def subscriber(self, take: Take, topics: Sequence[bytes]) -> Subscriber:
+        """A new SUB socket, which hands messages to `take`."""
+        subscriber = Subscriber(self._socket(zmq.SUB), take)
+        for topic in topics:
+            subscriber.subscribe(topic)
+        return subscriber
+
+    def watch(self, end: Subscriber, note: Callable[[bool], None]) -> None:
+        """Tell `note` whenever a peer of a socket has come (True) or gone."""
+
+        def take(messages: Sequence[Frames]) -> None:
+            for frames in messages:
+                note(parse_monitor_message(frames)["event"] != zmq.EVENT_DISCONNECTED)
+
+        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        monitor = end.socket.get_monitor_socket(events)
+        self._sockets.append(monitor)
+        reader = Subscriber(monitor, take)
+        self._readers.append(reader)
+        reader.start()
+
+    async def aclose(self) -> None:
+        """Close all sockets; what is not on its way yet is lost."""
+        for reader in self._readers:
+            reader.pause()
+        for socket in self._sockets:
+            socket.close(0)
+        # It waits for the thread that does the transfer, which may have something to do.
+        await asyncio.to_thread(self._context.term)
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        for option, value in (
+            (zmq.LINGER, 0),
+            (zmq.SNDHWM, HIGH_WATER),
+            (zmq.RCVHWM, HIGH_WATER),
+            (zmq.MAXMSGSIZE, MAX_FRAME),
+            (zmq.IPV6, 1),
+            (zmq.RECONNECT_IVL, FIRST_RETRY_MS),
+            (zmq.RECONNECT_IVL_MAX, LONGEST_RETRY_MS),
+            # Not ZeroMQ's own heartbeats: peers of older versions do not know them.
+            (zmq.TCP_KEEPALIVE, 1),
+            (zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S),
+            (zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S),
+        ):
+            socket.setsockopt(option, value)
+        self._sockets.append(socket)
+        return socket
+
+
+class _End:
+    """What both kinds of sockets can do."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self.socket = socket
+        self._bound: list[str] = []
+
+    def bind(self, host: str, port: int) -> int:
+        """Wait for peers at an address, a number and no name; returns the port.
+
+        Raises:
+            OSError: it cannot be had.
+        """
+        try:
+            self.socket.bind(f"tcp://{_bracketed(host)}:{port or '*'}")
+        except zmq.ZMQError as error:
+            raise OSError(error.errno or 0, error.strerror or str(error)) from error
+        self._bound.append(self._endpoint)
+        return int(self._endpoint.rpartition(":")[2])
+
+    @property
+    def _endpoint(self) -> str:
+        endpoint = self.socket.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(endpoint, bytes), "an endpoint is text"
+        return endpoint.rstrip(b"\0").decode()
+
+    def unbind(self) -> None:
+        """Wait for peers nowhere."""
+        while self._bound:
+            self.socket.unbind(self._bound.pop())
+
+    def connect(self, host: str, port: int) -> None:
+        """Connect in the background, again and again; names are looked up there as well."""
+        self.socket.connect(f"tcp://{_bracketed(host)}:{port}")
+
+
+class Publisher(_End):
+    """A PUB socket."""
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Send a message to whoever listens, without waiting."""
+        self.socket.send_multipart(frames, zmq.NOBLOCK)
+
+
+class Subscriber(_End):
+    """A SUB socket that is read in the event loop."""
+
+    def __init__(self, socket: zmq.Socket[bytes], take: Take) -> None:
+        super().__init__(socket)
+        self._take = take
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = socket.fileno()
+        self._soon: asyncio.Handle | None = None
+        self._is_reading = False
+
+    def subscribe(self, topic: bytes) -> None:
+        """Hear what begins with this."""
+        self.socket.setsockopt(zmq.SUBSCRIBE, topic)
+        # That may have taken the sign of a message that has come meanwhile.
+        self._wake()
+
+    def start(self) -> None:
+        """Read; also after `pause`."""
+        if not self._is_reading:
+            self._is_reading = True
+            self._loop.add_reader(self._descriptor, self._wake)
+            # What is there already makes no sign any more.
+            self._wake()
+
+    def pause(self) -> None:
+        """Leave messages where they are, until `start`; also for good, before it is closed."""
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._descriptor)
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+
+    def _wake(self) -> None:
+        if self._soon is None and self._is_reading:
+            self._soon = self._loop.call_soon(self._read)
+
+    def _read(self) -> None:
+        self._soon = None
+        messages: list[Frames] = []
+        receive, no_waiting = self.socket.recv_multipart, zmq.NOBLOCK
+        try:
+            for _ in range(SLICE):
+                messages.append(receive(no_waiting))
+        except zmq.Again:
+            pass
+        else:
+            self._wake()
+        if messages:
+            self._take(messages)
+
+
+def bind_pair(first: _End, second: _End, hosts: Sequence[str], port: int) -> int:
+    """Bind two sockets to a port and the one above it, at all of these addresses.
+
+    Args:
+        first: has the lower port.
+        second: has the one above.
+        hosts: addresses, numbers and no names; `*` is every interface.
+        port: the lower one; 0 lets the system choose.
+
+    Returns:
+        The lower port.
+
+    Raises:
+        OSError: one of them cannot be had.
+    """
+    for _ in range(PORTS_TRIED):
+        found = port
+        try:
+            for host in hosts:
+                found = first.bind(host, found)
+                second.bind(host, found + 1)
+        except OSError:
+            first.unbind()
+            second.unbind()
+            if port:
+                raise
+        else:
+            return found
+    raise OSError(errno.EADDRINUSE, "no two ports next to each other are free")
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

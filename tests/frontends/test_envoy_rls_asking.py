@@ -1,0 +1,293 @@
+"""What comes of descriptors: all agree or nothing is spent, and each is told its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.frontends.envoy_rls_rules import (
+    MAX_OVERRIDES,
+    TooManyOverridesError,
+    UnknownUnitError,
+)
+from gateway.protocols.envoy_rls_messages import (
+    OK,
+    OVER_LIMIT,
+    Descriptor,
+    Override,
+    Status,
+    Told,
+)
+from tests.envoy_rls import codes, config_of, serving, still_clock
+
+UNLIMITED = Status(OK, None, 2**32 - 1)
+A = {"a": "1"}
+B = {"b": "1"}
+LIMITS = """
+    { match: { a: "*" }, limit: 3/h }
+    { match: { b: "*" }, limit: 1/h }
+"""
+CONFIG = config_of(LIMITS)
+
+
+async def test_every_value_has_a_count_of_its_own() -> None:
+    """And is told what is left of it, of which limit, and when all of it is there again."""
+    async with serving(CONFIG, still_clock()) as service:
+        left = [(await service.ask(A)).statuses[0] for _ in range(4)]
+        other = await service.ask({"a": "2"})
+
+    told = Told(3, 3)
+    assert left == [
+        Status(OK, told, 2, 1200),
+        Status(OK, told, 1, 2400),
+        Status(OK, told, 0, 3600),
+        Status(OVER_LIMIT, told, 0, 1200),
+    ]
+    assert other.statuses == [Status(OK, told, 2, 1200)]
+
+
+async def test_what_is_over_comes_back_when_it_says() -> None:
+    """A client that obeys is not early."""
+    clock = still_clock()
+    async with serving(config_of(LIMITS), clock) as service:
+        await service.ask(B)
+        refused = await service.ask(B)
+        assert refused.statuses[0].reset_s == 3600
+        clock.advance(us=3600 * 1_000_000)
+
+        assert (await service.ask(B)).code == OK
+
+
+async def test_nothing_is_spent_on_a_request_that_is_refused() -> None:
+    """One descriptor is over its limit: what the others have left stays."""
+    async with serving(CONFIG, still_clock()) as service:
+        assert codes(await service.ask(A, B)) == (OK, [OK, OK])
+        for _ in range(5):
+            reply = await service.ask(A, B)
+            assert codes(reply) == (OVER_LIMIT, [OK, OVER_LIMIT])
+            assert [status.remaining for status in reply.statuses] == [2, 0]
+        assert (await service.ask(A)).statuses[0].remaining == 1
+
+
+async def test_descriptors_that_cost_differently_agree_as_well() -> None:
+    """They are asked about apart; what was spent in vain is given back."""
+    async with serving(CONFIG, still_clock()) as service:
+        dear = Descriptor((("a", "1"),), hits=2)
+        assert codes(await service.ask(dear, B)) == (OK, [OK, OK])
+        assert codes(await service.ask(Descriptor((("a", "1"),), hits=1), B, hits=2)) == (
+            OVER_LIMIT,
+            [OK, OVER_LIMIT],
+        )
+        assert (await service.ask(A)).statuses[0].remaining == 0
+
+
+async def test_the_same_descriptor_twice_counts_twice() -> None:
+    """As with Envoy's own service."""
+    async with serving(CONFIG, still_clock()) as service:
+        reply = await service.ask(A, A)
+        assert [status.remaining for status in reply.statuses] == [2, 1]
+        assert codes(await service.ask(A, A)) == (OVER_LIMIT, [OK, OVER_LIMIT])
+        assert (await service.ask(A)).statuses[0].remaining == 0
+
+
+async def test_two_descriptors_of_one_rule_have_their_own_counts() -> None:
+    """Of which all are told apart."""
+    async with serving(CONFIG, still_clock()) as service:
+        await service.ask(A, hits=2)
+        reply = await service.ask(A, {"a": "2"})
+        assert [status.remaining for status in reply.statuses] == [0, 2]
+
+
+@pytest.mark.parametrize(("hits", "remaining"), [(0, 2), (1, 2), (2, 1), (3, 0)])
+async def test_hits_are_what_a_request_costs(hits: int, remaining: int) -> None:
+    """None said is one."""
+    async with serving(CONFIG, still_clock()) as service:
+        assert (await service.ask(A, hits=hits)).statuses[0].remaining == remaining
+
+
+async def test_more_hits_than_the_limit_can_never_pass() -> None:
+    """However many: there is nothing to wait for."""
+    async with serving(CONFIG, still_clock()) as service:
+        for hits in (4, 2**32 - 1):
+            reply = await service.ask(A, hits=hits)
+            assert reply.statuses == [Status(OVER_LIMIT, Told(3, 3), 0, None)]
+        assert (await service.ask(Descriptor((("a", "1"),), hits=2**64 - 1))).code == OVER_LIMIT
+        assert (await service.ask(A)).statuses[0].remaining == 2
+
+
+async def test_a_descriptor_with_no_hits_only_looks() -> None:
+    """Its own word counts for more than the request's."""
+    look = Descriptor((("a", "1"),), hits=0)
+    async with serving(CONFIG, still_clock()) as service:
+        for _ in range(9):
+            assert (await service.ask(look, hits=5)).statuses == [Status(OK, Told(3, 3), 3, 0)]
+
+
+async def test_negative_hits_give_back() -> None:
+    """What a request turns out not to have cost; never more than the limit."""
+    refund = Descriptor((("a", "1"),), hits=2, is_refund=True)
+    async with serving(CONFIG, still_clock()) as service:
+        await service.ask(A, hits=3)
+        assert (await service.ask(A)).code == OVER_LIMIT
+        assert (await service.ask(refund)).statuses[0].remaining == 2
+        assert (await service.ask(refund)).statuses[0].remaining == 3
+        assert (await service.ask(A, hits=3)).code == OK
+        assert (await service.ask(A)).code == OVER_LIMIT
+
+
+async def test_what_no_rule_matches_is_not_limited() -> None:
+    """Nor is a domain that nobody knows."""
+    async with serving(CONFIG, still_clock()) as service:
+        assert (await service.ask({"c": "1"})).statuses == [Status(OK)]
+        assert (await service.ask({"a": "1", "c": "1"})).statuses == [Status(OK)]
+        assert (await service.ask(B, domain="elsewhere")).statuses == [Status(OK)]
+
+
+async def test_a_written_value_may_be_unlimited_or_refused() -> None:
+    """Though a rule for any value would limit it."""
+    rules = """
+        { match: { a: "*" }, limit: 1/h }
+        { match: { a: friend }, unlimited: true }
+        { match: { a: foe }, refuse: true, name: banned }
+    """
+    async with serving(config_of(rules), still_clock()) as service:
+        for _ in range(3):
+            assert (await service.ask({"a": "friend"})).statuses == [UNLIMITED]
+        refused = await service.ask({"a": "foe"}, A)
+        assert refused.code == OVER_LIMIT
+        assert refused.statuses[0] == Status(OVER_LIMIT, Told(0, 0, "banned"))
+        assert (await service.ask(A)).code == OK, "nothing was spent on what is refused"
+        assert service.metrics.policies["shop/a=foe"].refused == 1
+
+
+async def test_shadow_counts_and_lets_through() -> None:
+    """It is told in metrics, and keeps nothing of the others from being spent."""
+    rules = """
+        { match: { a: "*" }, limit: 3/h }
+        { match: { b: "*" }, limit: 1/h, shadow: true }
+    """
+    async with serving(config_of(rules), still_clock()) as service:
+        replies = [await service.ask(A, B) for _ in range(4)]
+        assert [codes(reply) for reply in replies[:3]] == [(OK, [OK, OK])] * 3
+        assert codes(replies[3]) == (OVER_LIMIT, [OVER_LIMIT, OK])
+        assert [status.remaining for status in replies[1].statuses] == [1, 0]
+        policy = service.metrics.policies["shop/b=*"]
+        assert (policy.passed, policy.refused) == (1, 3)
+
+
+async def test_the_whole_listener_may_be_in_shadow() -> None:
+    """Each descriptor is told the truth, the request passes."""
+    async with serving(config_of(LIMITS, "shadow: true"), still_clock()) as service:
+        await service.ask(B)
+        assert codes(await service.ask(A, B)) == (OK, [OK, OVER_LIMIT])
+
+
+async def test_values_may_share_a_count() -> None:
+    """All of a pattern, or those of some keys."""
+    rules = """
+        { match: { path: /v1/* }, limit: 2/h, shared: true }
+        { match: { path: "*", user: "*" }, limit: 1/h, shared: path }
+    """
+    async with serving(config_of(rules), still_clock()) as service:
+        assert (await service.ask({"path": "/v1/a"})).statuses[0].remaining == 1
+        assert (await service.ask({"path": "/v1/b"})).statuses[0].remaining == 0
+        assert (await service.ask({"path": "/v1/c"})).code == OVER_LIMIT
+        assert (await service.ask({"path": "/x", "user": "u"})).code == OK
+        assert (await service.ask({"path": "/y", "user": "u"})).code == OVER_LIMIT
+        assert (await service.ask({"path": "/y", "user": "v"})).code == OK
+
+
+async def test_a_rule_may_replace_another() -> None:
+    """Where both match one request, only the one that replaces counts."""
+    rules = """
+        { match: { user: "*" }, limit: 1/h, name: usual }
+        { match: { user: "*", path: /big }, limit: 3/h, replaces: usual }
+    """
+    big = {"user": "u", "path": "/big"}
+    async with serving(config_of(rules), still_clock()) as service:
+        for _ in range(3):
+            assert codes(await service.ask({"user": "u"}, big)) == (OK, [OK, OK])
+        assert codes(await service.ask({"user": "u"}, big)) == (OVER_LIMIT, [OK, OVER_LIMIT])
+        assert (await service.ask({"user": "u"})).code == OK
+
+
+async def test_several_limits_of_a_rule_all_hold() -> None:
+    """The tightest is the one that is told."""
+    rules = '{ match: { a: "*" }, limits: [5/h, 2/m], name: both }'
+    async with serving(config_of(rules), still_clock()) as service:
+        first = await service.ask(A)
+        assert first.statuses == [Status(OK, Told(2, 2, "both"), 1, 30)]
+        await service.ask(A)
+        assert (await service.ask(A)).statuses == [Status(OVER_LIMIT, Told(2, 2, "both"), 0, 30)]
+
+
+async def test_a_policy_may_be_named_by_several_rules() -> None:
+    """The same descriptor has the same count then, in any of them; `per all` is one for all."""
+    rules = """
+        { match: { a: "*" }, policies: everybody }
+        { match: { b: "*" }, policies: everybody }
+    """
+    more = "policies: { everybody: 2/h per all }"
+    async with serving(config_of(rules, more=more), still_clock()) as service:
+        await service.ask(A)
+        await service.ask(B)
+        assert (await service.ask({"a": "2"})).code == OVER_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ("7/s", Told(7, 1)),
+        ("7/m", Told(7, 2)),
+        ("7/h", Told(7, 3)),
+        ("7/d", Told(7, 4)),
+        ("7/30d", Told(7, 5)),
+        ("7/365d", Told(7, 6)),
+        ("7/day in UTC", Told(7, 4)),
+        ("7/month in UTC", Told(7, 5)),
+        ("7/5m", Told(7, 0)),
+        ("7/week in UTC", Told(7, 0)),
+    ],
+)
+def test_limits_are_told_in_units_of_time(limit: str, told: Told) -> None:
+    """A period that is none is not made one."""
+    config = config_of(f"{{ match: {{ a: x }}, limit: {limit} }}")
+
+    async def ask() -> Told | None:
+        async with serving(config, still_clock()) as service:
+            return (await service.ask({"a": "x"})).statuses[0].limit
+
+    assert asyncio.run(ask()) == told
+
+
+async def test_a_descriptor_may_bring_its_own_limit() -> None:
+    """Instead of the configured one, which is left alone; none is needed."""
+    own = Descriptor((("a", "1"),), Override(1, 3))
+    async with serving(CONFIG, still_clock()) as service:
+        assert (await service.ask(own)).statuses == [Status(OK, Told(1, 3), 0, 3600)]
+        assert (await service.ask(own)).code == OVER_LIMIT
+        assert (await service.ask(Descriptor((("z", "1"),), Override(1, 3)))).code == OK
+        assert (await service.ask(A)).statuses[0].remaining == 2
+        assert (await service.ask(own._replace(override=Override(0, 1)))).code == OVER_LIMIT
+        huge = own._replace(override=Override(2**32 - 1, 1))
+        assert (await service.ask(huge)).code == OK
+
+
+async def test_limits_that_descriptors_bring_may_be_passed_over() -> None:
+    """And are then held to the configured ones."""
+    own = Descriptor((("b", "1"),), Override(9, 3))
+    async with serving(config_of(LIMITS, "overrides: off"), still_clock()) as service:
+        assert (await service.ask(own)).statuses[0].limit == Told(1, 3)
+
+
+async def test_a_limit_that_cannot_be_read_or_is_one_too_many_is_an_error() -> None:
+    """Whoever brings ever new ones would fill memory with them."""
+    async with serving(CONFIG, still_clock()) as service:
+        for unit in (0, 7, 99):
+            with pytest.raises(UnknownUnitError):
+                await service.ask(Descriptor((("a", "1"),), Override(1, unit)))
+        for number in range(MAX_OVERRIDES):
+            await service.ask(Descriptor((("a", "1"),), Override(number, 1)))
+        with pytest.raises(TooManyOverridesError):
+            await service.ask(Descriptor((("a", "1"),), Override(MAX_OVERRIDES, 1)))

@@ -1,0 +1,71 @@
+"""Configurations of Envoy's own rate limit service, and what becomes of them here.
+
+One file for each case: what is read, dashes, what comes of it, and, behind more dashes, the notes;
+or the problems alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.config.check import Source
+from gateway.config.render import render
+from gateway.errors import ConfigError
+from gateway.importing.envoy_ratelimit import import_envoy_ratelimit
+
+CASES: Final = sorted((Path(__file__).parent / "golden").glob("*.yaml"))
+DASHES: Final = "\n-----\n"
+
+
+def result(*texts: str) -> str:
+    """What comes of files named one.yaml, two.yaml and so on."""
+    names = ("one.yaml", "two.yaml")
+    sources = [Source(name, text.encode()) for name, text in zip(names, texts, strict=False)]
+    try:
+        imported = import_envoy_ratelimit(sources)
+    except ConfigError as error:
+        return render(error.problems) + "\n"
+    notes = render(imported.notes, "note")
+    return imported.text + (f"{DASHES[1:]}{notes}\n" if notes else "")
+
+
+@pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
+def test_what_comes_of_it_is_as_written(path: Path) -> None:
+    """A file of the service gives exactly the configuration and notes, or problems, of its case."""
+    text, _, expected = path.read_text().partition(DASHES)
+
+    assert result(text + "\n") == expected
+
+
+def test_there_are_cases() -> None:
+    """The cases are found: an empty folder would pass everything."""
+    assert len(CASES) >= 10
+
+
+def test_files_of_one_domain_are_joined() -> None:
+    """Two files of a domain are one; what both say is a problem, told with both places."""
+    one = (
+        "domain: shop\ndescriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 5}}]\n"
+    )
+    two = one.replace("key: a", "key: b")
+
+    joined = result(one, two)
+
+    assert joined.count("shop:") == 1
+    assert joined.index('{ a: "*" }') < joined.index('{ b: "*" }')
+    assert "two.yaml:2:21: 'a' without a value stands twice" in result(one, one)
+    assert "it is in line 2 of one.yaml already" in result(one, one)
+
+
+def test_domains_stand_side_by_side() -> None:
+    """Files of several domains are domains of one listener."""
+    one = "domain: a\ndescriptors: [{key: k}]\n"
+    two = "domain: b\ndescriptors: [{key: k}]\n"
+
+    text = result(one, two)
+
+    assert text.count("envoy_rls:") == 1
+    assert text.index("        a:\n") < text.index("        b:\n")

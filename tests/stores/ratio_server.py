@@ -1,0 +1,107 @@
+"""A ratio server for tests: its algorithm as its papers tell it, and faults on demand.
+
+Times are whole milliseconds, as ratio's are; hits of one millisecond are kept apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+
+import grpc.aio
+
+from gateway.clock import Clock, wall_us
+from gateway.config.models import Address
+from gateway.frontends.grpc_server import Bounds, Context, GrpcServer, Service
+from gateway.protocols.ratio_messages import (
+    MESSAGES,
+    METHOD,
+    OK,
+    OVER_LIMIT,
+    SERVICE,
+    Question,
+    read_question,
+    write_code,
+)
+
+
+class RatioServer:
+    """Serves one limit.
+
+    Args:
+        quantity: how many hits ...
+        window_us: ... there may be in a window.
+        clock: its time.
+
+    Attributes:
+        asked: the questions that came, in order.
+        peers: where the calls came from.
+        instead: answers in its place, if set.
+        served: set by each call.
+    """
+
+    def __init__(self, quantity: int, window_us: int, clock: Clock = wall_us) -> None:
+        self._quantity = quantity
+        self._window_ms = window_us // 1000
+        self._clock = clock
+        self._hits: defaultdict[Question, list[int]] = defaultdict(list)
+        self._server: GrpcServer | None = None
+        self.asked: list[Question] = []
+        self.peers: set[str] = set()
+        self.instead: Callable[[Context], Awaitable[bytes]] | None = None
+        self.served = asyncio.Event()
+        self.port = 0
+
+    async def start(self, service: str = SERVICE) -> None:
+        """Serve, on the same port as before if it was started before."""
+        described = Service(service, {METHOD: self._answer}, MESSAGES.files)
+        self._server = GrpcServer([described], Bounds())
+        self.port = (await self._server.start(Address("127.0.0.1", self.port))).port
+
+    async def stop(self) -> None:
+        """End, and forget everything."""
+        if self._server is not None:
+            await self._server.drain(0)
+        self._hits.clear()
+
+    def set_serving(self, *, is_serving: bool) -> None:
+        """What health checks are told."""
+        assert self._server is not None
+        self._server.set_serving(is_serving=is_serving)
+
+    async def _answer(self, data: bytes, context: Context) -> bytes:
+        question = read_question(data)
+        self.asked.append(question)
+        self.peers.add(context.peer())
+        self.served.set()
+        if self.instead is not None:
+            return await self.instead(context)
+        now_ms = self._clock() // 1000
+        hits = [hit for hit in self._hits[question] if hit >= now_ms - self._window_ms]
+        self._hits[question] = [*hits, now_ms]
+        return write_code(OK if len(hits) < self._quantity else OVER_LIMIT)
+
+
+async def hang(context: Context) -> bytes:
+    """Never answer."""
+    await asyncio.Event().wait()
+    return b""
+
+
+def fail(code: grpc.StatusCode, details: str) -> Callable[[Context], Awaitable[bytes]]:
+    """Answer with an error."""
+
+    async def answer(context: Context) -> bytes:
+        await context.abort(code, details)
+
+    return answer
+
+
+def say(data: bytes) -> Callable[[Context], Awaitable[bytes]]:
+    """Answer with these bytes."""
+
+    async def answer(context: Context) -> bytes:
+        return data
+
+    return answer
