@@ -16,6 +16,7 @@ from gateway.frontends.base import Frontend, Ground, MakeFrontend
 
 MAKERS: Final[dict[str, tuple[str, str]]] = {
     "envoy_rls": ("gateway.frontends.envoy_rls:make", "grpc"),
+    "ratio": ("gateway.frontends.ratio:make", "grpc"),
     "smockron": ("gateway.frontends.smockron:make_master", "zmq"),
     "throttr": ("gateway.frontends.throttr:make_throttr", ""),
 }
