@@ -36,6 +36,7 @@ from gateway.config.changes import (
 from gateway.config.consistency import EventualConfig, LeasedConfig
 from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.frontend_smockron import SmockronConfig, SmockronDomain
+from gateway.config.frontend_throttr import ThrottrConfig
 from gateway.config.frontends import FrontendConfig
 from gateway.config.listeners import (
     CertificateConfig,
@@ -119,6 +120,7 @@ __all__ = [
     "StoreConfig",
     "Target",
     "ThrottlexConfig",
+    "ThrottrConfig",
     "Timeouts",
     "UpstreamConfig",
     "UpstreamTlsConfig",
