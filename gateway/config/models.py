@@ -34,6 +34,7 @@ from gateway.config.changes import (
     compile_rewrite,
 )
 from gateway.config.consistency import EventualConfig, LeasedConfig
+from gateway.config.frontend_envoy_rls import EnvoyRlsConfig, EnvoyRule
 from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.frontends import FrontendConfig
 from gateway.config.listeners import (
@@ -92,6 +93,8 @@ __all__ = [
     "Defaults",
     "EjectConfig",
     "ErrorPage",
+    "EnvoyRlsConfig",
+    "EnvoyRule",
     "EventualConfig",
     "FieldEdits",
     "FrontendConfig",

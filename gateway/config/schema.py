@@ -24,6 +24,8 @@ from gateway.config.models import (
     ClientHeaders,
     Defaults,
     EjectConfig,
+    EnvoyRlsConfig,
+    EnvoyRule,
     GatewayConfig,
     HealthConfig,
     ListenerConfig,
@@ -117,6 +119,8 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     BreakerConfig,
     Defaults,
     EjectConfig,
+    EnvoyRlsConfig,
+    EnvoyRule,
     GatewayConfig,
     ListenerConfig,
     ListenerTls,
@@ -276,7 +280,7 @@ def _complete_listeners(root: Schema, definitions: dict[str, Schema]) -> None:
     root["required"].remove("routes")
     root["anyOf"] = [{"required": ["routes"]}, {"required": ["listeners"]}]
     policy = definitions["PolicyConfig"]["properties"]
-    for name in ("RatioConfig", "RatioRule"):
+    for name in ("EnvoyRule", "RatioConfig", "RatioRule"):
         definition = definitions[name]
         definition["properties"] |= {name: policy[name] for name in POLICY_FIELDS}
         definition["not"] = {
