@@ -36,6 +36,7 @@ from gateway.config.changes import (
 from gateway.config.consistency import EventualConfig, LeasedConfig
 from gateway.config.frontend_envoy_rls import EnvoyRlsConfig, EnvoyRule
 from gateway.config.frontend_ratio import RatioConfig, RatioRule
+from gateway.config.frontend_smockron import SmockronConfig, SmockronDomain
 from gateway.config.frontends import FrontendConfig
 from gateway.config.listeners import (
     CertificateConfig,
@@ -116,6 +117,8 @@ __all__ = [
     "RetryConfig",
     "RouteConfig",
     "ServerConfig",
+    "SmockronConfig",
+    "SmockronDomain",
     "StoreConfig",
     "Target",
     "ThrottlexConfig",

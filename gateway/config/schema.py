@@ -43,6 +43,7 @@ from gateway.config.models import (
     UpstreamConfig,
     UpstreamTlsConfig,
 )
+from gateway.config.schema_listeners import complete_listeners
 from gateway.config.shorthand import LIMIT_FIELDS, LINE_FIELDS, POLICY_FIELDS
 from gateway.config.units import (
     DELAY_PATTERN,
@@ -95,7 +96,7 @@ def json_schema() -> Schema:
     _complete_target(definitions["Target"])
     _complete_policy(definitions["PolicyConfig"])
     _complete_routes(root, definitions)
-    _complete_listeners(root, definitions)
+    complete_listeners(root, definitions, _limited(definitions))
     _add_short_forms(definitions)
     _drop_titles(root)
     for definition in definitions.values():
@@ -242,13 +243,9 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
         "description": route["properties"]["upstream"]["description"],
         "anyOf": [name_of_one, _URL],
     }
-    policy = definitions["PolicyConfig"]["properties"]
-    route["properties"] |= {name: policy[name] for name in POLICY_FIELDS}
-    has_limit = {"anyOf": [{"required": [name]} for name in LIMIT_FIELDS]}
-    others = [name for name in POLICY_FIELDS if name not in LIMIT_FIELDS]
-    route["dependentSchemas"] = dict.fromkeys(others, has_limit)
-    route["not"] = {"anyOf": [{"required": list(two)} for two in combinations(LIMIT_FIELDS, 2)]}
-    route["allOf"] = _limits_and_fields()
+    limited = _limited(definitions)
+    route["properties"] |= limited.pop("properties")
+    route |= limited
     route["oneOf"] = [{"required": [name]} for name in ("upstream", "redirect", "respond")]
     listed = definitions["ListedRoute"] = deepcopy(route)
     listed["required"] = ["path"]
@@ -275,17 +272,17 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
     }
 
 
-def _complete_listeners(root: Schema, definitions: dict[str, Schema]) -> None:
-    """Limits may be written where policies are named, and routes be left out beside listeners."""
-    root["required"].remove("routes")
-    root["anyOf"] = [{"required": ["routes"]}, {"required": ["listeners"]}]
+def _limited(definitions: dict[str, Schema]) -> Schema:
+    """What holds for whatever may say limits: the fields of a policy, and what they go with."""
     policy = definitions["PolicyConfig"]["properties"]
-    for name in ("EnvoyRule", "RatioConfig", "RatioRule"):
-        definition = definitions[name]
-        definition["properties"] |= {name: policy[name] for name in POLICY_FIELDS}
-        definition["not"] = {
-            "anyOf": [{"required": list(two)} for two in combinations(LIMIT_FIELDS, 2)]
-        }
+    has_limit = {"anyOf": [{"required": [name]} for name in LIMIT_FIELDS]}
+    others = [name for name in POLICY_FIELDS if name not in LIMIT_FIELDS]
+    return {
+        "properties": {name: policy[name] for name in POLICY_FIELDS},
+        "dependentSchemas": dict.fromkeys(others, has_limit),
+        "not": {"anyOf": [{"required": list(two)} for two in combinations(LIMIT_FIELDS, 2)]},
+        "allOf": _limits_and_fields(),
+    }
 
 
 def _add_short_forms(definitions: dict[str, Schema]) -> None:
@@ -297,7 +294,6 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
         "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21-\x7e]*)$"},
         "PolicyConfig": limits,
-        "RatioConfig": limits,
         "ErrorPage": {"type": "string"},
         "RedirectConfig": {"type": "string", "minLength": 1},
         "RespondConfig": {

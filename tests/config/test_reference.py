@@ -22,6 +22,8 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Rules of Envoy": models.EnvoyRule,
     "ratio": models.RatioConfig,
     "Rules of ratio": models.RatioRule,
+    "Smockron": models.SmockronConfig,
+    "Domains of Smockron": models.SmockronDomain,
     "TLS": models.ListenerTls,
     "Certificates": models.CertificateConfig,
     "Client headers": models.ClientHeaders,

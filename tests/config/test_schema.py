@@ -56,6 +56,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "migrate-unknown-policy",
         "own-answers-forward-nothing",
         "paced-history-too-fast",
+        "smockron-master-cannot",
         "policy-unknown",
         "problem-pages",
         "proxy-protocol-of-nobody",

@@ -18,7 +18,7 @@ from gateway.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnava
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.metrics import PolicyMetrics, StoreMetrics
-from gateway.policy import compile_plan, compile_policy, RouteKeys
+from gateway.policy import RouteKeys, compile_plan, compile_policy
 from gateway.protocols.ratio_messages import Question
 from gateway.stores import open_store
 from gateway.stores.base import Ask
