@@ -34,6 +34,7 @@ from gateway.config.changes import (
     compile_rewrite,
 )
 from gateway.config.consistency import EventualConfig, LeasedConfig
+from gateway.config.frontend_envoy_rls import EnvoyRlsConfig, EnvoyRule
 from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.frontend_smockron import SmockronConfig, SmockronDomain
 from gateway.config.frontends import FrontendConfig
@@ -92,6 +93,8 @@ __all__ = [
     "ClientHeaders",
     "Defaults",
     "EjectConfig",
+    "EnvoyRlsConfig",
+    "EnvoyRule",
     "ErrorPage",
     "EventualConfig",
     "FieldEdits",

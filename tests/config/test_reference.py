@@ -18,6 +18,8 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "The whole file": models.GatewayConfig,
     "Listeners": models.ListenerConfig,
     "Other systems": models.FrontendConfig,
+    "Envoy": models.EnvoyRlsConfig,
+    "Rules of Envoy": models.EnvoyRule,
     "ratio": models.RatioConfig,
     "Rules of ratio": models.RatioRule,
     "Smockron": models.SmockronConfig,
