@@ -36,6 +36,6 @@ def test_variables_move_a_ready_made_configuration() -> None:
 
 
 def test_they_are_all_there() -> None:
-    """The eight that the documentation names."""
-    names = "api-keys edge-tls edge load-balancer queue redis-shared sidecar websockets"
+    """The nine that the documentation names."""
+    names = "api-keys edge-tls edge load-balancer queue redis-shared sidecar throttlex websockets"
     assert [path.stem for path in FILES] == names.split()

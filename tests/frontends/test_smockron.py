@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.clock import Clock, ManualClock, wall_us
-from gateway.config.address import Address
 from gateway.config.check import check_text
 from gateway.decider import Decider
 from gateway.frontends.base import Ground
