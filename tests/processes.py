@@ -39,11 +39,33 @@ def _own_ports() -> Iterator[int]:
 _ports = _own_ports()
 
 
+def _own_pairs() -> Iterator[int]:
+    """Likewise of two ports next to each other the lower one; none that a default names."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ports = range(5_000 + 2 * worker, 7_900, 2 * workers)
+    begin = random.Random(os.getpid()).randrange(len(ports))
+    return itertools.cycle((*ports[begin:], *ports[:begin]))
+
+
+_pairs = _own_pairs()
+
+
 def free_port() -> int:
     """A TCP port of 127.0.0.1 that nobody listens on, and that nobody else will be given."""
     for port in _ports:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("a cycle has no end")
+
+
+def free_pair() -> int:
+    """The lower of two ports of 127.0.0.1 next to each other; as `free_port`."""
+    for port in _pairs:
+        with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError):
+            first.bind(("127.0.0.1", port))
+            second.bind(("127.0.0.1", port + 1))
             return port
     raise AssertionError("a cycle has no end")
 

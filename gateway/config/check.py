@@ -22,6 +22,7 @@ from gateway.config.nodes import Node, find, node_of, plain, show_path
 from gateway.config.places import from_file
 from gateway.config.redaction import Secrets, redact_prose
 from gateway.config.shorthand import KEY, Expanded, Finding, Path, expand
+from gateway.config.smockron_fit import unfit_for_masters
 from gateway.config.source import read
 from gateway.config.substitute import ReadSecret
 from gateway.errors import ConfigError, Problem
@@ -215,10 +216,12 @@ class _Checker:
         if config is not None:
             findings += cross.loops(config)
             findings += cross.unfit_for_callers(config)
+            findings += cross.unfit_for_requests(config)
             findings += cross.unknown_movers(config)
             findings += cross.unknown_senders(config)
             findings += throttlex_checks.conflicts(config)
             findings += store_fit.misfits(config)
+            findings += unfit_for_masters(config)
         wrong = [one for one in map(self._place, findings) if one]
         if config is None or wrong:
             return config, wrong, []

@@ -81,15 +81,27 @@ def show_match(match: Match) -> str:
     return ",".join(f"{key}={value}" for key, value in match)
 
 
+_PAIRS: Final = {
+    "type": "object",
+    "propertyNames": {"minLength": 1},
+    "additionalProperties": {"type": ["string", "integer"]},
+}
+
 MatchField = Annotated[
     Match,
     PlainValidator(_read_match),
     WithJsonSchema(
         {
             "anyOf": [
-                {"$ref": "#/$defs/EnvoyMatch"},
-                {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/EnvoyMatch"}},
-            ]
+                {**_PAIRS, "minProperties": 1, "maxProperties": MAX_ENTRIES},
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": MAX_ENTRIES,
+                    "items": {**_PAIRS, "minProperties": 1, "maxProperties": 1},
+                },
+            ],
+            "examples": [{"remote_address": ANY}],
         }
     ),
 ]

@@ -34,6 +34,8 @@ from gateway.config.changes import (
     compile_rewrite,
 )
 from gateway.config.consistency import EventualConfig, LeasedConfig
+from gateway.config.frontend_ratio import RatioConfig, RatioRule
+from gateway.config.frontend_smockron import SmockronConfig, SmockronDomain
 from gateway.config.frontends import FrontendConfig
 from gateway.config.listeners import (
     CertificateConfig,
@@ -105,11 +107,15 @@ __all__ = [
     "OnLimit",
     "PolicyConfig",
     "QueueConfig",
+    "RatioConfig",
+    "RatioRule",
     "RedirectConfig",
     "RespondConfig",
     "RetryConfig",
     "RouteConfig",
     "ServerConfig",
+    "SmockronConfig",
+    "SmockronDomain",
     "StoreConfig",
     "Target",
     "ThrottlexConfig",

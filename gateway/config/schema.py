@@ -33,6 +33,8 @@ from gateway.config.models import (
     OnLimit,
     PolicyConfig,
     QueueConfig,
+    RatioConfig,
+    RatioRule,
     ServerConfig,
     StoreConfig,
     ThrottlexConfig,
@@ -40,6 +42,7 @@ from gateway.config.models import (
     UpstreamConfig,
     UpstreamTlsConfig,
 )
+from gateway.config.schema_listeners import complete_listeners
 from gateway.config.shorthand import LIMIT_FIELDS, LINE_FIELDS, POLICY_FIELDS
 from gateway.config.units import (
     DELAY_PATTERN,
@@ -92,6 +95,7 @@ def json_schema() -> Schema:
     _complete_target(definitions["Target"])
     _complete_policy(definitions["PolicyConfig"])
     _complete_routes(root, definitions)
+    complete_listeners(root, definitions, _limited(definitions))
     _add_short_forms(definitions)
     _drop_titles(root)
     for definition in definitions.values():
@@ -123,6 +127,8 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     OnLimit,
     PolicyConfig,
     QueueConfig,
+    RatioConfig,
+    RatioRule,
     ServerConfig,
     StoreConfig,
     ThrottlexConfig,
@@ -147,7 +153,7 @@ def written_default(model: type[BaseModel], name: str) -> object:
     if repr(SPEED_PATTERN) in schema:
         return f"{write_size(default)}/s"
     if isinstance(default, Fraction):
-        return int(default) if default.denominator == 1 else float(default)
+        default = int(default)
     if isinstance(default, str | int):
         return default
     addresses = default if isinstance(default, tuple) else (default,)
@@ -236,13 +242,9 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
         "description": route["properties"]["upstream"]["description"],
         "anyOf": [name_of_one, _URL],
     }
-    policy = definitions["PolicyConfig"]["properties"]
-    route["properties"] |= {name: policy[name] for name in POLICY_FIELDS}
-    has_limit = {"anyOf": [{"required": [name]} for name in LIMIT_FIELDS]}
-    others = [name for name in POLICY_FIELDS if name not in LIMIT_FIELDS]
-    route["dependentSchemas"] = dict.fromkeys(others, has_limit)
-    route["not"] = {"anyOf": [{"required": list(two)} for two in combinations(LIMIT_FIELDS, 2)]}
-    route["allOf"] = _limits_and_fields()
+    limited = _limited(definitions)
+    route["properties"] |= limited.pop("properties")
+    route |= limited
     route["oneOf"] = [{"required": [name]} for name in ("upstream", "redirect", "respond")]
     listed = definitions["ListedRoute"] = deepcopy(route)
     listed["required"] = ["path"]
@@ -266,6 +268,19 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
             },
             {"type": "array", "items": {"$ref": "#/$defs/ListedRoute"}, "minItems": 1},
         ],
+    }
+
+
+def _limited(definitions: dict[str, Schema]) -> Schema:
+    """What holds for whatever may say limits: the fields of a policy, and what they go with."""
+    policy = definitions["PolicyConfig"]["properties"]
+    has_limit = {"anyOf": [{"required": [name]} for name in LIMIT_FIELDS]}
+    others = [name for name in POLICY_FIELDS if name not in LIMIT_FIELDS]
+    return {
+        "properties": {name: policy[name] for name in POLICY_FIELDS},
+        "dependentSchemas": dict.fromkeys(others, has_limit),
+        "not": {"anyOf": [{"required": list(two)} for two in combinations(LIMIT_FIELDS, 2)]},
+        "allOf": _limits_and_fields(),
     }
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from gateway.config.models import GatewayConfig, PolicyConfig
 from gateway.config.shorthand import Finding
+from gateway.config.smockron_fit import of_masters_only
 from gateway.config.store_fit_ratio import misfits_of_ratio, not_together
 from gateway.config.store_fit_throttr import misfits_of_throttr
 from gateway.config.store_url import StoreUrl, parse_store_url
@@ -40,7 +41,8 @@ def _misfits(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterato
     look = STORES.get(store.kind)
     if look is None:
         return
+    elsewhere = of_masters_only(config)
     for name in names:
-        if name in config.policies:
+        if name in config.policies and name not in elsewhere:
             for finding in look(store, config.policies[name]):
                 yield finding._replace(path=("policies", name, *finding.path))

@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from gateway import stores
 from gateway.config.address import MAX_URL
 from gateway.config.redaction import redact
-from gateway.stores.throttr_words import SIZES
+from gateway.stores.throttr_words import SIZES, USUAL_SIZE
 
 MAX_KEYS: Final = 100_000_000
 MAX_DATABASE: Final = 99_999
@@ -222,7 +222,7 @@ def _read_throttr(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
         message = "a Throttr server has neither users nor databases"
         raise StoreUrlError(message, f"such as {parts.scheme}://{parts.hostname}:9000?size=16")
     _check_options(options, {"size": 64})
-    size = options.get("size", "16")
+    size = options.get("size", str(USUAL_SIZE))
     if size not in _THROTTR_SIZES:
         hint = f"the bits of its numbers: {', '.join(_THROTTR_SIZES)}"
         raise StoreUrlError(f"no Throttr server has size {size}", hint)

@@ -111,6 +111,9 @@ class SmockronMaster:
         self._reports = reports
         self._at_once = reports if isinstance(reports, MemoryReports) else None
         self._metrics = metrics
+        if self._at_once is not None:
+            metrics.refresh = self._refresh_metrics
+            self._refresh_metrics()
         self._deadline_s = deadline_us / US
         self._clock = clock
         self._lines = Lines(clock)
@@ -165,6 +168,10 @@ class SmockronMaster:
             await self._sockets.aclose()
             self._sockets = None
         await self._reports.aclose()
+
+    def _refresh_metrics(self) -> None:
+        if self._at_once is not None:
+            self._metrics.records = len(self._at_once)
 
     def _take(self, messages: Sequence[Frames]) -> None:
         """Take down what has come, and publish what follows."""

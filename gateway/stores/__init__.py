@@ -32,9 +32,9 @@ STORES: Final[dict[str, str]] = {
     "redis+cluster": "gateway.stores.redis_cluster:RedisClusterStore",
     "rediss+cluster": "gateway.stores.redis_cluster:RedisClusterStore",
     "mysql": "gateway.stores.mysql:MySQLStore",
-    "ratio": "gateway.stores.ratio:RatioStore",
-    "throttr+v5": "gateway.stores.throttr:ThrottrStore",
     "smockron": "gateway.stores.smockron:SmockronStore",
+    "throttr+v5": "gateway.stores.throttr:ThrottrStore",
+    "ratio": "gateway.stores.ratio:RatioStore",
 }
 """From the scheme of a URL to the class that makes its store, imported when it is needed.
 
@@ -43,7 +43,7 @@ be used, and connects in `start`.
 """
 
 
-_EXTRAS: Final = {"ratio": "grpc"}
+_EXTRAS: Final = {"ratio": "grpc", "smockron": "zmq"}
 """What brings the library of a scheme, where it has another name."""
 
 

@@ -19,6 +19,7 @@ from gateway.stores.redis_call import RoutedCall, send, settle
 from gateway.stores.redis_connection import Connection, FixedPlace
 from gateway.stores.redis_lane import Lane, run
 from gateway.stores.redis_nodes import Node, Nodes
+from gateway.stores.redis_pipe import Pipe
 from gateway.stores.redis_script import Codec, scope_prefix, store_key
 from gateway.stores.redis_slots import slot_of
 from gateway.stores.redis_source import REPORT
@@ -28,6 +29,11 @@ from gateway.stores.reports import Report
 _TAGS: Final = {"paced_history": "rh", "token_bucket": "rt"}
 """What keys of reports have in place of an algorithm's tag: nothing else can read them."""
 CONNECT_S: Final = 2.0
+"""How long a call waits for a connection to a server of a Cluster that it is sent to."""
+STALLED_US: Final = 1_000_000
+"""While the oldest call has had no answer for so long, no more are made."""
+LOST_US: Final = 6_000_000
+"""And after so long the connection leads nowhere."""
 
 
 class Words:
@@ -88,7 +94,8 @@ class RedisReports:
         pieces = _pieces(reports)
         if not pieces:
             return [0] * len(reports)
-        reply = await run(self._connection.pipe, REPORT, self._words.encode(pieces, now_us))
+        pipe = _working(self._connection)
+        reply = await run(pipe, REPORT, self._words.encode(pieces, now_us))
         return _join(reports, _answers(reply, len(pieces)))
 
 
@@ -132,6 +139,8 @@ class RedisClusterReports:
 
             return RoutedCall(REPORT, slot, encode_for)
 
+        for slot in slots:
+            _working(self._nodes.owner(slot).lane.connection)
         calls = [call(slot, numbers) for slot, numbers in slots.items()]
         send(self._nodes, calls)
         await settle(self._nodes, calls, CONNECT_S)
@@ -148,6 +157,21 @@ class RedisClusterReports:
     def _make_lane(self, address: RedisAddress) -> Lane:
         connection = Connection(FixedPlace(address), (REPORT.source,))
         return Lane(connection, self._codec, 0, monotonic_us)
+
+
+def _working(connection: Connection) -> Pipe:
+    """The open pipe of a connection.
+
+    Raises:
+        StoreUnavailable: there is none, or its server does not answer.
+    """
+    pipe = connection.pipe
+    if pipe.oldest_us < STALLED_US:
+        return pipe
+    error = StoreUnavailable("the store stopped answering", "stalled")
+    if pipe.oldest_us >= LOST_US:
+        pipe.drop(error)
+    raise error
 
 
 def _pieces(reports: Sequence[Report]) -> list[tuple[Limit, str, int]]:

@@ -186,7 +186,7 @@ class Subscriber(_End):
         messages: list[Frames] = []
         receive, no_waiting = self.socket.recv_multipart, zmq.NOBLOCK
         try:
-            for _ in range(SLICE):
+            while len(messages) < SLICE:
                 messages.append(receive(no_waiting))
         except zmq.Again:
             pass

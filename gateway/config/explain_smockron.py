@@ -1,0 +1,29 @@
+"""What a master of Smockron will do, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.config.explain_words import join
+from gateway.config.frontends import FrontendConfig
+
+
+def explain_smockron(listener: FrontendConfig) -> Iterator[str]:
+    """Where gatekeepers connect, and what becomes of each domain."""
+    settings = listener.smockron
+    if settings is None:
+        return
+    port = listener.address.port
+    yield (
+        f"Gatekeepers report to port {port} and hear of port {port + 1} whom to hold until when; "
+        "nobody waits here."
+    )
+    for name, domain in settings.domains.items():
+        if domain.policies:
+            logged = "; each of its messages is logged" if domain.log else ""
+            yield (
+                f"Domain {name}: whoever a gatekeeper names is held to {join(domain.policies)}"
+                f"{logged}."
+            )
+        else:
+            yield f"Domain {name}: its messages are logged, and nobody is held."
