@@ -37,6 +37,7 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Eject": models.EjectConfig,
     "Breaker": models.BreakerConfig,
     "Policies": models.PolicyConfig,
+    "ThrottleX": models.ThrottlexConfig,
     "Queue": models.QueueConfig,
     "Leased": models.LeasedConfig,
     "Eventual": models.EventualConfig,

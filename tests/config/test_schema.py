@@ -70,6 +70,8 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "secret-without-file",
         "store-shorthand-and-secret-in-messages",
         "store-throttr-cannot",
+        "throttlex-fit",
+        "throttlex-leased-table",
         "upstream-is-the-gateway",
         "upstream-is-the-gateway-by-socket",
         "upstream-is-the-gateway-by-ipv6",
