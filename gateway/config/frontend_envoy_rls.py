@@ -153,7 +153,7 @@ class EnvoyRule(Model):
         description="Whether all values that its * stand for have one count; or the keys of "
         "which that is true.",
     )
-    name: str = Field("", description="What callers are told as the name of the limit.")
+    name: str | None = Field(None, description="What callers are told as the name of the limit.")
     replaces: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of rules that do not count where this one does."
     )

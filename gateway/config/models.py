@@ -34,6 +34,7 @@ from gateway.config.changes import (
     compile_rewrite,
 )
 from gateway.config.consistency import EventualConfig, LeasedConfig
+from gateway.config.frontend_envoy_rls import EnvoyRlsConfig, EnvoyRule
 from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.frontend_smockron import SmockronConfig, SmockronDomain
 from gateway.config.frontends import FrontendConfig
@@ -59,6 +60,7 @@ from gateway.config.policies import (
     PolicyConfig,
     Queue,
     QueueConfig,
+    answers_of_throttlex,
     bind,
     has_queue,
 )
@@ -92,6 +94,8 @@ __all__ = [
     "ClientHeaders",
     "Defaults",
     "EjectConfig",
+    "EnvoyRlsConfig",
+    "EnvoyRule",
     "ErrorPage",
     "EventualConfig",
     "FieldEdits",
@@ -442,9 +446,6 @@ def _fill_policy(policy: PolicyConfig, defaults: Defaults) -> PolicyConfig:
         if name not in said:
             update[name] = getattr(defaults, name)
     if policy.throttlex is not None:
-        # Who moves from ThrottleX has clients that know its answers; what is said counts more.
-        if "headers" not in said | defaults.model_fields_set:
-            update["headers"] = "throttlex"
-        if "body" not in policy.on_limit.model_fields_set | defaults.on_limit.model_fields_set:
-            update["on_limit"] = update["on_limit"].model_copy(update={"body": "throttlex"})
+        body = {*policy.on_limit.model_fields_set, *defaults.on_limit.model_fields_set}
+        update |= answers_of_throttlex(update["on_limit"], said | defaults.model_fields_set, body)
     return policy.model_copy(update=update)

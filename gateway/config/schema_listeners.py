@@ -6,7 +6,7 @@ from typing import Any, Final
 
 Schema = dict[str, Any]
 
-LIMITED: Final = ("RatioConfig", "RatioRule", "SmockronDomain")
+LIMITED: Final = ("EnvoyRule", "RatioConfig", "RatioRule", "SmockronDomain")
 """Models of which a limit and what goes with it may be said, as of a route."""
 
 

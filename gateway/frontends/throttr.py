@@ -10,6 +10,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
+from gateway.clock import Clock, monotonic_ns
 from gateway.config.address import Address
 from gateway.config.frontend_throttr import ThrottrConfig
 from gateway.config.frontends import FrontendConfig
@@ -120,23 +121,28 @@ class ThrottrFrontend:
         self._timer = loop.call_later(pause_s, self._look)
 
 
-def make_throttr(name: str, listener: FrontendConfig, ground: Ground) -> ThrottrFrontend:
-    """The server that a listener describes; see `MakeFrontend`."""
+def make_throttr(
+    name: str, listener: FrontendConfig, ground: Ground, clock: Clock = monotonic_ns
+) -> ThrottrFrontend:
+    """The server that a listener describes; see `MakeFrontend`.
+
+    `clock` gives nanoseconds, for records in memory.
+    """
     config = listener.throttr
     assert config is not None, "it is a listener of this kind"
     metrics = ground.metrics.frontend(name)
     store = ground.config.store
     if parse_store_url(store.url).kind == "memory":
-        book: Book = _in_memory(config, metrics)
+        book: Book = _in_memory(config, metrics, clock)
     else:
         book = _in_redis(config, ground.config.domain, store.url, store.deadline, metrics)
     return ThrottrFrontend(listener.address, config, book, metrics)
 
 
-def _in_memory(config: ThrottrConfig, metrics: FrontendMetrics) -> MemoryBook:
+def _in_memory(config: ThrottrConfig, metrics: FrontendMetrics, clock: Clock) -> MemoryBook:
     records = Records(config.max_records, config.max_memory)
     memory = Memory2(records) if config.version == "v2" else Memory5(records, config.bits)
-    return MemoryBook(memory, records, metrics)
+    return MemoryBook(memory, records, metrics, clock)
 
 
 def _in_redis(

@@ -55,6 +55,7 @@ def moments(waits_ms: list[int]) -> list[int]:
 
 
 def test_the_defaults_are_its_own() -> None:
+    """100 tokens, ten a second, a window of a minute."""
     assert Numbers(TOKEN_BUCKET, 100, Fraction(10), 60) == DEFAULTS
     assert limit_of(DEFAULTS) == Limit(10, 1_000_000, 100)
 
@@ -113,6 +114,7 @@ def test_a_window_decides_as_its_own(capacity: int, seconds: int, waits_ms: list
 
 
 def test_a_request_exactly_one_window_old_counts() -> None:
+    """A millisecond later it does not."""
     limit = limit_of(Numbers(SLIDING_WINDOW, 1, window_seconds=2))
     assert [allowed for allowed, _ in play(limit, moments([2_000, 1]))] == [True, False, True]
 
@@ -138,11 +140,13 @@ def test_a_capacity_of_zero_lets_nothing_through(kind: str, rate: int) -> None:
 
 
 def test_a_fraction_of_a_token_a_second() -> None:
+    """0.4 a second is one in two and a half, to the millisecond."""
     limit = limit_of(Numbers(TOKEN_BUCKET, 1, Fraction("0.4")))
     assert [allowed for allowed, _ in play(limit, moments([2_499, 1]))] == [True, False, True]
 
 
 def test_what_says_nothing_to_a_type_is_not_looked_at() -> None:
+    """A bucket has no window, and a window no rate, whatever is said of them."""
     assert limit_of(Numbers(TOKEN_BUCKET, 5, Fraction(1), -1)) == Limit(1, 1_000_000, 5)
     window = Limit(5, 7_000_000, 5, "sliding_window_log")
     assert limit_of(Numbers(SLIDING_WINDOW, 5, Fraction(-1), 7)) == window
@@ -161,11 +165,13 @@ def test_what_says_nothing_to_a_type_is_not_looked_at() -> None:
     ],
 )
 def test_numbers_that_mean_no_limit(numbers: Numbers, why: str) -> None:
+    """The message says which number it is."""
     with pytest.raises(ValueError, match=why):
         limit_of(numbers)
 
 
 def test_more_than_anybody_needs_is_as_much_as_is_counted() -> None:
+    """What the table can hold is no error."""
     limit = limit_of(Numbers(TOKEN_BUCKET, 2**62, Fraction(2**62)))
     assert (limit.burst, limit.interval_ns) == (10**9, 1)
 

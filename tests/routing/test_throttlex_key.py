@@ -67,11 +67,13 @@ def test_the_normal_form(labels: tuple[str, ...], expected: str) -> None:
     ],
 )
 def test_what_is_missing(if_missing: str, one: str | Absence, two: str | Absence) -> None:
+    """What stands for a value has its label, so that nobody can choose it."""
     assert key(("user",), {}, if_missing) == one
     assert key(("user", "route"), {}, if_missing) == two
 
 
 def test_an_address_is_not_said_twice() -> None:
+    """It stands for whatever is missing, and is there already."""
     assert key(("ip", "user"), {}) == "ip:203.0.113.7"
 
 
