@@ -14,9 +14,7 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import (
     BeforeValidator,
     Field,
-    PlainValidator,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -70,6 +68,7 @@ from gateway.config.shorthand import KEY, expand
 from gateway.config.throttlex import ThrottlexConfig
 from gateway.config.upstreams import Target, Timeouts, UpstreamConfig, UpstreamTlsConfig
 from gateway.config.values import (
+    ConditionName,
     HostPattern,
     LimitLine,
     ListOf,
@@ -133,21 +132,7 @@ _FOR_UPSTREAMS: Final = (
     *("max_body", "retry", "websocket"),
 )
 """What a route may say only if its requests go to an upstream."""
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-
-
-def _read_condition_name(name: object) -> str:
-    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-        raise problem(f"{describe(name)} is not the name of a header")
-    if name.lower() == "host":
-        raise problem("the host has a key of its own", "write host: ...")
-    return name
-
-
-ConditionName = Annotated[
-    str, PlainValidator(_read_condition_name), WithJsonSchema({"type": "string"})
-]
 
 
 class RouteConfig(Model):
