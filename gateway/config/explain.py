@@ -24,9 +24,9 @@ from gateway.config.models import (
     RouteConfig,
     ServerConfig,
     UpstreamConfig,
-    retry_of,
     used_policies,
 )
+from gateway.config.routes import retry_of
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size
 

@@ -375,22 +375,6 @@ Method = Annotated[
 ]
 
 
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-
-def _read_condition_name(name: object) -> str:
-    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-        raise problem(f"{describe(name)} is not the name of a header")
-    if name.lower() == "host":
-        raise problem("the host has a key of its own", "write host: ...")
-    return name
-
-
-ConditionName = Annotated[
-    str, PlainValidator(_read_condition_name), WithJsonSchema({"type": "string"})
-]
-
-
 def _as_list(value: object) -> object:
     """One value as a list of one; lists as they are."""
     return [value] if isinstance(value, str | int | float | Mapping) else value
