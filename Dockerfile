@@ -9,7 +9,7 @@ RUN python -m venv /build \
  && /build/bin/pip install --require-hashes -r requirements/build.txt \
  && python -m venv --without-pip /opt/sluice \
  && /build/bin/pip --python /opt/sluice/bin/python install \
-    --require-hashes --only-binary :all: -r requirements/runtime.txt
+    --require-hashes --only-binary :all: -r requirements/image.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY gateway/ gateway/
 RUN /build/bin/pip wheel --no-deps --no-build-isolation -w /dist . \

@@ -81,8 +81,10 @@ bench: dev ## measure the gateway beside its rivals, one core each
 .PHONY: lock
 lock: dev ## write requirements/*.txt anew from pyproject.toml
 	$(UV_COMPILE) pyproject.toml -o requirements/runtime.txt
+	$(UV_COMPILE) pyproject.toml --all-extras -c requirements/runtime.txt \
+		-o requirements/image.txt
 	$(UV_COMPILE) --group build -c requirements/runtime.txt -o requirements/build.txt
-	$(UV_COMPILE) pyproject.toml --group dev -c requirements/runtime.txt \
+	$(UV_COMPILE) pyproject.toml --group dev -c requirements/image.txt \
 		-c requirements/build.txt -o requirements/dev.txt
 
 .PHONY: clean

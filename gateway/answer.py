@@ -95,10 +95,10 @@ def refusal(policy: Policy, verdict: Verdict) -> Answer:
         policy: the policy that refused it.
         verdict: for `Retry-After`; left out if the request could never pass.
     """
-    return _refusal(policy, _retry_after(verdict))
+    return _refusal(policy, retry_after_s(verdict))
 
 
-def _retry_after(verdict: Verdict) -> int | None:
+def retry_after_s(verdict: Verdict) -> int | None:
     """What a refused client is told to wait, in seconds; None if there is no use in that."""
     retry_after_us = verdict.retry_after_us
     return (
@@ -139,7 +139,7 @@ def throttlex_refusal(policy: Policy, verdict: Verdict, key: str, now_us: int) -
         now_us: microseconds since 1970.
     """
     message = f"Rate limit exceeded for key: {key}"
-    return _throttlex(policy.status, message, _retry_after(verdict), now_us)
+    return _throttlex(policy.status, message, retry_after_s(verdict), now_us)
 
 
 def throttlex_closed(retry_after_us: int, now_us: int) -> Answer:

@@ -25,7 +25,7 @@ from typing import Final, NoReturn
 
 import gateway
 from gateway.config.certificates import inspection
-from gateway.config.load import load
+from gateway.config.load import fetch, load
 from gateway.config.models import GatewayConfig
 from gateway.errors import ConfigError, GatewayError, Problem, StartError
 from gateway.workers.loop import run_in_loop
@@ -34,7 +34,7 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 STDERR: Final = 2
-COMMANDS: Final = ("run", "check", "schema", "demo", "healthcheck", "version")
+COMMANDS: Final = ("run", "check", "schema", "import", "demo", "healthcheck", "version")
 DEFAULT_ADMIN: Final = "127.0.0.1:9901"
 
 
@@ -101,6 +101,14 @@ def _parser() -> argparse.ArgumentParser:
 
     schema = commands.add_parser("schema", help="print the JSON Schema of configurations")
     schema.set_defaults(command=_schema)
+
+    importer = commands.add_parser("import", help="turn another system's configuration into ours")
+    systems = importer.add_subparsers(required=True, metavar="SYSTEM")
+    envoy = systems.add_parser("envoy-ratelimit", help="Envoy's own rate limit service")
+    envoy.add_argument(
+        "sources", nargs="+", type=Path, metavar="SOURCE", help="its YAML files, or folders of them"
+    )
+    envoy.set_defaults(command=_import_envoy_ratelimit)
 
     demo = commands.add_parser("demo", help="start a gateway in front of a small upstream")
     demo.add_argument(
@@ -251,6 +259,19 @@ def _schema(_options: argparse.Namespace) -> int:
     from gateway.config.schema import json_schema
 
     print(json.dumps(json_schema(), indent=2))
+    return EXIT_OK
+
+
+def _import_envoy_ratelimit(options: argparse.Namespace) -> int:
+    from gateway.config.check import check_text
+    from gateway.importing.envoy_ratelimit import import_envoy_ratelimit
+
+    sources = [source for path in options.sources for source in fetch(path)]
+    imported = import_envoy_ratelimit(sources)
+    _print_problems(imported.notes, "note")
+    # What is printed can be run, or it is not printed.
+    check_text(imported.text, file="what came of it")
+    print(imported.text, end="")
     return EXIT_OK
 
 

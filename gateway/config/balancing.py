@@ -23,7 +23,7 @@ from gateway.config.values import (
 )
 from gateway.errors import LimitSyntaxError
 from gateway.limits.cursor import Cursor
-from gateway.limits.key_words import read_keys
+from gateway.limits.key_words import CALLER_KEYS, read_keys
 
 METHODS: Final = ("round_robin", "least_requests", "random_two")
 MAX_ROW: Final = 1_000
@@ -110,6 +110,9 @@ def _read_hash(value: object) -> HashBy:
         if hint.startswith("one of "):
             hint = "path, ip, host, method, header:NAME, cookie:NAME, query:NAME or client_cert"
         raise problem(error.reason, hint, column=error.column, under=("hash",)) from None
+    for word in CALLER_KEYS:
+        if word in words:
+            raise problem(f"HTTP requests have no {word}", "such as header:x-user", under=("hash",))
     for word in ("all", "route"):
         if word in words:
             message = f"{word!r} would send all requests to one target"

@@ -216,6 +216,7 @@ class _Checker:
         if config is not None:
             findings += cross.loops(config)
             findings += cross.unfit_for_callers(config)
+            findings += cross.unfit_for_requests(config)
             findings += cross.unknown_movers(config)
             findings += cross.unknown_senders(config)
             findings += throttlex_checks.conflicts(config)

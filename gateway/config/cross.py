@@ -25,7 +25,7 @@ from gateway.config.models import (
 from gateway.config.shorthand import KEY, Finding, Path, at
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration
-from gateway.limits.key_words import CLIENT_CERTIFICATE, as_written
+from gateway.limits.key_words import CALLER_KEYS, CLIENT_CERTIFICATE, as_written
 from gateway.limits.rate import NS_PER_US
 from gateway.routing.pattern import Pattern
 from gateway.routing.table import shadowed
@@ -90,6 +90,18 @@ def unfit_for_callers(config: GatewayConfig) -> Iterator[Finding]:
                     message = f"callers of {kind} do not say {as_written(line.per)}: {line.text}"
                     known = join([f"per {word}" for word in (*words, "all")], "or")
                     yield Finding(place, message, f"{known}; or leave per out")
+
+
+def unfit_for_requests(config: GatewayConfig) -> Iterator[Finding]:
+    """Limits of routes that count what only callers of other systems' protocols say."""
+    for name in dict.fromkeys(name for route in config.routes for name in route.policies):
+        policy = config.policies.get(name)
+        for index, line in enumerate(policy.limits if policy is not None else ()):
+            for word in line.per:
+                if word in CALLER_KEYS:
+                    message = f"HTTP requests have no {word}: {line.text}"
+                    hint = "such as per ip, or per header:X-API-Key"
+                    yield Finding(("policies", name, "limits", index), message, hint)
 
 
 def unknown_movers(config: GatewayConfig) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from gateway.config.policies import (
     PolicyConfig,
     Queue,
     QueueConfig,
+    answers_of_throttlex,
     bind,
     has_queue,
 )
@@ -65,11 +66,8 @@ def fill_policy(policy: PolicyConfig, defaults: Defaults, store_kind: str) -> Po
         if name not in said:
             update[name] = getattr(defaults, name)
     if policy.throttlex is not None:
-        # Who moves from ThrottleX has clients that know its answers; what is said counts more.
-        if "headers" not in said | defaults.model_fields_set:
-            update["headers"] = "throttlex"
-        if "body" not in policy.on_limit.model_fields_set | defaults.on_limit.model_fields_set:
-            update["on_limit"] = update["on_limit"].model_copy(update={"body": "throttlex"})
+        body = {*policy.on_limit.model_fields_set, *defaults.on_limit.model_fields_set}
+        update |= answers_of_throttlex(update["on_limit"], said | defaults.model_fields_set, body)
     return policy.model_copy(update=update)
 
 

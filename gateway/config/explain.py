@@ -37,6 +37,7 @@ def explain(config: GatewayConfig) -> list[str]:
     is_shared = kind != "memory" or bool(config.store.migrate) or config.server.workers != 1
     told: dict[str, str] = {}
     used = used_policies(config)
+    asked = used - {name for route in config.routes for name in route.policies}
     who = "Nothing" if config.listeners else "No route"
     unused = f"{who} uses this policy: it does nothing."
     return [
@@ -52,7 +53,12 @@ def explain(config: GatewayConfig) -> list[str]:
             for name, policy in config.policies.items()
             for line in (
                 "",
-                *explain_policy(name, policy, is_shared=is_shared, by_clock=kind != "throttr"),
+                *explain_policy(
+                    *(name, policy),
+                    is_shared=is_shared,
+                    by_clock=kind != "throttr",
+                    is_asked=name in asked,
+                ),
                 *([] if name in used else [f"  {unused}"]),
                 *(explain_consistency(policy, config.store) if is_shared else ()),
             )
@@ -112,7 +118,12 @@ def explain_route(route: RouteConfig, config: GatewayConfig, told: dict[str, str
 
 
 def explain_policy(
-    name: str, policy: PolicyConfig, *, is_shared: bool, by_clock: bool = True
+    name: str,
+    policy: PolicyConfig,
+    *,
+    is_shared: bool,
+    by_clock: bool = True,
+    is_asked: bool = False,
 ) -> list[str]:
     """What the policy lets through, and what happens to the rest.
 
@@ -121,9 +132,13 @@ def explain_policy(
         policy: the policy.
         is_shared: whether counts are kept outside the gateway, in a store that may fail.
         by_clock: whether the store's fixed windows begin with the clock, as `explain_limit`.
+        is_asked: whether only callers of listeners for other systems are held to it.
     """
     lines = [f"Policy {name}:"]
-    lines += [f"  {line.text}: {explain_limit(line, by_clock=by_clock)}." for line in policy.limits]
+    lines += [
+        f"  {line.text}: {explain_limit(line, by_clock=by_clock, is_asked=is_asked)}."
+        for line in policy.limits
+    ]
     if policy.throttlex is not None and policy.throttlex.policies == "table":
         lines.append(
             "  A key that has a policy in the table throttlex_policy of the store is held to that "
@@ -133,15 +148,17 @@ def explain_policy(
         lines.append(
             "  A request passes if all of these have room; otherwise none of them is spent."
         )
-    lines.append(f"  {_excess(policy)}")
+    lines.append("  What is over is refused." if is_asked else f"  {_excess(policy)}")
     if policy.count_refused:
         lines.append("  Refused requests count as well: who does not stop asking stays refused.")
     missing = _missing(policy)
-    if missing:
+    if missing and not is_asked:
         lines.append(f"  {missing}")
     if is_shared and policy.consistency != "eventual":
-        lines.append(f"  {_STORE_ERROR[policy.on_store_error]}")
-    lines.append(f"  {_HEADERS[policy.headers]}")
+        errors = _STORE_ERROR_ASKED if is_asked else _STORE_ERROR
+        lines.append(f"  {errors[policy.on_store_error]}")
+    if not is_asked:
+        lines.append(f"  {_HEADERS[policy.headers]}")
     return lines
 
 
@@ -305,6 +322,10 @@ _STORE_ERROR: Final = {
     "local": "If the store does not answer, the gateway decides alone with its share of the limit.",
     "open": "If the store does not answer, everything is let through.",
     "closed": "If the store does not answer, requests are answered with 503.",
+}
+_STORE_ERROR_ASKED: Final = {
+    **_STORE_ERROR,
+    "closed": "If the store does not answer, callers are told so, or refused where they cannot be.",
 }
 
 _HEADERS: Final = {

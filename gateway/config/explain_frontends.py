@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from gateway.config.explain_envoy_rls import explain_envoy_rls
 from gateway.config.explain_smockron import explain_smockron
 from gateway.config.explain_words import join
 from gateway.config.frontends import KINDS, FrontendConfig, titles
 
 EXPLAINERS: Final[Mapping[str, Callable[[FrontendConfig], Iterable[str]]]] = {
+    "envoy_rls": explain_envoy_rls,
     "smockron": explain_smockron,
 }
 """What there is to say of a listener beyond its address and policies, by its kind."""

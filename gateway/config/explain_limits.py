@@ -15,18 +15,22 @@ from gateway.limits.throttlex import FOREVER_US
 _UNIT_NAMES: Final = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
 
 
-def explain_limit(line: LimitLine, *, by_clock: bool = True) -> str:
+def explain_limit(line: LimitLine, *, by_clock: bool = True, is_asked: bool = False) -> str:
     """The numbers of one limit: `20 at once, then one every 100 ms, counted for ...`.
 
     Args:
         line: the limit.
         by_clock: whether fixed windows begin with the clock, or with the first request in them.
+        is_asked: whether those who are counted are callers of listeners for other systems.
     """
+    whom = _whom(line.per)
+    if is_asked and line.per == ("ip",):
+        whom = "for all that a caller names"
     if not by_clock and line.limit.algorithm == "fixed_window":
         period = format_duration(line.limit.period_us)
         count = f"at most {number(line.limit.count)} in {period} from a first request on"
-        return f"{count}, counted {_whom(line.per)}"
-    return f"{_COUNTED[line.limit.algorithm](line.limit)}, counted {_whom(line.per)}"
+        return f"{count}, counted {whom}"
+    return f"{_COUNTED[line.limit.algorithm](line.limit)}, counted {whom}"
 
 
 def _bucket(limit: Limit) -> str:

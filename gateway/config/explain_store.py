@@ -8,6 +8,7 @@ from gateway.config.models import GatewayConfig
 from gateway.config.service import StoreConfig
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration
+from gateway.stores.throttr_words import USUAL_SIZE
 
 
 def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
@@ -15,7 +16,7 @@ def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
     url = parse_store_url(store.url)
     if url.kind == "memory":
         keys = url.options.get("max_keys")
-        bound = f", {f'{int(keys):,}'} keys at most" if keys else ""
+        bound = f", {int(keys):,} keys at most" if keys else ""
         yield f"Counts are kept in this gateway's memory{bound}; other gateways have their own."
         if config.server.workers != 1:
             patience = format_duration(store.deadline_of_workers)
@@ -39,7 +40,7 @@ def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
         "cluster": f"the Redis Cluster that {url.place} belongs to",
         "mysql": f"MySQL or MariaDB at {url.place}, database {url.database}",
         "throttr": f"the Throttr server at {url.place}, whose numbers have "
-        f"{url.options.get('size', '16')} bits",
+        f"{url.options.get('size', USUAL_SIZE)} bits",
         "ratio": f"the ratio server at {url.place}, by a limit of its own, as owner "
         f"{url.options.get('owner', config.domain)}",
     }.get(url.kind, f"{url.kind}://{url.place}")

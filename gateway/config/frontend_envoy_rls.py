@@ -81,15 +81,27 @@ def show_match(match: Match) -> str:
     return ",".join(f"{key}={value}" for key, value in match)
 
 
+_PAIRS: Final = {
+    "type": "object",
+    "propertyNames": {"minLength": 1},
+    "additionalProperties": {"type": ["string", "integer"]},
+}
+
 MatchField = Annotated[
     Match,
     PlainValidator(_read_match),
     WithJsonSchema(
         {
             "anyOf": [
-                {"$ref": "#/$defs/EnvoyMatch"},
-                {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/EnvoyMatch"}},
-            ]
+                {**_PAIRS, "minProperties": 1, "maxProperties": MAX_ENTRIES},
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": MAX_ENTRIES,
+                    "items": {**_PAIRS, "minProperties": 1, "maxProperties": 1},
+                },
+            ],
+            "examples": [{"remote_address": ANY}],
         }
     ),
 ]
@@ -141,7 +153,7 @@ class EnvoyRule(Model):
         description="Whether all values that its * stand for have one count; or the keys of "
         "which that is true.",
     )
-    name: str = Field("", description="What callers are told as the name of the limit.")
+    name: str | None = Field(None, description="What callers are told as the name of the limit.")
     replaces: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of rules that do not count where this one does."
     )

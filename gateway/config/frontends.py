@@ -14,7 +14,9 @@ from pydantic import Field, model_validator
 from gateway.config.address import Address
 from gateway.config.base import Model
 from gateway.config.frontend_envoy_rls import EnvoyRlsConfig
+from gateway.config.frontend_ratio import RatioConfig
 from gateway.config.frontend_smockron import SmockronConfig
+from gateway.config.frontend_throttr import ThrottrConfig
 from gateway.config.shorthand import KEY
 from gateway.config.values import ListenAddress, problem
 
@@ -39,7 +41,9 @@ class Kind(NamedTuple):
 
 KINDS: Final[Mapping[str, Kind]] = {
     "envoy_rls": Kind(8081, "Envoy's rate limit service"),
+    "ratio": Kind(50051, "ratio", words=("owner", "resource")),
     "smockron": Kind(10004, "Smockron", ports=2),
+    "throttr": Kind(9000, "Throttr"),
 }
 """By the key that names it."""
 
@@ -55,10 +59,18 @@ class FrontendConfig(Model):
     envoy_rls: EnvoyRlsConfig | None = Field(
         None, description="Envoy's rate limit service: the limits of descriptors, by domain."
     )
+    ratio: RatioConfig | None = Field(
+        None, description="ratio: the limits of owners and resources; a limit alone is for all."
+    )
     smockron: SmockronConfig | None = Field(
         None,
         description="A master of Smockron: the limits of domains. Gatekeepers report to its port, "
         "and listen at the one above.",
+    )
+    throttr: ThrottrConfig | None = Field(
+        None,
+        description="A Throttr server: records that its clients make, change and count down. The "
+        "version alone will do.",
     )
 
     @model_validator(mode="after")

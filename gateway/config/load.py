@@ -40,6 +40,25 @@ def load(
     Raises:
         ConfigError: with everything that is wrong, in order of place.
     """
+    sources = fetch(path)
+    folder = path if path.is_dir() else path.parent
+
+    def read_secret(name: str) -> str:
+        with (folder / name).absolute().open("rb") as stream:
+            content = stream.read(MAX_SECRET_BYTES + 1)
+        if len(content) > MAX_SECRET_BYTES:
+            raise OSError(f"larger than {MAX_SECRET_BYTES >> 10} KiB")
+        return content.decode()
+
+    return check(sources, environ, read_secret, model, folder=folder.absolute(), inspect=inspect)
+
+
+def fetch(path: Path) -> list[Source]:
+    """What is in a file, or in the files of a folder in the order of their names.
+
+    Raises:
+        ConfigError: a file cannot be read, or there are none or too many.
+    """
     files = _files(path)
     problems: list[Problem] = []
     sources: list[Source] = []
@@ -53,16 +72,7 @@ def load(
             problems.append(Problem(str(file), 0, 0, "", f"cannot be read: {reason}"))
     if problems:
         raise ConfigError(problems)
-    folder = path if path.is_dir() else path.parent
-
-    def read_secret(name: str) -> str:
-        with (folder / name).absolute().open("rb") as stream:
-            content = stream.read(MAX_SECRET_BYTES + 1)
-        if len(content) > MAX_SECRET_BYTES:
-            raise OSError(f"larger than {MAX_SECRET_BYTES >> 10} KiB")
-        return content.decode()
-
-    return check(sources, environ, read_secret, model, folder=folder.absolute(), inspect=inspect)
+    return sources
 
 
 def _files(path: Path) -> list[Path]:

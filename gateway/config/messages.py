@@ -16,10 +16,13 @@ from pydantic_core import ErrorDetails
 
 from gateway.config.elsewhere import belongs, called_here, called_there
 from gateway.config.models import (
+    EnvoyRule,
     GatewayConfig,
     ListenerConfig,
     ListenerTls,
     PolicyConfig,
+    RatioConfig,
+    RatioRule,
     RouteConfig,
     Target,
     UpstreamConfig,
@@ -199,6 +202,7 @@ _EXAMPLES: Final = {
     "max_wait": "such as max_wait: 2s",
     "policies": "such as policies: {pay: 10/s burst 20}",
     "path": "such as path: /v1/**",
+    "match": 'such as match: {remote_address: "*"}',
 }
 
 
@@ -227,7 +231,7 @@ def _key_hint(path: Path) -> str:
 
 def _keys_of(model: type[BaseModel]) -> Sequence[str]:
     """The keys that may be written for a model, short forms included."""
-    if model is RouteConfig:
+    if model in {RouteConfig, EnvoyRule, RatioConfig, RatioRule}:
         return (*model.model_fields, *POLICY_FIELDS)
     if model is PolicyConfig:
         return (*model.model_fields, "limit")

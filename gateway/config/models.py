@@ -35,6 +35,8 @@ from gateway.config.changes import (
 )
 from gateway.config.consistency import EventualConfig, LeasedConfig
 from gateway.config.defaults import Defaults, fill_policy
+from gateway.config.frontend_envoy_rls import EnvoyRlsConfig, EnvoyRule
+from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.frontend_smockron import SmockronConfig, SmockronDomain
 from gateway.config.frontends import FrontendConfig
 from gateway.config.listeners import (
@@ -88,6 +90,8 @@ __all__ = [
     "ClientHeaders",
     "Defaults",
     "EjectConfig",
+    "EnvoyRlsConfig",
+    "EnvoyRule",
     "ErrorPage",
     "EventualConfig",
     "FieldEdits",
@@ -103,6 +107,8 @@ __all__ = [
     "OnLimit",
     "PolicyConfig",
     "QueueConfig",
+    "RatioConfig",
+    "RatioRule",
     "RedirectConfig",
     "RespondConfig",
     "RetryConfig",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     Field,
@@ -219,6 +219,24 @@ class PolicyConfig(Model):
     def algorithm_of_lines(self) -> str:
         """The algorithm of lines that say none; empty if all of them do."""
         return "" if self.throttlex is not None else self.algorithm
+
+
+def answers_of_throttlex(
+    on_limit: OnLimit, said: set[str], said_of_answers: set[str]
+) -> dict[str, Any]:
+    """How a policy in ThrottleX's words answers where nobody says: its clients know these answers.
+
+    Args:
+        on_limit: what it would answer otherwise.
+        said: what the policy and the defaults say themselves, and
+        said_of_answers: what they say under `on_limit`.
+    """
+    update: dict[str, Any] = {}
+    if "headers" not in said:
+        update["headers"] = "throttlex"
+    if "body" not in said_of_answers:
+        update["on_limit"] = on_limit.model_copy(update={"body": "throttlex"})
+    return update
 
 
 def _spell_out_limit(data: object) -> object:

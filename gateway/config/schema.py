@@ -8,6 +8,7 @@ route that never matches) only `check` can see.
 from __future__ import annotations
 
 from copy import deepcopy
+from fractions import Fraction
 from itertools import combinations
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from gateway.config.models import (
     ClientHeaders,
     Defaults,
     EjectConfig,
+    EnvoyRlsConfig,
+    EnvoyRule,
     GatewayConfig,
     HealthConfig,
     ListenerConfig,
@@ -32,6 +35,8 @@ from gateway.config.models import (
     OnLimit,
     PolicyConfig,
     QueueConfig,
+    RatioConfig,
+    RatioRule,
     ServerConfig,
     StoreConfig,
     ThrottlexConfig,
@@ -116,6 +121,8 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     BreakerConfig,
     Defaults,
     EjectConfig,
+    EnvoyRlsConfig,
+    EnvoyRule,
     GatewayConfig,
     ListenerConfig,
     ListenerTls,
@@ -124,6 +131,8 @@ _MODELS: Final[tuple[type[BaseModel], ...]] = (
     OnLimit,
     PolicyConfig,
     QueueConfig,
+    RatioConfig,
+    RatioRule,
     ServerConfig,
     StoreConfig,
     ThrottlexConfig,
@@ -147,6 +156,8 @@ def written_default(model: type[BaseModel], name: str) -> object:
         return write_size(default)
     if repr(SPEED_PATTERN) in schema:
         return f"{write_size(default)}/s"
+    if isinstance(default, Fraction):
+        default = int(default)
     if isinstance(default, str | int):
         return default
     addresses = default if isinstance(default, tuple) else (default,)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 Schema = dict[str, Any]
 
-LIMITED: Final = ("SmockronDomain",)
+LIMITED: Final = ("EnvoyRule", "RatioConfig", "RatioRule", "SmockronDomain")
 """Models of which a limit and what goes with it may be said, as of a route."""
 
 
@@ -27,6 +27,7 @@ def complete_listeners(root: Schema, definitions: dict[str, Schema], limited: Sc
             definition[word] = {**held, **part} if isinstance(held, dict) else part
     limits = definitions["PolicyConfig"]["properties"]["limits"]
     short = {
+        "RatioConfig": limits,
         "SmockronDomain": {"anyOf": [*limits["anyOf"], {"type": "null"}]},
     }
     for name, schema in short.items():

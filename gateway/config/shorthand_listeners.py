@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from gateway.config import frontend_envoy_rls, frontend_smockron
+from gateway.config import (
+    frontend_envoy_rls,
+    frontend_ratio,
+    frontend_smockron,
+    frontend_throttr,
+)
 from gateway.config.shorthand_place import Path, Place
 
 Places = Callable[[Any, str], tuple[Any, list[Place]]]
@@ -20,7 +25,9 @@ What is given is plain data, whatever is wrong with it, and is not to be changed
 
 PLACES: Final[dict[str, Places]] = {
     "envoy_rls": frontend_envoy_rls.find_limits,
+    "ratio": frontend_ratio.find_limits,
     "smockron": frontend_smockron.find_limits,
+    "throttr": frontend_throttr.long_form,
 }
 """By the key that says which protocol a listener speaks."""
 

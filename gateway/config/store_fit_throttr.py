@@ -8,15 +8,12 @@ from gateway.config.policies import PolicyConfig
 from gateway.config.shorthand import KEY, Finding
 from gateway.config.store_url import StoreUrl
 from gateway.config.values import LimitLine
-from gateway.stores.throttr_words import SIZES, largest, ttl_of
-
-DEFAULT_SIZE = "16"
-"""Bits of the numbers of a server that nobody built otherwise."""
+from gateway.stores.throttr_words import SIZES, USUAL_SIZE, largest, ttl_of
 
 
 def misfits_of_throttr(url: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
     """What of a policy a Throttr server cannot keep; paths begin below the policy."""
-    size = int(url.options.get("size", DEFAULT_SIZE))
+    size = int(url.options.get("size", USUAL_SIZE))
     if policy.consistency != "strict":
         message = f"a Throttr server tells no gateway of the others: {policy.consistency} limits"
         hint = "consistency: strict, or a store of another kind"

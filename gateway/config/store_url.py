@@ -16,7 +16,7 @@ from gateway.config.address import MAX_PORT, MAX_URL
 from gateway.config.redaction import redact
 from gateway.protocols.smockron import DEFAULT_PORT as SMOCKRON_PORT
 from gateway.protocols.smockron import MAX_NAME
-from gateway.stores.throttr_words import SIZES
+from gateway.stores.throttr_words import SIZES, USUAL_SIZE
 
 MAX_KEYS: Final = 100_000_000
 MAX_DATABASE: Final = 99_999
@@ -226,7 +226,7 @@ def _read_throttr(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
         message = "a Throttr server has neither users nor databases"
         raise StoreUrlError(message, f"such as {parts.scheme}://{parts.hostname}:9000?size=16")
     _check_options(options, {"size": 64})
-    size = options.get("size", "16")
+    size = options.get("size", str(USUAL_SIZE))
     if size not in _THROTTR_SIZES:
         hint = f"the bits of its numbers: {', '.join(_THROTTR_SIZES)}"
         raise StoreUrlError(f"no Throttr server has size {size}", hint)

@@ -24,7 +24,7 @@ def conflicts(config: GatewayConfig) -> Iterator[Finding]:
             if said.policies == "table":
                 place = ("policies", name, "throttlex", "policies")
                 message = "the table throttlex_policy is in a MySQL store, and this store is none"
-                yield Finding(place, message, "store: mysql://user:password@host/database")
+                yield Finding(place, message, "such as store: mysql://db/throttlex")
     for index, route in enumerate(config.routes):
         named = [name for name in route.policies if name in ours]
         if len(named) > 1:

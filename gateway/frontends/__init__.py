@@ -16,7 +16,9 @@ from gateway.frontends.base import Frontend, Ground, MakeFrontend
 
 MAKERS: Final[dict[str, tuple[str, str]]] = {
     "envoy_rls": ("gateway.frontends.envoy_rls:make", "grpc"),
+    "ratio": ("gateway.frontends.ratio:make", "grpc"),
     "smockron": ("gateway.frontends.smockron:make_master", "zmq"),
+    "throttr": ("gateway.frontends.throttr:make_throttr", ""),
 }
 """By kind: the module and function that make the front end, and the extra that it needs."""
 

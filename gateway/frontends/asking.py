@@ -6,7 +6,7 @@ only the caller can do that. So limits refuse what would have to wait, queue or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.decider import Decider, Outcome, Pending, refusing_rule
@@ -52,6 +52,19 @@ class Asking:
         assert not isinstance(question, Missing), "callers name all that they are counted by"
         ask, rules = question
         return self._decider.decide(ask._replace(cost=cost, max_wait_us=0), rules)
+
+
+def can_answer(ground: Ground, names: Iterable[str]) -> Callable[[], bool]:
+    """What tells whether callers would be answered now.
+
+    Args:
+        ground: where the policies and the store are.
+        names: the policies that they are held to. Without the store those that are closed answer
+            nothing of use; the others decide alone.
+    """
+    if any(ground.policies[name].on_store_error == "closed" for name in names):
+        return lambda: ground.decider.is_ready
+    return lambda: True
 
 
 def passes(outcome: Outcome) -> bool:

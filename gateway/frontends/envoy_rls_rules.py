@@ -120,11 +120,11 @@ class Domains:
         return Held(
             plan.rules,
             tuple(one.limit for one in plan.rules),
-            tuple(_told(one.limit, rule.name) for one in plan.rules),
+            tuple(_told(one.limit, rule.name or "") for one in plan.rules),
             policy,
             rule.shadow,
             rule.refuse,
-            rule.name,
+            rule.name or "",
             rule.replaces,
             shared if any(shared) else (),
         )

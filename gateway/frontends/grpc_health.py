@@ -7,7 +7,8 @@ watches would hold up every end of the gateway for as long as calls may take.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -18,6 +19,8 @@ HEALTH: Final = "grpc.health.v1.Health"
 MAX_WATCHES: Final = 1_000
 """Watches that are under way at a time: those of more clients than a limiter has."""
 
+LOOK_S: Final = 0.5
+"""How often those that watch are told of changes."""
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -26,25 +29,18 @@ class Health:
 
     Args:
         services: their full names; the empty name stands for the server.
+        is_able: whether it could give answers now.
     """
 
-    def __init__(self, services: Iterable[str]) -> None:
+    def __init__(self, services: Iterable[str], is_able: Callable[[], bool]) -> None:
         self._services = frozenset(("", HEALTH, *services))
-        self._is_serving = False
-        self._is_ending = False
+        self._is_able = is_able
+        self._ending = asyncio.Event()
         self._watches = 0
-        self._changed = asyncio.Event()
-
-    def set_serving(self, *, is_serving: bool) -> None:
-        """Change what is told, and tell those that watch."""
-        if is_serving != self._is_serving:
-            self._is_serving = is_serving
-            self._wake()
 
     def end(self) -> None:
-        """Let those that watch go."""
-        self._is_ending = True
-        self._wake()
+        """Say that it ends, and let those that watch go."""
+        self._ending.set()
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """What answers calls, by the name of the method."""
@@ -55,15 +51,12 @@ class Health:
             f"/{HEALTH}/Watch": grpc.unary_stream_rpc_method_handler(self._watch, read, write),
         }
 
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
     def _answer(self, service: str) -> health_pb2.HealthCheckResponse:
         found = health_pb2.HealthCheckResponse
         if service not in self._services:
             return found(status=found.SERVICE_UNKNOWN)
-        return found(status=found.SERVING if self._is_serving else found.NOT_SERVING)
+        is_serving = self._is_able() and not self._ending.is_set()
+        return found(status=found.SERVING if is_serving else found.NOT_SERVING)
 
     async def _check(
         self, request: health_pb2.HealthCheckRequest, context: Context
@@ -81,14 +74,16 @@ class Health:
         try:
             told = None
             while True:
-                # As they are before an answer is sent: they may change meanwhile.
-                changed, is_ending = self._changed, self._is_ending
+                # As it is before an answer is sent: it may change meanwhile.
+                is_ending = self._ending.is_set()
                 answer = self._answer(request.service)
                 if answer != told:
                     told = answer
                     yield answer
                 if is_ending:
                     return
-                await changed.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._ending.wait()
         finally:
             self._watches -= 1

@@ -76,6 +76,7 @@ class GrpcServer:
         bounds: see there.
         malformed: called for every request that cannot be read, which is answered `INTERNAL`, as
             by every gRPC server.
+        is_able: whether it could give answers now, for those who ask for its health.
     """
 
     def __init__(
@@ -83,12 +84,12 @@ class GrpcServer:
         services: Sequence[Service],
         bounds: Bounds,
         malformed: Callable[[], None] = lambda: None,
+        is_able: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._health = Health(service.name for service in services)
         names = [service.name for service in services]
         files = [file for service in services for file in service.files]
         reflection = Reflection([*names, HEALTH], [*files, known(health_pb2)])
-        self._streams = (self._health, reflection)
+        self._streams = (Health(names, is_able), reflection)
         handlers = {
             f"/{service.name}/{method}": _unary(answer, malformed)
             for service in services
@@ -121,12 +122,7 @@ class GrpcServer:
                 # What it says is how to make it say more.
                 raise OSError(errno.EADDRINUSE, "gRPC could not bind it") from error
         await self._server.start()
-        self._health.set_serving(is_serving=True)
         return Address(address.host, port)
-
-    def set_serving(self, *, is_serving: bool) -> None:
-        """What health checks are told: whether this server should be asked at all."""
-        self._health.set_serving(is_serving=is_serving)
 
     async def drain(self, seconds: float) -> None:
         """Say that it ends, take no more calls, let those under way end, and close.
@@ -134,7 +130,6 @@ class GrpcServer:
         Args:
             seconds: how long calls under way may take; those that are left are cancelled.
         """
-        self._health.set_serving(is_serving=False)
         for stream in self._streams:
             stream.end()
         # If this is cancelled the server must go all the same: its threads would outlive the loop.

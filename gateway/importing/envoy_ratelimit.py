@@ -90,11 +90,15 @@ def _rules(
     descriptors: Sequence[Descriptor], above: tuple[Descriptor, ...], named: set[str]
 ) -> Iterator[_Rule]:
     """Rules for descriptors of one level and all below, in their order."""
-    taken: dict[str, Descriptor] = {}
-    for each in descriptors:
-        is_any = not each.value.strip("*")
-        if each.key in taken and (is_any or "*" in each.value):
-            first = taken[each.key]
+    # A * alone takes all that comes behind it; and what is without a value comes last.
+    takers: dict[str, int] = {}
+    for at, each in enumerate(descriptors):
+        if each.value and not each.value.strip("*"):
+            takers.setdefault(each.key, at)
+    for at, each in enumerate(descriptors):
+        taker = takers.get(each.key, at)
+        if (taker < at and "*" in each.value) or (taker != at and not each.value):
+            first = descriptors[taker]
             message = (
                 f"{_shown(each)} can never match: {_shown(first)} in line {first.place.line} "
                 "takes all of it"
@@ -102,8 +106,6 @@ def _rules(
             # It has to be said somewhere, and there is no rule to say it of.
             yield _Rule((), (), (_Note(each.place, message),))
             continue
-        if each.value and is_any:
-            taken[each.key] = each
         path = (*above, each)
         notes = tuple(_notes(path, named))
         if each.limit is not None or not each.children:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.answer import LimitFields, seconds_up
+from gateway.answer import LimitFields, retry_after_s
 from gateway.decider import Outcome, refusing_rule
 from gateway.errors import GatewayError
 from gateway.limits.decision import NEVER
@@ -98,8 +98,8 @@ class Decision:
         if rules:
             lines = LimitFields(rules).lines(rules, verdict)
         fields = dict(split_fields(lines))
-        if not verdict.allowed and verdict.retry_after_us != NEVER:
-            fields["Retry-After"] = str(seconds_up(verdict.retry_after_us))
+        if not verdict.allowed and (seconds := retry_after_s(verdict)) is not None:
+            fields["Retry-After"] = str(seconds)
         return fields
 
     @property

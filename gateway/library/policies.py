@@ -5,7 +5,7 @@ It says what the configuration says, word for word, and is checked by the same m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
 from gateway.config.consistency import ConsistencyName
@@ -26,6 +26,7 @@ class PolicyOptions(TypedDict, total=False):
     eventual: Mapping[str, str]
     if_missing: IfMissing
     headers: HeaderStyle
+    throttlex: Mapping[str, int | float | str | Sequence[str]]
 
 
 class Policy:
@@ -34,7 +35,7 @@ class Policy:
     Args:
         name: under which it is counted, in stores, headers and metrics.
         limits: lines such as `10/s burst 20`; all of them let a request through, or none
-            is spent.
+            is spent. None goes with `throttlex`, which is one.
         options: as in the configuration, durations as text with a unit:
             `queue={"max": 100, "max_wait": "2s"}`.
 
@@ -58,4 +59,6 @@ class Policy:
 
     def as_data(self) -> dict[str, Any]:
         """The policy as the configuration would have it."""
+        if "throttlex" in self.options and not self.limits:
+            return {**self.options}
         return {"limits": self.limits, **self.options}

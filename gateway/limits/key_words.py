@@ -14,6 +14,8 @@ from gateway.limits.cursor import Cursor
 
 PLAIN_KEYS: Final = ("ip", "route", "all", "host", "method")
 NAMED_KEYS: Final = ("header", "cookie", "query")
+CALLER_KEYS: Final = ("owner", "resource")
+"""What callers of other systems' protocols name, and HTTP requests do not."""
 CLIENT_CERTIFICATE: Final = "client_cert"
 CERTIFICATE_DETAILS: Final = ("subject", "san", "fingerprint")
 """What a client's certificate may be counted by; the first if nothing is said."""
@@ -78,7 +80,7 @@ def _key(line: Cursor) -> str:
             raise line.error(begin, f"{word!r} is not a key", hint)
         return f"{kind}:{detail}"
     if not colon:
-        if word in PLAIN_KEYS:
+        if word in PLAIN_KEYS or word in CALLER_KEYS:
             return word
         raise line.error(begin, f"{word!r} is not a key", _key_hint(word))
     if kind not in NAMED_KEYS:
@@ -101,7 +103,7 @@ def _key_hint(word: str) -> str:
         return f"did you mean {_OTHER_WORDS[lower]!r}?"
     if lower.startswith(("x-", "authorization", "user-agent")):
         return f"did you mean 'header:{word}'?"
-    near = get_close_matches(lower, (*PLAIN_KEYS, *NAMED_KEYS, CLIENT_CERTIFICATE), 1)
+    near = get_close_matches(lower, (*PLAIN_KEYS, *CALLER_KEYS, *NAMED_KEYS, CLIENT_CERTIFICATE), 1)
     if near and near[0] in NAMED_KEYS:
         return f"did you mean '{near[0]}:...'?"
     return f"did you mean {near[0]!r}?" if near else f"one of {_keys_text()}"

@@ -8,6 +8,7 @@
     zone  = a name of the IANA time zone database, such as Europe/Berlin
     key   = "ip" / "route" / "all" / "host" / "method"
           / "header:" name / "cookie:" name / "query:" name
+          / "owner" / "resource"  (callers of ratio's protocol)
 
 A rate is counted by whichever algorithm its policy names. A quota is counted in the days, weeks
 or months of a calendar (fixed windows), and `50 at once` counts what is in flight (concurrency);
@@ -29,7 +30,7 @@ from gateway.errors import LimitSyntaxError
 from gateway.limits import calendar
 from gateway.limits.calendar import Calendar
 from gateway.limits.cursor import Cursor
-from gateway.limits.key_words import PLAIN_KEYS, read_keys
+from gateway.limits.key_words import CALLER_KEYS, PLAIN_KEYS, read_keys
 from gateway.limits.rate import Limit
 
 UNITS: Final[dict[str, int]] = {
@@ -348,7 +349,7 @@ class _Line(Cursor):
             is_rate = " once" not in before and " in " not in before
             again = "burst is said once" if has_burst else "burst comes before per"
             return again if is_rate else "only a rate such as 10/s has a burst"
-        if word == "per" or (has_per and word in PLAIN_KEYS):
+        if word == "per" or (has_per and word in (*PLAIN_KEYS, *CALLER_KEYS)):
             return "join keys with +, such as per ip+route"
         numbered = re.fullmatch(r"(burst|per)[=:]?(.+)", word)
         if numbered:

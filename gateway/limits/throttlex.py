@@ -45,6 +45,8 @@ class Numbers(NamedTuple):
         if self.type == SLIDING_WINDOW:
             return f"{self.type} of {self.capacity} in {self.window_seconds} s"
         rate = self.refill_rate
+        if not rate:
+            return f"{self.type} of {self.capacity}, never refilled"
         text = str(rate if rate.denominator == 1 else float(rate))
         return f"{self.type} of {self.capacity}, refilled by {text} a second"
 

@@ -7,6 +7,7 @@ from the bytes, so a parser is made for one of them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Final
 
 NOTHING: Final = 0
@@ -56,15 +57,19 @@ class Parser(ABC):
     Feed it a read, then `take` until `has_more` is false, then feed the next. What is kept of an
     incomplete request is never more than the request, and never more than `max_message`.
 
+    Args:
+        malformed: told of everything that cannot be a request, by a short kind.
+
     Attributes:
         is_ended: whether what came cannot be read on: the connection is to be closed as soon as
             all requests that were taken are answered.
     """
 
-    __slots__ = ("_at", "_buffer", "_needed", "_waiting", "is_ended")
+    __slots__ = ("_at", "_buffer", "_malformed", "_needed", "_waiting", "is_ended")
 
-    def __init__(self) -> None:
+    def __init__(self, malformed: Callable[[str], None] = lambda _: None) -> None:
         self.is_ended = False
+        self._malformed = malformed
         self._buffer = b""
         self._at = 0
         self._waiting = bytearray()

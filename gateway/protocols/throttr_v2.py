@@ -25,6 +25,7 @@ from typing import Final
 
 from gateway.protocols.throttr import (
     INSERT,
+    NO,
     NOTHING,
     NS_PER_SECOND,
     PURGE,
@@ -76,6 +77,7 @@ class Parser2(Parser):
             elif operation == UPDATE:
                 body = at + 13
             else:
+                self._malformed("unknown")
                 add((NOTHING, b"", 0, 0, 0, 0, 0))
                 self._drop()
                 return requests
@@ -107,6 +109,8 @@ def answer(can: bool, quota: int, ttl_type: int, ends_ns: int, now_ns: int) -> b
     return _answer(can, quota, ttl_type, ttl if ttl < LONGEST else LONGEST)
 
 
-def refusal(ttl_type: int) -> bytes:
-    """What an INSERT is told that nothing could be done for."""
-    return _answer(0, 0, ttl_type, 0)
+def refusal(request: Request) -> bytes:
+    """The answer to a request that nothing could be done for."""
+    if request[0] == INSERT:
+        return _answer(0, 0, request[2], 0)
+    return NOT_THERE if request[0] == QUERY else NO

@@ -52,7 +52,8 @@ class Memory2:
         """
         dicts, counts = self._records.dicts, self.counts
         answers: list[bytes] = []
-        for operation, key, code, change, value, ttl, usage in requests:
+        for request in requests:
+            operation, key, code, change, value, _, usage = request
             shard = dicts[hash(key) & SHARD_MASK]
             record = shard.get(key)
             if record is not None and record[3] <= now_ns:
@@ -61,7 +62,7 @@ class Memory2:
             can = False
             if operation == INSERT:
                 if record is None or record[1] <= now_ns:
-                    can, told = self._create(key, code, value, ttl, usage, now_ns)
+                    can, told = self._create(request, now_ns)
                 else:
                     quota, ends_ns, unit, gone_ns, _ = record
                     can = quota >= usage
@@ -85,17 +86,16 @@ class Memory2:
             answers.append(told)
         return answers
 
-    def _create(
-        self, key: bytes, unit: int, quota: int, ttl: int, usage: int, now_ns: int
-    ) -> tuple[bool, bytes]:
+    def _create(self, request: Request, now_ns: int) -> tuple[bool, bytes]:
         """The first INSERT on a record; whether it may consume, and the answer."""
+        _, key, unit, _, quota, ttl, usage = request
         can = quota >= usage
         if can:
             quota -= usage
         ends_ns = now_ns + ttl * UNITS_NS[unit]
         record = (quota, ends_ns, unit, ends_ns + GRACE_NS, None)
         if not self._records.put(key, record, now_ns):
-            return False, refusal(unit)
+            return False, refusal(request)
         return can, answer(can, quota, unit, ends_ns, now_ns)
 
     def _update(

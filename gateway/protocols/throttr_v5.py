@@ -19,6 +19,7 @@ record's own unit, minutes and hours too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -53,12 +54,15 @@ class Parser5(Parser):
     Args:
         size: bits of a value.
         max_message: bytes of a request; one that says it is longer ends the connection.
+        malformed: as for `Parser`.
     """
 
     __slots__ = ("_insert", "_max_message", "_set", "_update")
 
-    def __init__(self, size: int, max_message: int) -> None:
-        super().__init__()
+    def __init__(
+        self, size: int, max_message: int, malformed: Callable[[str], None] = lambda _: None
+    ) -> None:
+        super().__init__(malformed)
         number = SIZES[size]
         self._max_message = max_message
         self._insert = Struct(f"<x{number}B{number}B")
@@ -110,7 +114,7 @@ class Parser5(Parser):
                     value_at = body + size
                     stop = value_at + length
                     if stop - at > self._max_message:
-                        self._end(requests)
+                        self._end("too_long", requests)
                         return requests
                     if stop <= end:
                         value = buffer[value_at:stop]
@@ -118,15 +122,16 @@ class Parser5(Parser):
                         at = stop
                         continue
             else:
-                self._end(requests)
+                self._end("unknown", requests)
                 return requests
             self._keep(at, stop - at)
             return requests
         self._at = at
         return requests
 
-    def _end(self, requests: list[Request]) -> None:
+    def _end(self, kind: str, requests: list[Request]) -> None:
         """Nobody can tell where the next request would begin."""
+        self._malformed(kind)
         requests.append((NOTHING, b"", 0, 0, 0, 0, None))
         self.is_ended = True
         self._drop()

@@ -311,11 +311,11 @@ def load(slots: dict[str, Slot], usage: Sequence[Row], logs: Sequence[Row], now_
     """Give each slot what was read."""
     for row in usage:
         _slot_of(slots, row[1]).load_row(row, now_us)
-    by_name: dict[str, list[tuple[int, int]]] = {}
+    by_slot: dict[str, list[tuple[int, int]]] = {}
     for name, time_us, row_id in logs:
-        by_name.setdefault(name, []).append((int(time_us), row_id))
-    for name, times in by_name.items():
-        _slot_of(slots, name).load_log(times)
+        by_slot.setdefault(_slot_of(slots, name).name, []).append((int(time_us), row_id))
+    for name, times in by_slot.items():
+        slots[name].load_log(times)
 
 
 def _slot_of(slots: dict[str, Slot], name: str) -> Slot:

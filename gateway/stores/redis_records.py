@@ -28,6 +28,8 @@ from gateway.stores.redis_slots import slot_of_tag
 from gateway.stores.redis_url import CLUSTER_SCHEMES, parse_cluster_url
 
 US: Final = 1_000_000
+PATIENCE: Final = 0.8
+"""How much of the deadline a Cluster has: what has been answered by then is believed."""
 NO_DEADLINE_S: Final = 2.0
 """How long a call without a deadline waits for an answer of a Cluster."""
 LOST_US: Final = 2 * US
@@ -177,7 +179,7 @@ class ClusterRecords(_Speaking):
     def __init__(self, url: str, words: Words, *, deadline_us: int, clock: Clock) -> None:
         super().__init__(words, deadline_us, clock)
         self._nodes = Nodes(parse_cluster_url(url), self._make_node_lane)
-        self._within_s = deadline_us / US or NO_DEADLINE_S
+        self._within_s = deadline_us * PATIENCE / US or NO_DEADLINE_S
 
     def __repr__(self) -> str:
         return f"<ClusterRecords {self._nodes!r}>"
@@ -198,7 +200,7 @@ class ClusterRecords(_Speaking):
     async def answer(self, requests: Sequence[Request]) -> Sequence[bytes | None]:
         """Do what a batch of requests says; see `SharedRecords`.
 
-        At the end of the deadline those servers that have answered are believed.
+        Shortly before the deadline ends those servers that have answered are believed.
         """
         sent_us = self._clock()
         parts: dict[bytes, _Part] = {}

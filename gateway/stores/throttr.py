@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from gateway.clock import Clock, monotonic_us
 from gateway.errors import StoreError, StoreUnavailable
@@ -24,15 +24,14 @@ from gateway.stores.base import Ask
 from gateway.stores.throttr_heart import HEARTBEAT_S, ThrottrHeart
 from gateway.stores.throttr_link import ThrottrLink
 from gateway.stores.throttr_pipe import ThrottrPipe, parse_throttr_url
-from gateway.stores.throttr_spending import Names, Plan, Spend, returns
-from gateway.stores.throttr_words import Request
+from gateway.stores.throttr_spending import Dialogue, Talk
 from gateway.tasks import Tasks
+
+T = TypeVar("T")
 
 START_WAIT_S: Final = 1.0
 MARGIN_US: Final = 20_000
 """Nothing is given back to a window that ends so soon; longer if the deadline is."""
-ATTEMPTS: Final = 3
-"""How often a limit is asked for whose windows end before they can be taken of."""
 CLOSE_S: Final = 0.5
 
 
@@ -61,9 +60,7 @@ class ThrottrStore:
         clock: Clock = monotonic_us,
     ) -> None:
         address = parse_throttr_url(url)
-        self._size = address.size
-        self._names = Names(domain)
-        self._margin_us = max(deadline_us, MARGIN_US)
+        self._says = Talk(domain, address.size, max(deadline_us, MARGIN_US), clock)
         self._clock = clock
         self._link = ThrottrLink(address, clock=clock)
         self._heart = ThrottrHeart(domain, address.size, heartbeat_s, self._link)
@@ -124,7 +121,7 @@ class ThrottrStore:
             StoreError: nobody knows. If it stays spent too little may pass, never more.
         """
         if verdict.allowed and ask.cost:
-            await self._return(self._link.pipe, ask, verdict)
+            await self._talk(self._link.pipe, self._says.give_back(ask, verdict))
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
         """No limit in such a server holds anything."""
@@ -134,7 +131,7 @@ class ThrottrStore:
         self, pipe: ThrottrPipe, asks: Sequence[Ask], answer: asyncio.Future[list[Verdict]]
     ) -> None:
         try:
-            verdicts = await self._decide(pipe, asks)
+            verdicts = await self._talk(pipe, self._says.decide(asks))
         except StoreError as error:
             if not answer.done():
                 answer.set_exception(error)
@@ -149,59 +146,17 @@ class ThrottrStore:
         for ask, verdict in zip(asks, verdicts, strict=True):
             if verdict.allowed and ask.cost:
                 try:
-                    await self._return(pipe, ask, verdict)
+                    await self._talk(pipe, self._says.give_back(ask, verdict))
                 except StoreError:
                     return  # It stays spent: too little may pass then, never too much.
 
-    async def _decide(self, pipe: ThrottrPipe, asks: Sequence[Ask]) -> list[Verdict]:
-        plans = [Plan(ask, self._names) for ask in asks]
-        looks = [spend for plan in plans for spend in plan.looks()]
-        if looks:
-            await self._ask(pipe, looks)
-        for _ in range(ATTEMPTS):
-            takes = [spend for plan in plans for spend in plan.takes()]
-            if not takes:
-                break
-            await self._ask(pipe, takes)
-        is_full = any(plan.is_stuck for plan in plans)
-        verdicts = [plan.verdict() for plan in plans]
-        surely_us = self._clock() + self._margin_us
-        amends = [
-            request
-            for plan, verdict in zip(plans, verdicts, strict=True)
-            if is_full or not verdict.allowed
-            for request in plan.amends(self._size, surely_us)
-        ]
-        if amends:
-            # Whoever asks next on this connection comes after it; there is nothing to wait for.
-            pipe.call(amends)
-        if is_full:
-            raise StoreUnavailable("the store makes no new counters", "full")
-        return verdicts
-
-    async def _ask(self, pipe: ThrottrPipe, spends: Sequence[Spend]) -> None:
-        """Have these taken, or looked at, in one write."""
-        asked = [spend.requests(self._size) for spend in spends]
-        requests = [request for each in asked for request in each]
-        sent_us = self._clock()
-        answers = await pipe.call(requests)
-        at = 0
-        for spend, each in zip(spends, asked, strict=True):
-            spend.answered(answers[at : at + len(each)], sent_us)
-            at += len(each)
-
-    async def _return(self, pipe: ThrottrPipe, ask: Ask, verdict: Verdict) -> None:
-        """Give back what an ask was given, as far as its windows last."""
-        surely_us = self._clock() + self._margin_us
-        looks: list[Spend] = []
-        receipts: list[int] = []
-        for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
-            if decision.receipt > surely_us:
-                looks.append(Spend(limit, self._names.name(limit, key)))
-                receipts.append(decision.receipt)
-        if not looks:
-            return
-        await self._ask(pipe, looks)
-        requests: list[Request] = returns(looks, receipts, ask.cost, self._size, self._margin_us)
-        if requests:
-            await pipe.call(requests)
+    async def _talk(self, pipe: ThrottrPipe, dialogue: Dialogue[T]) -> T:
+        """Say what is to be said, and hand over the answers."""
+        try:
+            requests = next(dialogue)
+            while True:
+                sent_us = self._clock()
+                requests = dialogue.send((await pipe.call(requests), sent_us))
+        except StopIteration as end:
+            result: T = end.value
+            return result

@@ -48,9 +48,9 @@ def parse_throttr_url(url: str) -> ThrottrAddress:
         ValueError: it cannot be used.
     """
     parts = urlsplit(url)
-    name, _, value = parts.query.partition("=")
-    size = int(value) if name == "size" and value.isdecimal() else 16
-    if not parts.hostname or size not in words.SIZES or name not in ("", "size"):
+    sizes = {f"size={size}": size for size in words.SIZES} | {"": words.USUAL_SIZE}
+    size = sizes.get(parts.query)
+    if not parts.hostname or size is None:
         raise ValueError("such as throttr+v5://127.0.0.1:9000?size=16")
     return ThrottrAddress(parts.hostname, parts.port or 9000, size)
 

@@ -1,4 +1,4 @@
-"""From asks to what a Throttr server is told, and from its answers to verdicts. Pure.
+"""From asks to what a Throttr server is told, and from its answers to verdicts, without I/O.
 
 A limit of an ask is three requests in a row: make the counter if there is none, take the cost
 unless less is left, and look. The first begins a window with the first request that comes, so
@@ -7,15 +7,22 @@ windows differ from key to key, and they are as long as the limit said when they
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import lru_cache
+from typing import Final, TypeVar
 
-from gateway.errors import StoreError
+from gateway.clock import Clock
+from gateway.errors import StoreError, StoreUnavailable
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.stores import throttr_words as words
 from gateway.stores.base import Ask
 from gateway.stores.throttr_words import Answer, Counter, Request, Ttl, largest, ttl_of
+
+T = TypeVar("T")
+
+ATTEMPTS: Final = 3
+"""How often a limit is asked for whose windows end before they can be taken of."""
 
 
 class Names:
@@ -199,29 +206,92 @@ class Plan:
         return requests
 
 
-def returns(
-    looks: Sequence[Spend], receipts: Sequence[int], cost: int, size: int, slack_us: int
-) -> list[Request]:
-    """What gives back a cost, by a look at the counters it was taken from.
+Dialogue = Generator[Sequence[Request], tuple[Sequence[Answer], int], T]
+"""What the server is told, write by write; each is answered by the answers and the moment before
+which it was not told, in microseconds."""
 
-    Only to the window that it was taken from, and never more than there was.
+
+class Talk:
+    """What is said to a server of one size, on behalf of one domain.
 
     Args:
-        looks: the counters, just looked at.
-        receipts: when each window ends at the earliest, as the decision said.
-        cost: what was taken of each.
+        domain: the namespace of a deployment.
         size: bits of a number.
-        slack_us: how far two estimates of the same end may be apart.
+        margin_us: how long before a window ends nothing is given back to it any more.
+        clock: the time that windows are reckoned in.
     """
-    requests = []
-    for look, receipt in zip(looks, receipts, strict=True):
-        counter = look.counter
-        if counter is None or look.ends_us > receipt + counter.ttl.step_us + slack_us:
-            continue
-        room = look.limit.count - counter.quota
-        if room > 0:
-            requests.append(look.increase(size, min(cost, room)))
-    return requests
+
+    def __init__(self, domain: str, size: int, margin_us: int, clock: Clock) -> None:
+        self._names = Names(domain)
+        self._size = size
+        self._margin_us = margin_us
+        self._clock = clock
+
+    def decide(self, asks: Sequence[Ask]) -> Dialogue[list[Verdict]]:
+        """Decide on a batch.
+
+        Raises:
+            StoreUnavailable: the server makes no new counters.
+            StoreError: it cannot keep one of the limits.
+        """
+        plans = [Plan(ask, self._names) for ask in asks]
+        looks = [spend for plan in plans for spend in plan.looks()]
+        if looks:
+            yield from self._ask(looks)
+        for _ in range(ATTEMPTS):
+            takes = [spend for plan in plans for spend in plan.takes()]
+            if not takes:
+                break
+            yield from self._ask(takes)
+        is_full = any(plan.is_stuck for plan in plans)
+        verdicts = [plan.verdict() for plan in plans]
+        surely_us = self._clock() + self._margin_us
+        amends = [
+            request
+            for plan, verdict in zip(plans, verdicts, strict=True)
+            if is_full or not verdict.allowed
+            for request in plan.amends(self._size, surely_us)
+        ]
+        if amends:
+            yield amends
+        if is_full:
+            raise StoreUnavailable("the store makes no new counters", "full")
+        return verdicts
+
+    def give_back(self, ask: Ask, verdict: Verdict) -> Dialogue[None]:
+        """Return what an ask was given.
+
+        Only to the windows that it was taken from, and never more than there was.
+        """
+        surely_us = self._clock() + self._margin_us
+        looks: list[Spend] = []
+        receipts: list[int] = []
+        for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
+            if decision.receipt > surely_us:
+                looks.append(Spend(limit, self._names.name(limit, key)))
+                receipts.append(decision.receipt)
+        if not looks:
+            return
+        yield from self._ask(looks)
+        requests = []
+        for look, receipt in zip(looks, receipts, strict=True):
+            counter = look.counter
+            # One that ends later by more than estimates may differ began after this was taken.
+            if counter and look.ends_us <= receipt + counter.ttl.step_us + self._margin_us:
+                room = look.limit.count - counter.quota
+                if room > 0:
+                    requests.append(look.increase(self._size, min(ask.cost, room)))
+        if requests:
+            yield requests
+
+    def _ask(self, spends: Sequence[Spend]) -> Dialogue[None]:
+        """Have these taken, or looked at, in one write."""
+        asked = [spend.requests(self._size) for spend in spends]
+        answers, sent_us = yield [request for each in asked for request in each]
+        at = 0
+        for spend, each in zip(spends, asked, strict=True):
+            spend.answered(answers[at : at + len(each)], sent_us)
+            at += len(each)
 
 
 @lru_cache(maxsize=4096)

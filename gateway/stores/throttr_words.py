@@ -11,7 +11,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 SIZES: Final = (8, 16, 32, 64)
-"""Bits of a number; a server is built for one of them, 16 unless somebody chose."""
+"""Bits of a number; a server is built for one of them."""
+
+USUAL_SIZE: Final = 16
+"""That of a server for which nobody chose another."""
 
 MAX_KEY: Final = 255
 """Bytes of a key."""

@@ -116,8 +116,8 @@ def test_the_burst_passes_and_what_is_too_far_is_refused(start_gateway: StartGat
         assert HOUR_S - 30 <= one.until_refused("k") <= HOUR_S + 1
         assert one.get("k")[0] == 503
         assert [one.get("other") for _ in range(5)] == [(200, 0)] * 5
-    refused = request_lines(gateway)[-1]
-    assert refused["policy"] == "api"
+    refused = request_lines(gateway, 10)
+    assert "refuse" in {line["decision"] for line in refused if line["policy"] == "api"}
     wait_for_metric(master, "sluice_decisions_total", 3, policy="smockron/api", decision="refuse")
 
 
@@ -209,7 +209,7 @@ def test_a_master_that_floods_stops_nothing(start_gateway: StartGateway) -> None
 
 
 def test_gatekeepers_that_flood_stop_nothing(start_gateway: StartGateway) -> None:
-    """A gateway that is a master and its own gatekeeper serves requests under a flood of reports."""
+    """One that is a master and its own gatekeeper serves requests under a flood of reports."""
     port = free_pair()
     text = master_config(port, "api: 1/h burst 3").replace(
         "store: memory://", f"store: smockron://127.0.0.1:{port}"

@@ -46,10 +46,13 @@ Say = Callable[[bytes, Context], Awaitable[bytes]]
 
 @asynccontextmanager
 async def _served(
-    say: Say = _say, bounds: Bounds | None = None, malformed: Callable[[], None] = lambda: None
+    say: Say = _say,
+    bounds: Bounds | None = None,
+    malformed: Callable[[], None] = lambda: None,
+    is_able: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[tuple[GrpcServer, int]]:
     described = Service("try.Echo", {"Say": say}, MESSAGES.files)
-    server = GrpcServer([described], bounds or Bounds(), malformed)
+    server = GrpcServer([described], bounds or Bounds(), malformed, is_able)
     address = await server.start(Address("127.0.0.1", 0))
     try:
         yield server, address.port
@@ -135,13 +138,14 @@ async def test_every_address_is_listened_on_where_no_host_is_named() -> None:
 
 async def test_health_is_told_of_the_server_and_of_each_service() -> None:
     """And nothing is told of others."""
-    async with _served() as (server, port), _channel(port) as channel:
+    able = [True]
+    async with _served(is_able=lambda: able[0]) as (_, port), _channel(port) as channel:
         health = _health(channel)
         for name in ("", "try.Echo", "grpc.health.v1.Health"):
-            server.set_serving(is_serving=True)
+            able[0] = True
             request = health_pb2.HealthCheckRequest(service=name)
             assert (await health.Check(request)).status == health_pb2.HealthCheckResponse.SERVING
-            server.set_serving(is_serving=False)
+            able[0] = False
             answer = await health.Check(request)
             assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
         with pytest.raises(grpc.aio.AioRpcError) as error:
@@ -151,12 +155,13 @@ async def test_health_is_told_of_the_server_and_of_each_service() -> None:
 
 async def test_who_watches_is_told_of_every_change_and_let_go_at_the_end() -> None:
     """A watch that stays open holds up no end."""
-    async with _served() as (server, port), _channel(port) as channel:
+    able = [True]
+    async with _served(is_able=lambda: able[0]) as (server, port), _channel(port) as channel:
         watch = _health(channel).Watch(health_pb2.HealthCheckRequest())
         told = [(await watch.read()).status]
-        server.set_serving(is_serving=False)
+        able[0] = False
         told.append((await watch.read()).status)
-        server.set_serving(is_serving=True)
+        able[0] = True
         told.append((await watch.read()).status)
         async with asyncio.timeout(10):
             await server.drain(60)

@@ -39,6 +39,7 @@ class RatioServer:
         peers: where the calls came from.
         instead: answers in its place, if set.
         served: set by each call.
+        is_serving: what health checks are told.
     """
 
     def __init__(self, quantity: int, window_us: int, clock: Clock = wall_us) -> None:
@@ -51,12 +52,13 @@ class RatioServer:
         self.peers: set[str] = set()
         self.instead: Callable[[Context], Awaitable[bytes]] | None = None
         self.served = asyncio.Event()
+        self.is_serving = True
         self.port = 0
 
     async def start(self, service: str = SERVICE) -> None:
         """Serve, on the same port as before if it was started before."""
         described = Service(service, {METHOD: self._answer}, MESSAGES.files)
-        self._server = GrpcServer([described], Bounds())
+        self._server = GrpcServer([described], Bounds(), is_able=lambda: self.is_serving)
         self.port = (await self._server.start(Address("127.0.0.1", self.port))).port
 
     async def stop(self) -> None:
@@ -64,11 +66,6 @@ class RatioServer:
         if self._server is not None:
             await self._server.drain(0)
         self._hits.clear()
-
-    def set_serving(self, *, is_serving: bool) -> None:
-        """What health checks are told."""
-        assert self._server is not None
-        self._server.set_serving(is_serving=is_serving)
 
     async def _answer(self, data: bytes, context: Context) -> bytes:
         question = read_question(data)

@@ -18,7 +18,7 @@ from gateway.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnava
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.metrics import PolicyMetrics, StoreMetrics
-from gateway.policy import compile_plan, compile_policy
+from gateway.policy import RouteKeys, compile_plan, compile_policy
 from gateway.protocols.ratio_messages import Question
 from gateway.stores import open_store
 from gateway.stores.base import Ask
@@ -129,7 +129,7 @@ async def test_a_look_is_a_health_check_that_nobody_counts() -> None:
     async with _served() as server, _asking(server) as store:
         (verdict,) = await _decide(store, _ask(cost=0))
         assert (verdict.allowed, server.asked) == (True, [])
-        server.set_serving(is_serving=False)
+        server.is_serving = False
         with pytest.raises(StoreUnavailable) as error:
             await _decide(store, _ask(cost=0))
         assert error.value.reason == "not_serving"
@@ -297,7 +297,7 @@ async def test_what_was_let_through_meanwhile_is_not_told_afterwards() -> None:
         {"limit": "5/day per all", "algorithm": "sliding_window_log", "count_refused": True}
     )
     compiled = compile_policy("pay", config, PolicyMetrics())
-    rules = compile_plan("/pay", ["pay"], {"pay": config}, {"pay": compiled}).rules
+    rules = compile_plan(RouteKeys("/pay"), ["pay"], {"pay": config}, {"pay": compiled}).rules
     question = Ask((rules[0].limit,), ("k",), 1, 0)
     async with _served() as server:
         url = f"ratio://127.0.0.1:{server.port}"

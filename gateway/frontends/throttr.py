@@ -1,0 +1,165 @@
+"""A listener for the clients of Throttr, version 2 or 5: a server of records that expire.
+
+Records are in memory, or in the Redis of the configuration's store, shared by all gateways that
+use it. They have nothing to do with this gateway's own limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from gateway.clock import Clock, monotonic_ns
+from gateway.config.address import Address
+from gateway.config.frontend_throttr import ThrottrConfig
+from gateway.config.frontends import FrontendConfig
+from gateway.config.store_url import parse_store_url
+from gateway.frontends.base import Ground
+from gateway.frontends.throttr_book import Book, MemoryBook, SharedBook
+from gateway.frontends.throttr_connection import Connection
+from gateway.metrics import FrontendMetrics
+from gateway.protocols.throttr import NO, Parser, Request
+from gateway.protocols.throttr_records import Records
+from gateway.protocols.throttr_v2 import Parser2, refusal
+from gateway.protocols.throttr_v2_memory import Memory2
+from gateway.protocols.throttr_v5 import Parser5
+from gateway.protocols.throttr_v5_memory import Memory5
+from gateway.tasks import becomes
+
+US: Final = 1_000_000
+BACKLOG: Final = 1024
+LONGEST_LOOK_S: Final = 0.5
+SHORTEST_LOOK_S: Final = 0.01
+
+
+class ThrottrFrontend:
+    """A `Frontend`.
+
+    Args:
+        address: where to listen.
+        config: which version is spoken, and how much clients may ask for.
+        book: where records are.
+        metrics: counters.
+
+    Attributes:
+        book, metrics, connections, watched, is_draining: see `Surroundings`.
+    """
+
+    def __init__(
+        self, address: Address, config: ThrottrConfig, book: Book, metrics: FrontendMetrics
+    ) -> None:
+        self.book = book
+        self.metrics = metrics
+        self.connections: set[Connection] = set()
+        self.watched: set[Connection] = set()
+        self.is_draining = False
+        self._address = address
+        self._config = config
+        self._timeout_s = config.message_timeout / US
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return self._address
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more clients are taken."""
+        return len(self.connections) >= self._config.max_connections
+
+    def parser(self) -> Parser:
+        """Reads what a new client says."""
+        malformed = self._count_malformed
+        if self._config.version == "v2":
+            return Parser2(malformed)
+        return Parser5(self._config.bits, self._config.max_message, malformed)
+
+    async def start(self) -> None:
+        """Listen and serve; see `Frontend`."""
+        loop = asyncio.get_running_loop()
+        host, port = self._address.host or None, self._address.port
+        server = await loop.create_server(
+            partial(Connection, self), host, port, backlog=BACKLOG, start_serving=False
+        )
+        try:
+            await self.book.start()
+            await server.start_serving()
+        except BaseException:
+            server.close()
+            raise
+        self._server = server
+        self._address = Address(self._address.host, server.sockets[0].getsockname()[1])
+        self._look()
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more, answer what has been read, and close; see `Frontend`."""
+        self.is_draining = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.drain()
+        await becomes(lambda: not self.connections, seconds)
+        for connection in list(self.connections):
+            connection.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.book.aclose()
+
+    def _count_malformed(self, kind: str) -> None:
+        self.metrics.malformed[kind] += 1
+
+    def _look(self) -> None:
+        """End what has begun and takes too long."""
+        loop = asyncio.get_running_loop()
+        since = loop.time() - self._timeout_s
+        for connection in [each for each in self.watched if each.since <= since]:
+            connection.expire()
+        pause_s = max(min(self._timeout_s / 4, LONGEST_LOOK_S), SHORTEST_LOOK_S)
+        self._timer = loop.call_later(pause_s, self._look)
+
+
+def make_throttr(
+    name: str, listener: FrontendConfig, ground: Ground, clock: Clock = monotonic_ns
+) -> ThrottrFrontend:
+    """The server that a listener describes; see `MakeFrontend`.
+
+    `clock` gives nanoseconds, for records in memory.
+    """
+    config = listener.throttr
+    assert config is not None, "it is a listener of this kind"
+    metrics = ground.metrics.frontend(name)
+    store = ground.config.store
+    if parse_store_url(store.url).kind == "memory":
+        book: Book = _in_memory(config, metrics, clock)
+    else:
+        book = _in_redis(config, ground.config.domain, store.url, store.deadline, metrics)
+    return ThrottrFrontend(listener.address, config, book, metrics)
+
+
+def _in_memory(config: ThrottrConfig, metrics: FrontendMetrics, clock: Clock) -> MemoryBook:
+    records = Records(config.max_records, config.max_memory)
+    memory = Memory2(records) if config.version == "v2" else Memory5(records, config.bits)
+    return MemoryBook(memory, records, metrics, clock)
+
+
+def _in_redis(
+    config: ThrottrConfig, domain: str, url: str, deadline_us: int, metrics: FrontendMetrics
+) -> SharedBook:
+    from gateway.stores.redis_records import open_records
+    from gateway.stores.redis_records_words import Words, Words2, Words5
+
+    words: Words = Words2(domain) if config.version == "v2" else Words5(domain, config.bits)
+    return SharedBook(
+        open_records(url, words, deadline_us=deadline_us),
+        refusal if config.version == "v2" else _no,
+        metrics,
+        deadline_us=deadline_us,
+    )
+
+
+def _no(request: Request) -> bytes:  # noqa: ARG001
+    """The refusal of version 5, whatever was asked."""
+    return NO

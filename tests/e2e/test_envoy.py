@@ -1,0 +1,136 @@
+"""A real Envoy asks Sluice, as it would ask its own rate limit service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.conftest import StartGateway
+from tests.envoy import Envoy
+from tests.processes import free_port
+from tests.upstreams import Upstream
+
+USER: Final = {"request_headers": {"header_name": "x-user", "descriptor_key": "user"}}
+PER_USER: Final[Sequence[Mapping[str, Any]]] = [{"actions": [USER]}]
+RULES: Final = """
+listeners:
+  - envoy_rls:
+      {options}
+      domains:
+        shop:
+          - {{ match: {{ user: "*" }}, limit: 3/h }}
+          - {{ match: {{ user: "*", cost: high }}, limit: 4/h }}
+          - {{ match: {{ user: foe }}, refuse: true }}
+    bind: 127.0.0.1:{port}
+"""
+
+StartEnvoy = Callable[..., Envoy]
+
+
+@pytest.fixture
+def start_envoy(tmp_path: Path, nginx_upstream: Upstream) -> Iterator[StartEnvoy]:
+    """Starts Envoys in front of nginx, which ask the service on a port."""
+    running: list[Envoy] = []
+
+    def start(
+        service: int, limits: Sequence[Mapping[str, Any]] = PER_USER, **options: object
+    ) -> Envoy:
+        upstream = int(nginx_upstream.url.rpartition(":")[2])
+        running.append(Envoy(tmp_path, upstream, service, limits, options))
+        return running[-1]
+
+    yield start
+    for envoy in running:
+        envoy.server.stop()
+
+
+def test_requests_pass_up_to_the_limit_and_are_refused_after(
+    start_gateway: StartGateway, start_envoy: StartEnvoy
+) -> None:
+    """With our fields in the answers, and Envoy's own beside them."""
+    port = free_port()
+    start_gateway(RULES.format(port=port, options="headers: envoy"))
+    envoy = start_envoy(port, enable_x_ratelimit_headers="DRAFT_VERSION_03")
+    answers = [envoy.get("/one", headers={"x-user": "ann"}) for _ in range(5)]
+
+    assert [one.status for one in answers] == [200, 200, 200, 429, 429]
+    assert [one.headers["ratelimit-limit"] for one in answers] == ["3"] * 5
+    assert [one.headers["ratelimit-remaining"] for one in answers] == ["2", "1", "0", "0", "0"]
+    assert answers[0].headers["ratelimit-reset"] == "1200"
+    assert 1190 <= int(answers[3].headers["retry-after"]) <= 1200
+    assert "retry-after" not in answers[2].headers
+    assert answers[3].headers["x-envoy-ratelimited"] == "true"
+    assert answers[0].headers["x-ratelimit-limit"] == "3, 3;w=3600"
+    assert answers[0].headers["x-ratelimit-remaining"] == "2"
+    assert answers[3].body == b""
+    assert envoy.get("/one", headers={"x-user": "ben"}).status == 200
+    assert envoy.get("/one").status == 200, "there is no descriptor without its header"
+
+
+def test_a_refusal_may_have_a_body(start_gateway: StartGateway, start_envoy: StartEnvoy) -> None:
+    """A problem document says so."""
+    port = free_port()
+    start_gateway(RULES.format(port=port, options="body: problem"))
+    answer = start_envoy(port).get("/one", headers={"x-user": "foe"})
+
+    assert answer.status == 429
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert b'"status": 429' in answer.body
+
+
+def test_a_request_may_cost_more_than_one(
+    start_gateway: StartGateway, start_envoy: StartEnvoy
+) -> None:
+    """Each descriptor may say so itself; all of them must agree."""
+    port = free_port()
+    start_gateway(RULES.format(port=port, options="shadow: off"))
+    high = {"generic_key": {"descriptor_key": "cost", "descriptor_value": "high"}}
+    limits = [{"actions": [USER]}, {"actions": [USER, high], "hits_addend": {"number": 2}}]
+    envoy = start_envoy(port, limits)
+
+    assert [envoy.get("/one", headers={"x-user": "ann"}).status for _ in range(3)] == [
+        200,
+        200,
+        429,
+    ]
+    envoy = start_envoy(port)
+    assert [envoy.get("/one", headers={"x-user": "ann"}).status for _ in range(2)] == [200, 429]
+
+
+def test_without_sluice_envoy_does_as_it_was_told(
+    start_gateway: StartGateway, start_envoy: StartEnvoy
+) -> None:
+    """It lets everything through, unless it is to refuse then; and finds Sluice when it is back."""
+    port = free_port()
+    allows = start_envoy(port)
+    denies = start_envoy(port, failure_mode_deny=True)
+    assert allows.get("/one", headers={"x-user": "foe"}).status == 200
+    assert denies.get("/one", headers={"x-user": "ann"}).status == 500
+
+    start_gateway(RULES.format(port=port, options="shadow: off"))
+    assert _until(denies, {"x-user": "ann"}, 200)
+    assert _until(allows, {"x-user": "foe"}, 429)
+
+
+def test_envoy_may_give_back_what_a_request_did_not_cost(
+    start_gateway: StartGateway, start_envoy: StartEnvoy
+) -> None:
+    """At the end of a stream, with hits that are negative."""
+    port = free_port()
+    start_gateway(RULES.format(port=port, options="shadow: off"))
+    refund = {"number": 1, "is_negative_hits": True}
+    limits = [
+        {"actions": [USER]},
+        {"actions": [USER], "apply_on_stream_done": True, "hits_addend": refund},
+    ]
+    envoy = start_envoy(port, limits)
+
+    assert [envoy.get("/one", headers={"x-user": "ann"}).status for _ in range(8)] == [200] * 8
+
+
+def _until(envoy: Envoy, headers: Mapping[str, str], status: int) -> bool:
+    """Whether Envoy comes to answer so: it connects again after a while."""
+    return any(envoy.get("/one", headers=headers).status == status for _ in range(2000))
