@@ -27,6 +27,7 @@ from gateway.config.models import (
     retry_of,
     used_policies,
 )
+from gateway.config.smockron_fit import of_masters_only
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size
 
@@ -38,6 +39,7 @@ def explain(config: GatewayConfig) -> list[str]:
     told: dict[str, str] = {}
     used = used_policies(config)
     asked = used - {name for route in config.routes for name in route.policies}
+    reported = of_masters_only(config)
     who = "Nothing" if config.listeners else "No route"
     unused = f"{who} uses this policy: it does nothing."
     return [
@@ -53,14 +55,22 @@ def explain(config: GatewayConfig) -> list[str]:
             for name, policy in config.policies.items()
             for line in (
                 "",
-                *explain_policy(
-                    *(name, policy),
-                    is_shared=is_shared,
-                    by_clock=kind != "throttr",
-                    is_asked=name in asked,
+                *(
+                    explain_reported(name, policy)
+                    if name in reported
+                    else explain_policy(
+                        *(name, policy),
+                        is_shared=is_shared,
+                        by_clock=kind != "throttr",
+                        is_asked=name in asked,
+                    )
                 ),
                 *([] if name in used else [f"  {unused}"]),
-                *(explain_consistency(policy, config.store) if is_shared else ()),
+                *(
+                    explain_consistency(policy, config.store)
+                    if is_shared and name not in reported
+                    else ()
+                ),
             )
         ),
     ]
