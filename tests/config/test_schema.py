@@ -24,6 +24,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "admin-default-is-a-listener",
         "admin-is-a-listener",
         "at-once-too-many",
+        "envoy-overrides-in-throttr",
         "envoy-rls-policies",
         "envoy-rls-replaces",
         "envoy-rls-twice",
