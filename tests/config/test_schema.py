@@ -57,6 +57,8 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "own-answers-forward-nothing",
         "paced-history-too-fast",
         "smockron-master-cannot",
+        "store-smockron-cannot",
+        "store-smockron-domain",
         "policy-unknown",
         "problem-pages",
         "proxy-protocol-of-nobody",
