@@ -14,6 +14,7 @@ from gateway.config.explain_consistency import explain_consistency, explain_migr
 from gateway.config.explain_frontends import explain_frontends
 from gateway.config.explain_limits import explain_limit
 from gateway.config.explain_retry import explain_retry
+from gateway.config.explain_smockron import explain_reported
 from gateway.config.explain_store import explain_store
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
 from gateway.config.explain_upstreams import explain_choice, explain_timeouts, explain_websocket
@@ -24,9 +25,9 @@ from gateway.config.models import (
     RouteConfig,
     ServerConfig,
     UpstreamConfig,
-    retry_of,
     used_policies,
 )
+from gateway.config.routes import retry_of
 from gateway.config.smockron_fit import of_masters_only
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.answer import Answer, LimitFields
-from gateway.config.models import GatewayConfig, RouteConfig, retry_of
+from gateway.config.models import GatewayConfig, RouteConfig
+from gateway.config.routes import retry_of
 from gateway.config.store_url import parse_store_url
 from gateway.editing.fields import FieldEdit
 from gateway.metrics import GatewayMetrics, RouteMetrics

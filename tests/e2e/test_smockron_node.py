@@ -44,7 +44,7 @@ class Node:
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
 
-    def wait_for(self, is_it: Callable[[dict[str, Any]], bool], within_s: float = WAIT_S) -> Any:
+    def wait_for(self, is_it: Callable[[dict[str, Any]], object], within_s: float = WAIT_S) -> Any:
         """The next thing it says of this kind; None if it does not."""
         deadline = time.monotonic() + within_s
         while (left := deadline - time.monotonic()) > 0:
