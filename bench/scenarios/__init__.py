@@ -13,6 +13,7 @@ from bench.scenarios import (
     shared,
     slow,
     startup,
+    throttr,
     transfer,
 )
 from bench.scenarios.base import Run
@@ -26,6 +27,7 @@ SCENARIOS: dict[str, Run] = {
     "transfer": transfer.run,
     "slow": slow.run,
     "startup": startup.run,
+    "throttr": throttr.run,
     "limiter-memory": limiter.memory,
     "limiter-redis": limiter.on_redis,
     "limiter-mariadb": mariadb.run,

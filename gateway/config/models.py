@@ -31,6 +31,7 @@ from gateway.config.defaults import Defaults, fill_policy
 from gateway.config.frontend_envoy_rls import EnvoyRlsConfig, EnvoyRule
 from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.frontend_smockron import SmockronConfig, SmockronDomain
+from gateway.config.frontend_throttr import ThrottrConfig
 from gateway.config.frontends import FrontendConfig
 from gateway.config.listeners import (
     CertificateConfig,
@@ -105,6 +106,7 @@ __all__ = [
     "StoreConfig",
     "Target",
     "ThrottlexConfig",
+    "ThrottrConfig",
     "Timeouts",
     "UpstreamConfig",
     "UpstreamTlsConfig",

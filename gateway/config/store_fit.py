@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from gateway.config.frontend_throttr import KEPT_IN
 from gateway.config.models import GatewayConfig, PolicyConfig
-from gateway.config.shorthand import Finding
+from gateway.config.shorthand import KEY, Finding
 from gateway.config.smockron_fit import of_masters_only
 from gateway.config.store_fit_ratio import misfits_of_ratio, not_together
 from gateway.config.store_fit_smockron import (
@@ -42,6 +43,17 @@ def misfits(config: GatewayConfig) -> Iterator[Finding]:
     yield from not_together(config)
     yield from queues_without_turns(config)
     yield from unfit_for_gatekeepers(config)
+    yield from _homeless(config)
+
+
+def _homeless(config: GatewayConfig) -> Iterator[Finding]:
+    """Listeners whose clients' records a store cannot keep."""
+    store = parse_store_url(config.store.url)
+    for index, listener in enumerate(config.listeners):
+        if listener.throttr is not None and store.kind not in KEPT_IN:
+            message = f"Throttr's records are kept in memory or in Redis, not in {store.kind}"
+            hint = "store: memory:// or redis://...; or another gateway for these clients"
+            yield Finding(("listeners", index, "throttr", KEY), message, hint)
 
 
 def _misfits(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterator[Finding]:

@@ -16,6 +16,8 @@ from gateway.policy import Rule
 from gateway.protocols.envoy_rls_messages import Question
 from gateway.stores.base import Ask
 
+REFUNDED: Final = ("token_bucket", "fixed_window", "sliding_window_counter")
+"""Algorithms that keep numbers: the others know single requests, and not which ones are meant."""
 MAX_JOINED: Final = 4096
 """Combinations of limits that are asked about together; stores remember each."""
 
@@ -151,16 +153,20 @@ class Asking:
             assert outcome is not None, "all were waited for"
             if not decided.is_refused or group.is_shadow or not group.passes:
                 passes(outcome)
-                if group.refund and group.passes:
+                if group.refund:
                     self._refund(group, outcome)
             elif group.hits:
                 self._decider.give_back(outcome)
 
     def _refund(self, group: Group, outcome: Outcome) -> None:
-        """Give back what was never asked for; leases and reports hold only what was."""
-        if not outcome.near:
-            ask = outcome.ask._replace(cost=group.refund)
-            self._decider.give_back(outcome._replace(ask=ask))
+        """Give back what this process did not ask for: to a count, by a look at it."""
+        ask = outcome.ask
+        has_counts = all(limit.algorithm in REFUNDED for limit in ask.limits)
+        if group.passes and has_counts and not outcome.near:
+            refund = ask._replace(cost=group.refund)
+            self._decider.give_back(outcome._replace(ask=refund))
+        else:
+            group.refund = 0
 
 
 def _names(group: Group) -> tuple[int, ...]:

@@ -238,5 +238,6 @@ def show_counts(metrics: FrontendMetrics, counts: Sequence[int]) -> None:
     """Show how often each operation was answered by no and by yes."""
     for code, name in enumerate(OPERATIONS):
         for place, answer in enumerate(("no", "yes")):
-            if counts[2 * code + place]:
+            # What is no request is counted as such.
+            if code and counts[2 * code + place]:
                 metrics.answers[name, answer] = counts[2 * code + place]
