@@ -74,6 +74,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "store-throttr-cannot",
         "throttlex-fit",
         "throttlex-leased-table",
+        "throttr-store",
         "upstream-is-the-gateway",
         "upstream-is-the-gateway-by-socket",
         "upstream-is-the-gateway-by-ipv6",
