@@ -83,7 +83,6 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "store-throttr-cannot",
         "throttlex-fit",
         "throttlex-leased-table",
-        "throttr-store",
         "upstream-is-the-gateway",
         "upstream-is-the-gateway-by-socket",
         "upstream-is-the-gateway-by-ipv6",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.config.check import check_text
 from gateway.stores.redis_records import open_records
+from gateway.stores.redis_slots import slot_of_tag
 from tests.conftest import StartGateway
 from tests.frontends.throttr import INSERT, TAKE, Client, connected, running
 from tests.processes import free_port
@@ -124,6 +125,19 @@ async def test_many_requests_at_once_are_answered_in_order(server: RedisServer) 
     assert server.keys_without_ttl() == []
 
 
+async def test_many_long_buffers_come_a_few_at_a_time(server: RedisServer) -> None:
+    """All of them in the end, and each once."""
+    server.client().flushdb()
+    async with running("v5", store=server.url) as run, connected(run.port) as client:
+        value = b"v" * 20_000
+        assert await client.ask(bytes.fromhex("05 06 0200 01 204e 6b") + value, 1) == b"\1"
+        await client.say(b"\6\1k" * 300 + b"\4\1k")
+        for _ in range(300):
+            assert await client.hear(6 + 20_000) == bytes.fromhex("01 06 0100 204e") + value
+        assert await client.hear(1) == b"\1"
+        assert run.answers() == {("set", "yes"): 1, ("get", "yes"): 300, ("purge", "yes"): 1}
+
+
 async def test_what_is_no_request_is_answered_in_its_place(server: RedisServer) -> None:
     """After what came before it, though that had to wait for Redis."""
     server.client().flushdb()
@@ -216,6 +230,12 @@ async def test_records_in_a_cluster_are_those_of_their_slots(tmp_path: Path) -> 
             takes = b"".join(bytes.fromhex("03 00 02 0400 03") + key for key in keys)
             assert await client.ask(inserts + takes + takes, 600) == b"\1" * 400 + b"\0" * 200
             queries = b"".join(b"\2\3" + key for key in keys)
+            told = await client.ask(queries, 200 * 6)
+            assert told == bytes.fromhex("01 0300 06 0000") * 200
+            slot = slot_of_tag(keys[0])
+            source = cluster.owner(slot)
+            target = next(each for each in cluster.primaries_now() if each is not source)
+            cluster.move(slot, source, target)
             told = await client.ask(queries, 200 * 6)
             assert told == bytes.fromhex("01 0300 06 0000") * 200
     finally:
