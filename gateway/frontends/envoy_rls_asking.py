@@ -57,8 +57,14 @@ class Asking:
         Whoever asks may leave meanwhile: what was asked is spent all the same, since Envoy lets
         a request pass if it hears nothing in time.
         """
-        decide = self._decider.decide
-        answers = [decide(group.ask, group.rules) for group in plan.groups]
+        decide, groups = self._decider.decide, plan.groups
+        if len(groups) == 1:
+            # Most requests are one question, and memory answers at once.
+            answer = decide(groups[0].ask, groups[0].rules)
+            if isinstance(answer, Outcome):
+                return self._conclude(plan, (answer,))
+            return await self._wait(plan, (answer,))
+        answers = [decide(group.ask, group.rules) for group in groups]
         outcomes = [answer for answer in answers if isinstance(answer, Outcome)]
         if len(outcomes) < len(answers):
             return await self._wait(plan, answers)
@@ -85,15 +91,14 @@ class Asking:
     def _conclude(self, plan: Plan, outcomes: Sequence[Outcome]) -> Decided:
         """Undo what was spent for a request that is refused after all, and count."""
         decided = Decided(plan, outcomes)
+        for policy in plan.never:
+            policy.metrics.refused += 1
+            decided.is_over = True
         for group, outcome in zip(plan.groups, outcomes, strict=True):
             if not is_passing(outcome):
                 decided.is_over = True
                 if not group.is_shadow:
                     decided.is_refused = True
-        for held in plan.held:
-            if held is not None and held.is_refused and held.policy is not None:
-                held.policy.metrics.refused += 1
-                decided.is_over = True
         for place, (group, outcome) in enumerate(zip(plan.groups, outcomes, strict=True)):
             if not decided.is_refused or group.is_shadow or not is_passing(outcome):
                 passes(outcome)
