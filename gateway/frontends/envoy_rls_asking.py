@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 from gateway.decider import Decider, Outcome, Pending
 from gateway.frontends.asking import passes
 from gateway.frontends.envoy_rls_plan import Group, Plan
-
-REFUNDED: Final = ("token_bucket", "fixed_window", "sliding_window_counter")
-"""Algorithms that keep numbers: the others know single requests, and not which ones are meant."""
 
 
 class Decided:
@@ -109,11 +105,13 @@ class Asking:
         return decided
 
     def _refund(self, group: Group, outcome: Outcome) -> bool:
-        """Give back what this process did not ask for: to a count, by a look at it."""
-        ask = outcome.ask
-        has_counts = all(limit.algorithm in REFUNDED for limit in ask.limits)
-        if not is_passing(outcome) or not has_counts or outcome.near:
+        """Give back what this process did not ask for; returns whether it could.
+
+        It can where a look has a receipt: where numbers are kept, and not single requests.
+        """
+        has_receipts = all(one.receipt for one in outcome.verdict.decisions)
+        if not is_passing(outcome) or not has_receipts or outcome.near:
             return False
-        refund = ask._replace(cost=group.refund)
+        refund = outcome.ask._replace(cost=group.refund)
         self._decider.give_back(outcome._replace(ask=refund))
         return True
