@@ -18,8 +18,13 @@ def serve(port: int) -> None:
     heard.subscribe(b"")
     heard.bind(f"tcp://127.0.0.1:{port}")
     said.bind(f"tcp://127.0.0.1:{port + 1}")
+    receive = heard.recv
     while True:
-        frames = heard.recv_multipart()
+        part = receive(copy=False)
+        frames = [part.bytes]
+        while part.more:
+            part = receive(copy=False)
+            frames.append(part.bytes)
         if frames[1] != b"ACCEPTED":
             said.send_multipart([frames[0], b"DELAY_UNTIL", frames[2], b"0"])
 
