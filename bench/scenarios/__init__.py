@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.scenarios import (
     consistency,
     cost,
+    envoy_rls,
     latency,
     limiter,
     local,
@@ -34,4 +35,5 @@ SCENARIOS: dict[str, Run] = {
     "limiter-redis": limiter.on_redis,
     "limiter-mariadb": mariadb.run,
     "limiter-cost": cost.run,
+    "envoy_rls": envoy_rls.run,
 }
