@@ -14,6 +14,7 @@ from gateway.config.explain_consistency import explain_consistency, explain_migr
 from gateway.config.explain_frontends import explain_frontends
 from gateway.config.explain_limits import explain_limit
 from gateway.config.explain_retry import explain_retry
+from gateway.config.explain_smockron import explain_reported
 from gateway.config.explain_store import explain_store
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
 from gateway.config.explain_upstreams import explain_choice, explain_timeouts, explain_websocket
@@ -27,6 +28,7 @@ from gateway.config.models import (
     used_policies,
 )
 from gateway.config.routes import retry_of
+from gateway.config.smockron_fit import of_masters_only
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size
 
@@ -38,6 +40,7 @@ def explain(config: GatewayConfig) -> list[str]:
     told: dict[str, str] = {}
     used = used_policies(config)
     asked = used - {name for route in config.routes for name in route.policies}
+    reported = of_masters_only(config)
     who = "Nothing" if config.listeners else "No route"
     unused = f"{who} uses this policy: it does nothing."
     return [
@@ -53,14 +56,22 @@ def explain(config: GatewayConfig) -> list[str]:
             for name, policy in config.policies.items()
             for line in (
                 "",
-                *explain_policy(
-                    *(name, policy),
-                    is_shared=is_shared,
-                    by_clock=kind != "throttr",
-                    is_asked=name in asked,
+                *(
+                    explain_reported(name, policy)
+                    if name in reported
+                    else explain_policy(
+                        *(name, policy),
+                        is_shared=is_shared,
+                        by_clock=kind != "throttr",
+                        is_asked=name in asked,
+                    )
                 ),
                 *([] if name in used else [f"  {unused}"]),
-                *(explain_consistency(policy, config.store) if is_shared else ()),
+                *(
+                    explain_consistency(policy, config.store)
+                    if is_shared and name not in reported
+                    else ()
+                ),
             )
         ),
     ]
@@ -178,6 +189,24 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
         yield "There is no admin listener: no health checks and no metrics."
     else:
         yield f"Health and metrics are on {_listener(str(config.admin.listen))}."
+    if config.listen:
+        yield from _explain_clients(config)
+    server = config.server
+    delay = server.shutdown_delay
+    taken = f"more are taken for {format_duration(delay)}, then " if delay else ""
+    timeout = format_duration(server.shutdown_timeout)
+    yield f"On stopping, {taken}requests under way have {timeout} to end."
+    if any(policy.queue for policy in config.policies.values()):
+        yield f"At most {number(server.max_waiting)} requests wait for their turn at a time."
+    form = "JSON" if config.log.format == "json" else "text"
+    what = "Every request is logged" if config.log.access else "Requests are not logged; events are"
+    if not config.listen:
+        what = "What happens is logged"
+    yield f"{what} as {form} to {config.log.output}, events from level {config.log.level}."
+
+
+def _explain_clients(config: GatewayConfig) -> Iterator[str]:
+    """Who HTTP clients are taken for, and what they may do."""
     if config.trusted_proxies:
         networks = join([str(network) for network in config.trusted_proxies])
         yield f"The client address in X-Forwarded-For is believed if it comes from {networks}."
@@ -207,19 +236,6 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
         f"for {format_duration(server.keepalive_timeout)} between requests, is disconnected."
     )
     yield from _explain_connections(server)
-    delay = server.shutdown_delay
-    taken = f"more are taken for {format_duration(delay)}, then " if delay else ""
-    timeout = format_duration(server.shutdown_timeout)
-    yield f"On stopping, {taken}requests under way have {timeout} to end."
-    if any(policy.queue for policy in config.policies.values()):
-        yield f"At most {number(server.max_waiting)} requests wait for their turn at a time."
-    access = (
-        "Every request is logged" if config.log.access else "Requests are not logged; events are"
-    )
-    yield (
-        f"{access} as {'JSON' if config.log.format == 'json' else 'text'} to {config.log.output}, "
-        f"events from level {config.log.level}."
-    )
 
 
 def _explain_connections(server: ServerConfig) -> Iterator[str]:

@@ -39,6 +39,6 @@ def test_they_are_all_there() -> None:
     """All that the documentation names."""
     names = (
         "api-keys edge-tls edge envoy-rls load-balancer queue ratio redis-shared sidecar"
-        " smockron throttlex throttr websockets"
+        " smockron-gatekeeper smockron throttlex throttr websockets"
     )
     assert [path.stem for path in FILES] == names.split()
