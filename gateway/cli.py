@@ -345,7 +345,7 @@ def _version(_options: argparse.Namespace) -> int:
     print(f"sluice {gateway.__version__}")
     print(f"{platform.python_implementation()} {platform.python_version()}, {platform.platform()}")
     ours = ("aiohttp", "uvloop", "redis", "hiredis", "pydantic", "PyYAML")
-    for package in (*ours, "asyncmy", "cryptography"):
+    for package in (*ours, "asyncmy", "cryptography", "grpcio", "protobuf", "pyzmq"):
         try:
             print(f"{package} {version(package)}")
         except PackageNotFoundError:
