@@ -24,7 +24,6 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "admin-default-is-a-listener",
         "admin-is-a-listener",
         "at-once-too-many",
-        "envoy-overrides-in-throttr",
         "envoy-rls-policies",
         "envoy-rls-ratio",
         "envoy-rls-replaces",
