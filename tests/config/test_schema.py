@@ -42,6 +42,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "ratio-unmatched",
         "ratio-words-in-route",
         "throttr-store",
+        "store-ratio-callers",
         "store-ratio-cannot",
         "store-ratio-migrate",
         "leased-at-once",
