@@ -29,11 +29,15 @@ def test_every_kind_of_rule_has_its_sentence() -> None:
     assert lines[:-2] == [
         "Descriptors of the domain shop:",
         "  database=users is counted by policy shop/database=users.",
-        "  path=/v1/*,user=* is counted by policy shop/path=/v1/*,user=*, each path and user by "
-        "itself.",
+        (
+            "  path=/v1/*,user=* is counted by policy shop/path=/v1/*,user=*, each path and user "
+            "by itself."
+        ),
         "  path=/v2/*,user=* is counted by policy shop/path=/v2/*,user=*, each user by itself.",
-        "  path=/v3/* is counted by policy shop/path=/v3/*, all of them together, and let through "
-        "whatever comes of it.",
+        (
+            "  path=/v3/* is counted by policy shop/path=/v3/*, all of them together, and let "
+            "through whatever comes of it."
+        ),
         "  user=* is counted by policy shop/user=*, each user by itself.",
         "  user=big is counted by policy shop/user=big; instead of usual where that matches too.",
         "  user=friend is not limited.",
@@ -53,8 +57,10 @@ def test_what_envoy_is_told_is_said() -> None:
     ]
     assert _explain(rule, "headers: envoy\nshadow: true\noverrides: off")[-2:] == [
         "Nothing is refused, but all is counted.",
-        "Envoy is told to say what is left in RateLimit-Limit, RateLimit-Remaining and "
-        "RateLimit-Reset.",
+        (
+            "Envoy is told to say what is left in RateLimit-Limit, RateLimit-Remaining and "
+            "RateLimit-Reset."
+        ),
     ]
 
 

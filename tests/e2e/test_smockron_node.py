@@ -111,7 +111,7 @@ def test_a_gatekeeper_in_node_obeys_our_master(start_gateway: StartGateway) -> N
         )
     with node("gatekeeper.js", port, "quick", 5000) as peer:
         deadline = time.monotonic() + WAIT_S
-        said: dict[str, Any] = {}
+        said = {}
         while said.get("status") != "DELAYED" and time.monotonic() < deadline:
             peer.tell("k")
             said = peer.wait_for(lambda said: said.get("status"))
