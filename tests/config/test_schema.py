@@ -27,7 +27,6 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "envoy-rls-policies",
         "envoy-rls-ratio",
         "envoy-rls-replaces",
-        "envoy-rls-throttr",
         "envoy-rls-twice",
         "eventual-interval",
         "eventual-interval-long",
