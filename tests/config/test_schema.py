@@ -65,7 +65,6 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "own-answers-forward-nothing",
         "paced-history-too-fast",
         "smockron-master-cannot",
-        "throttr-store",
         "store-smockron-cannot",
         "store-smockron-domain",
         "policy-unknown",
