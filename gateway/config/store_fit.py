@@ -14,6 +14,7 @@ from gateway.config.frontend_throttr import KEPT_IN
 from gateway.config.models import GatewayConfig, PolicyConfig
 from gateway.config.shorthand import KEY, Finding
 from gateway.config.smockron_fit import of_masters_only
+from gateway.config.store_fit_envoy_rls import unfit_for_envoy
 from gateway.config.store_fit_ratio import misfits_of_ratio, not_together
 from gateway.config.store_fit_smockron import (
     misfits_of_gatekeepers,
@@ -43,6 +44,7 @@ def misfits(config: GatewayConfig) -> Iterator[Finding]:
     yield from not_together(config)
     yield from queues_without_turns(config)
     yield from unfit_for_gatekeepers(config)
+    yield from unfit_for_envoy(config)
     yield from _homeless(config)
     yield from _brought_along(config)
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 from gateway.decider import Decider, Outcome, Pending
 from gateway.frontends.asking import passes
 from gateway.frontends.envoy_rls_plan import Group, Plan
-
-REFUNDED: Final = ("token_bucket", "fixed_window", "sliding_window_counter")
-"""Algorithms that keep numbers: the others know single requests, and not which ones are meant."""
 
 
 class Decided:
@@ -57,8 +53,14 @@ class Asking:
         Whoever asks may leave meanwhile: what was asked is spent all the same, since Envoy lets
         a request pass if it hears nothing in time.
         """
-        decide = self._decider.decide
-        answers = [decide(group.ask, group.rules) for group in plan.groups]
+        decide, groups = self._decider.decide, plan.groups
+        if len(groups) == 1:
+            # Most requests are one question, and memory answers at once.
+            answer = decide(groups[0].ask, groups[0].rules)
+            if isinstance(answer, Outcome):
+                return self._conclude(plan, (answer,))
+            return await self._wait(plan, (answer,))
+        answers = [decide(group.ask, group.rules) for group in groups]
         outcomes = [answer for answer in answers if isinstance(answer, Outcome)]
         if len(outcomes) < len(answers):
             return await self._wait(plan, answers)
@@ -85,15 +87,14 @@ class Asking:
     def _conclude(self, plan: Plan, outcomes: Sequence[Outcome]) -> Decided:
         """Undo what was spent for a request that is refused after all, and count."""
         decided = Decided(plan, outcomes)
+        for policy in plan.never:
+            policy.metrics.refused += 1
+            decided.is_over = True
         for group, outcome in zip(plan.groups, outcomes, strict=True):
             if not is_passing(outcome):
                 decided.is_over = True
                 if not group.is_shadow:
                     decided.is_refused = True
-        for held in plan.held:
-            if held is not None and held.is_refused and held.policy is not None:
-                held.policy.metrics.refused += 1
-                decided.is_over = True
         for place, (group, outcome) in enumerate(zip(plan.groups, outcomes, strict=True)):
             if not decided.is_refused or group.is_shadow or not is_passing(outcome):
                 passes(outcome)
@@ -104,11 +105,13 @@ class Asking:
         return decided
 
     def _refund(self, group: Group, outcome: Outcome) -> bool:
-        """Give back what this process did not ask for: to a count, by a look at it."""
-        ask = outcome.ask
-        has_counts = all(limit.algorithm in REFUNDED for limit in ask.limits)
-        if not is_passing(outcome) or not has_counts or outcome.near:
+        """Give back what this process did not ask for; returns whether it could.
+
+        It can where a look has a receipt: where numbers are kept, and not single requests.
+        """
+        has_receipts = all(one.receipt for one in outcome.verdict.decisions)
+        if not is_passing(outcome) or not has_receipts or outcome.near:
             return False
-        refund = ask._replace(cost=group.refund)
+        refund = outcome.ask._replace(cost=group.refund)
         self._decider.give_back(outcome._replace(ask=refund))
         return True

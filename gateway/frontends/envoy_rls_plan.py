@@ -12,12 +12,21 @@ from typing import Final, NamedTuple
 
 from gateway.frontends.envoy_rls_rules import Domains, Held
 from gateway.limits.rate import Limit
-from gateway.policy import Rule
-from gateway.protocols.envoy_rls_messages import Descriptor, Question
+from gateway.policy import Policy, Rule
+from gateway.protocols.envoy_rls_messages import (
+    OK,
+    OVER_LIMIT,
+    Descriptor,
+    Question,
+    Status,
+    Told,
+)
 from gateway.stores.base import Ask
 
 MAX_HITS: Final = 1_000_000_001
 """More than any limit lets through at once, so that no more need be told apart."""
+UNLIMITED: Final = 2**32 - 1
+"""What is left where nothing limits."""
 MAX_JOINED: Final = 4096
 """Combinations of limits that are asked about together; stores remember each."""
 
@@ -64,14 +73,18 @@ class Plan(NamedTuple):
         question: the request.
         held: what each of its descriptors is held to; None for nothing.
         groups: those that are counted.
+        statuses: what is said of each, where no store is asked about it.
         is_refused: whether one of them is refused whatever comes of the others, on which
             nothing is spent then.
+        never: the policies of those that are always over their limit, in shadow or not.
     """
 
     question: Question
     held: tuple[Held | None, ...]
     groups: tuple[Group, ...]
+    statuses: tuple[Status, ...]
     is_refused: bool
+    never: tuple[Policy, ...]
 
 
 class _Draft:
@@ -126,7 +139,11 @@ class Planner:
         is_refused = any(one is not None and one.is_refused and not one.is_shadow for one in held)
         drafts = _drafts(question, held, looks_only=is_refused)
         groups = tuple(group for draft in drafts for group in self._groups(draft))
-        return Plan(question, held, groups, is_refused)
+        never = tuple(
+            one.policy for one in held if one is not None and one.is_refused if one.policy
+        )
+        statuses = tuple(_uncounted(one) for one in held)
+        return Plan(question, held, groups, statuses, is_refused, never)
 
     def _held(self, question: Question) -> tuple[Held | None, ...]:
         """What each descriptor is held to, without what others replace."""
@@ -159,6 +176,16 @@ class Planner:
         # Nobody is held back here: who would have to wait is refused.
         ask = Ask(limits, tuple(draft.keys), draft.hits, 0)
         yield Group(parts, ask, rules, draft.refund, draft.is_shadow)
+
+
+def _uncounted(held: Held | None) -> Status:
+    """What is said of a descriptor that no store is asked about."""
+    if held is None:
+        return Status(OK)
+    if held.is_refused:
+        told = held.told[0] if held.told else Told(0, 0, held.name)
+        return Status(OK if held.is_shadow else OVER_LIMIT, told)
+    return Status(OK, remaining=UNLIMITED)
 
 
 def _drafts(

@@ -11,7 +11,6 @@ from gateway.config.frontend_envoy_rls import EnvoyRlsConfig
 from gateway.decider import Outcome
 from gateway.frontends.envoy_rls_asking import Decided, is_passing
 from gateway.frontends.envoy_rls_plan import Group, Part
-from gateway.frontends.envoy_rls_rules import Held
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.policy import Policy, Rule
 from gateway.protocols.envoy_rls_messages import (
@@ -25,11 +24,7 @@ from gateway.protocols.envoy_rls_messages import (
     Told,
 )
 
-UNLIMITED: Final = 2**32 - 1
-"""What is left where nothing limits."""
-
 _FREE: Final = Status(OK)
-_UNLIMITED: Final = Status(OK, remaining=UNLIMITED)
 _NEVER: Final = Verdict(False, 0, NEVER, ())
 
 
@@ -82,7 +77,7 @@ class Seen(NamedTuple):
 def _statuses(decided: Decided, seen: list[Seen]) -> Sequence[Status]:
     """What is said of each descriptor; of what is enforced, more is added to `seen`."""
     plan = decided.plan
-    statuses = [_uncounted(held) for held in plan.held]
+    statuses = list(plan.statuses)
     for place, (group, outcome) in enumerate(zip(plan.groups, decided.outcomes, strict=True)):
         back = decided.refunds.get(place, 0)
         if not is_passing(outcome) or (decided.is_refused and not group.is_shadow):
@@ -154,16 +149,6 @@ class _Said:
         retry_after_us = self.verdict.retry_after_us
         if retry_after_us > 0:
             yield "Retry-After", str(seconds_up(retry_after_us))
-
-
-def _uncounted(held: Held | None) -> Status:
-    """What is said of a descriptor that no store is asked about."""
-    if held is None:
-        return _FREE
-    if held.is_refused:
-        told = held.told[0] if held.told else Told(0, 0, held.name)
-        return Status(OK if held.is_shadow else OVER_LIMIT, told)
-    return _UNLIMITED
 
 
 def _given_back(decision: Decision | None, hits: int) -> Decision | None:
