@@ -191,6 +191,7 @@ class SmockronMaster:
     def _refresh_metrics(self) -> None:
         if self._at_once is not None:
             self._metrics.records = len(self._at_once)
+            self._metrics.record_bytes = self._at_once.used_bytes
 
     def _take(self, messages: Sequence[Frames]) -> None:
         """Take down what has come, and publish what follows."""

@@ -16,6 +16,9 @@ MAX_KEYS: Final = 100_000
 """Keys of one limit that are remembered in memory."""
 MAX_TIMES: Final = 2_000_000
 """Times that are remembered in memory for one limit: some 80 MB."""
+TIME_BYTES: Final = 40
+KEY_BYTES: Final = 300
+"""About what a time and a key take in memory."""
 LOOKED_AT: Final = 8
 """Old keys among which one is looked for that can be forgotten."""
 
@@ -76,6 +79,11 @@ class _Keys:
     def __len__(self) -> int:
         return len(self._states)
 
+    @property
+    def used_bytes(self) -> int:
+        """The memory that they take, about."""
+        return len(self._states) * KEY_BYTES + self._times * TIME_BYTES
+
     def record(self, limit: Limit, key: str, at_us: int, now_us: int) -> int:
         """When the next request of a key may go."""
         states = self._states
@@ -128,6 +136,11 @@ class MemoryReports:
 
     def __len__(self) -> int:
         return sum(len(keys) for keys in self._scopes.values())
+
+    @property
+    def used_bytes(self) -> int:
+        """The memory that all of it takes, about."""
+        return sum(keys.used_bytes for keys in self._scopes.values())
 
     async def start(self) -> None:
         """Nothing to connect to."""

@@ -223,6 +223,8 @@ async def test_gatekeepers_are_counted() -> None:
             assert (metrics.connections, metrics.open_connections) == (2, 2)
         await _until(lambda: metrics.open_connections == 0)
         assert metrics.connections == 2
+        metrics.refresh()
+        assert (metrics.records, bool(metrics.record_bytes)) == (2, True)
 
 
 async def test_both_ports_are_needed() -> None:
