@@ -6,6 +6,7 @@ Masters of Smockron ask this and not a `Store`: nothing is decided, only taken d
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
@@ -72,8 +73,9 @@ class _Keys:
     def __init__(self, max_keys: int, max_times: int) -> None:
         self._max_keys = max_keys
         self._max_times = max_times
-        # State, when it can be forgotten, and until when the key has to wait.
-        self._states: dict[str, tuple[tuple[int, ...], int, int]] = {}
+        # State, when it can be forgotten, and until when the key has to wait. Not a `dict`: the
+        # way to the first of one leads past all that were taken out before it.
+        self._states: OrderedDict[str, tuple[tuple[int, ...], int, int]] = OrderedDict()
         self._times = 0
 
     def __len__(self) -> int:
