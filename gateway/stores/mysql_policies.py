@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from fractions import Fraction
 from typing import Final, NamedTuple
 
 from gateway.errors import StoreError
@@ -69,7 +68,7 @@ def read_row(row: tuple[object, ...]) -> PolicyRow:
     """
     row_id, key, kind, capacity, rate, window = row
     try:
-        numbers = Numbers(str(kind), int(str(capacity)), Fraction(str(rate)), int(str(window)))
+        numbers = Numbers(str(kind), int(str(capacity)), int(str(rate)), int(str(window)))
     except ValueError:
         raise ValueError("a number is missing, or is none") from None
     limit_of(numbers)
