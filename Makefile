@@ -39,7 +39,10 @@ run: runtime ## start a demo upstream and the gateway in front of it
 test-packages:
 	@scripts/debian-packages.sh redis-server:redis-server mariadbd:mariadb-server nginx:nginx wrk:wrk \
 		curl:curl faketime:faketime slowhttptest:slowhttptest \
-		/usr/share/doc/libnss-wrapper:libnss-wrapper
+		/usr/share/doc/libnss-wrapper:libnss-wrapper node:nodejs npm:npm
+	@cd tests/node && if ! cmp -s package-lock.json node_modules/.installed; then \
+		npm ci --ignore-scripts --no-audit --no-fund --silent && \
+		cp package-lock.json node_modules/.installed; fi
 
 .PHONY: test
 test: dev test-packages ## install what the tests need and run them
@@ -90,5 +93,5 @@ lock: dev ## write requirements/*.txt anew from pyproject.toml
 .PHONY: clean
 clean: ## remove everything that the commands above have made
 	rm -rf .venv .venv-autobahn .venv-bench build dist .coverage .coverage.* htmlcov
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf tests/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

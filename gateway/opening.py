@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 from gateway.config.consistency import parts
 from gateway.config.models import GatewayConfig
+from gateway.config.smockron_fit import of_masters_only
 from gateway.config.store_url import parse_store_url
 from gateway.config.throttlex_checks import tables_url
 from gateway.decider import Decider
 from gateway.errors import ConfigError, Problem
 from gateway.limits.book import Book
 from gateway.metrics import GatewayMetrics, StoreMetrics
+from gateway.policy import scopes_of
 from gateway.routing.keys import identity
 from gateway.stores import StoreMaker, find_store
-from gateway.stores.base import ImmediateStore, Store
+from gateway.stores.base import ImmediateStore, PreparedStore, Store
 from gateway.stores.moving import chosen, moving_store
 
 if TYPE_CHECKING:
@@ -46,9 +48,17 @@ def store_of(
     migrate, domain, deadline_us = settings.migrate, config.domain, settings.deadline
     make_old = _maker(settings.url, memory)
     make_new = _maker(migrate.to, memory) if migrate is not None else None
+    elsewhere = of_masters_only(config)
+    expected = {
+        name: scopes_of(name, policy)
+        for name, policy in config.policies.items()
+        if name not in elsewhere
+    }
 
     def make() -> Store:
         old = make_old(settings.url, domain=domain, deadline_us=deadline_us)
+        if isinstance(old, PreparedStore):
+            old.expect(expected)
         if migrate is None or make_new is None:
             return old
         new = make_new(migrate.to, domain=domain, deadline_us=deadline_us)
@@ -72,11 +82,12 @@ def _maker(url: str, memory: Store | None) -> StoreMaker:
     if memory is None:
         return make
     shared = memory
-    is_memory = parse_store_url(url).kind == "memory"
+    kind = parse_store_url(url).kind
+    is_memory = kind == "memory"
 
     def make_shared(url: str, *, domain: str, deadline_us: int) -> Store:
         store = shared if is_memory else make(url, domain=domain, deadline_us=deadline_us)
-        if isinstance(store, ImmediateStore):
+        if isinstance(store, ImmediateStore) and kind != "smockron":
             message = f"{type(store).__qualname__} keeps counts in one process"
             hint = "server: { workers: 1 }, or a store that processes share"
             raise ConfigError([Problem("store", 0, 0, "", message, hint)])

@@ -16,12 +16,12 @@ from gateway.limits import ALGORITHMS
 from gateway.limits.book import Book
 from gateway.limits.key_words import as_written
 from gateway.limits.rate import NS_PER_US, Limit
-from gateway.limits.terms import Terms
+from gateway.limits.terms import Eventual, Terms
 from gateway.limits.throttlex import Numbers, limit_of, scope_of
 from gateway.metrics import GatewayMetrics, PolicyMetrics
 from gateway.routing.keys import REJECT, SKIP, Absence, compile_key
 from gateway.routing.throttlex_key import compile_throttlex_key
-from gateway.stores.base import Ask
+from gateway.stores.base import Ask, Introduced
 
 UNBOUNDED_WAIT_US: Final = 2**62
 """An ask that leaves the bound on waiting to each limit."""
@@ -136,6 +136,24 @@ class Plan:
             return Ask(self._limits, tuple(keys), 1, UNBOUNDED_WAIT_US), self.rules
         limits = tuple(rule.limit for rule in rules)
         return Ask(limits, tuple(keys), 1, UNBOUNDED_WAIT_US), tuple(rules)
+
+
+class ReportedPlan(Plan):
+    """A plan for a store that reports requests: its asks say something about them, for logs."""
+
+    __slots__ = ()
+
+    def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
+        """See `Plan.ask`."""
+        question = super().ask(request)
+        if question is None or isinstance(question, Missing):
+            return question
+        ask, rules = question
+        introduced = Introduced(*ask)
+        agent = request.headers.get("User-Agent", "")
+        about = f"{request.method} {request.host} {agent}"
+        introduced.about = about.encode("utf-8", "surrogateescape")
+        return introduced, rules
 
 
 class KeyedPlan(Plan):
@@ -268,16 +286,12 @@ def compile_plan(
     for name in names:
         config = policies[name]
         policy = compiled[name]
-        seen: dict[str, int] = {}
-        for position, line in enumerate(config.limits, start=1):
-            per = "+".join(line.per)
-            seen[per] = seen.get(per, 0) + 1
-            # The numbers are no part of the scope, so that changing them keeps the counts.
-            scope = f"{name}/{per}" if seen[per] == 1 else f"{name}/{per}#{seen[per]}"
-            if config.throttlex is not None:
-                scope = scope_of(name)
+        # Where turns are not given by a store, how late one is does not tell how many wait.
+        queue_max = 0 if isinstance(policy.terms, Eventual) else policy.queue_max
+        lines = zip(config.limits, scopes_of(name, config), strict=True)
+        for position, (line, scope) in enumerate(lines, start=1):
             limit = replace(line.limit, scope=scope)
-            limit = _bounded(limit, limit.max_wait_us, policy.queue_max)
+            limit = _bounded(limit, limit.max_wait_us, queue_max)
             if config.throttlex is not None and isinstance(key_of, RouteKeys):
                 key = key_of.of_throttlex(config.throttlex.per, line.per, config.if_missing)
             else:
@@ -287,6 +301,21 @@ def compile_plan(
     if sum(policies[name].throttlex is not None for name in names) > 1:
         raise ValueError("two policies of throttlex would count a request under one key")
     return (KeyedPlan if is_keyed(rules) else Plan)(rules)
+
+
+def scopes_of(name: str, config: PolicyConfig) -> list[str]:
+    """What each limit of a policy is known by in a store.
+
+    The numbers are no part of it, so that changing them keeps the counts.
+    """
+    scopes: list[str] = []
+    seen: dict[str, int] = {}
+    for line in config.limits:
+        per = "+".join(line.per)
+        seen[per] = seen.get(per, 0) + 1
+        scope = f"{name}/{per}" if seen[per] == 1 else f"{name}/{per}#{seen[per]}"
+        scopes.append(scope if config.throttlex is None else scope_of(name))
+    return scopes
 
 
 def is_keyed(rules: Sequence[Rule]) -> bool:

@@ -14,6 +14,7 @@ from gateway.config.models import GatewayConfig
 from gateway.decider import Decider
 from gateway.frontends.base import Ground
 from gateway.frontends.envoy_rls_asking import Asking
+from gateway.frontends.envoy_rls_plan import Planner
 from gateway.frontends.envoy_rls_replies import Replies
 from gateway.frontends.envoy_rls_rules import Domains
 from gateway.metrics import GatewayMetrics
@@ -78,13 +79,14 @@ class Service:
         own = config.listeners[0].envoy_rls
         assert own is not None
         ground = Ground(config, decider, store, compile_policies(config, metrics), metrics)
-        self._asking = Asking(Domains(own, ground), decider)
+        self._planner = Planner(Domains(own, ground))
+        self._asking = Asking(decider)
         self._replies = Replies(own)
 
     async def ask(self, *descriptors: Asked, hits: int = 0, domain: str = "shop") -> Reply:
         """Ask, and return the answer."""
         asked = question(*descriptors, domain=domain, hits=hits)
-        return self._replies.reply(asked, await self._asking.ask(asked))
+        return self._replies.reply(await self._asking.ask(self._planner.plan(asked)))
 
 
 @asynccontextmanager

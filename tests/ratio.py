@@ -18,7 +18,7 @@ from gateway.frontends.ratio import RatioFrontend, make
 from gateway.metrics import FrontendMetrics, GatewayMetrics
 from gateway.opening import decider_of
 from gateway.policy import compile_policies
-from gateway.stores import open_store
+from gateway.stores import find_store, open_store
 from gateway.stores.base import Store
 from gateway.stores.memory import MemoryStore
 from tests.servers import until
@@ -31,6 +31,7 @@ OVER_LIMIT: Final = b"\x08\x02"
 def read_files_first() -> None:
     """A gateway reads its files before its loop begins; a test that has begun must not."""
     check_text("listeners: [{ ratio: 1/m }]")
+    find_store("redis://127.0.0.1")
 
 
 def request(owner: str = "svc", resource: str = "/x") -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.scenarios import (
     consistency,
     cost,
+    envoy_rls,
     latency,
     limiter,
     local,
@@ -12,7 +13,9 @@ from bench.scenarios import (
     refusing,
     shared,
     slow,
+    smockron,
     startup,
+    throttr,
     transfer,
 )
 from bench.scenarios.base import Run
@@ -26,8 +29,11 @@ SCENARIOS: dict[str, Run] = {
     "transfer": transfer.run,
     "slow": slow.run,
     "startup": startup.run,
+    "throttr": throttr.run,
+    "smockron": smockron.run,
     "limiter-memory": limiter.memory,
     "limiter-redis": limiter.on_redis,
     "limiter-mariadb": mariadb.run,
     "limiter-cost": cost.run,
+    "envoy_rls": envoy_rls.run,
 }

@@ -142,6 +142,3 @@ def check_consistency(
         if limit.count_refused:
             message = f"only strict policies can count refused requests, and this is {consistency}"
             raise problem(message, "leave one of them out", under=("count_refused", KEY))
-        if consistency == "eventual" and limit.max_wait_us:
-            message = "turns are given by the store, which an eventual policy does not ask"
-            raise problem(message, "leave the queue out", under=("queue", KEY))

@@ -14,6 +14,7 @@ from gateway.config.explain_consistency import explain_consistency, explain_migr
 from gateway.config.explain_frontends import explain_frontends
 from gateway.config.explain_limits import explain_limit
 from gateway.config.explain_retry import explain_retry
+from gateway.config.explain_smockron import explain_reported
 from gateway.config.explain_store import explain_store
 from gateway.config.explain_tls import explain_listener, explain_upstream_tls
 from gateway.config.explain_upstreams import explain_choice, explain_timeouts, explain_websocket
@@ -27,6 +28,7 @@ from gateway.config.models import (
     used_policies,
 )
 from gateway.config.routes import retry_of
+from gateway.config.smockron_fit import of_masters_only
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size
 
@@ -38,6 +40,7 @@ def explain(config: GatewayConfig) -> list[str]:
     told: dict[str, str] = {}
     used = used_policies(config)
     asked = used - {name for route in config.routes for name in route.policies}
+    reported = of_masters_only(config)
     who = "Nothing" if config.listeners else "No route"
     unused = f"{who} uses this policy: it does nothing."
     return [
@@ -53,14 +56,22 @@ def explain(config: GatewayConfig) -> list[str]:
             for name, policy in config.policies.items()
             for line in (
                 "",
-                *explain_policy(
-                    *(name, policy),
-                    is_shared=is_shared,
-                    by_clock=kind != "throttr",
-                    is_asked=name in asked,
+                *(
+                    explain_reported(name, policy)
+                    if name in reported
+                    else explain_policy(
+                        *(name, policy),
+                        is_shared=is_shared,
+                        by_clock=kind != "throttr",
+                        is_asked=name in asked,
+                    )
                 ),
                 *([] if name in used else [f"  {unused}"]),
-                *(explain_consistency(policy, config.store) if is_shared else ()),
+                *(
+                    explain_consistency(policy, config.store)
+                    if is_shared and name not in reported
+                    else ()
+                ),
             )
         ),
     ]

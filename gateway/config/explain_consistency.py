@@ -9,6 +9,7 @@ from gateway.config.models import GatewayConfig
 from gateway.config.policies import PolicyConfig
 from gateway.config.redaction import redact
 from gateway.config.service import StoreConfig
+from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration
 from gateway.config.values import LimitLine
 from gateway.limits.horizon import horizon_us
@@ -17,6 +18,12 @@ from gateway.limits.terms import Eventual, Leased, leased_excess
 
 def explain_consistency(policy: PolicyConfig, store: StoreConfig) -> Iterator[str]:
     """Sentences about how much more than its limits a policy may let through; none if strict."""
+    if parse_store_url(store.url).kind == "smockron":
+        yield (
+            "  How many pass at once is the master's to say, and it says so afterwards; who has to "
+            "wait has turns at this rate."
+        )
+        return
     gateways = None if store.share == "auto" else store.share
     terms = policy.terms
     if isinstance(terms, Leased):

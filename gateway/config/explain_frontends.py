@@ -7,12 +7,14 @@ from typing import Final
 
 from gateway.config.explain_envoy_rls import explain_envoy_rls
 from gateway.config.explain_smockron import explain_smockron
+from gateway.config.explain_throttr import explain_throttr
 from gateway.config.explain_words import join
 from gateway.config.frontends import KINDS, FrontendConfig, titles
 
 EXPLAINERS: Final[Mapping[str, Callable[[FrontendConfig], Iterable[str]]]] = {
     "envoy_rls": explain_envoy_rls,
     "smockron": explain_smockron,
+    "throttr": explain_throttr,
 }
 """What there is to say of a listener beyond its address and policies, by its kind."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gateway.config.explain_limits import explain_limit
 from gateway.config.explain_words import join
 from gateway.config.frontends import FrontendConfig
+from gateway.config.policies import PolicyConfig
 
 
 def explain_smockron(listener: FrontendConfig) -> Iterator[str]:
@@ -27,3 +29,12 @@ def explain_smockron(listener: FrontendConfig) -> Iterator[str]:
             )
         else:
             yield f"Domain {name}: its messages are logged, and nobody is held."
+
+
+def explain_reported(name: str, policy: PolicyConfig) -> list[str]:
+    """What a policy lets through that is held against what gatekeepers report."""
+    lines = [f"Policy {name}:"]
+    lines += [f"  {line.text}: {explain_limit(line, is_asked=True)}." for line in policy.limits]
+    if len(policy.limits) > 1:
+        lines.append("  Of these the one that makes wait longest counts.")
+    return [*lines, "  Gatekeepers hold or refuse what is over, once they have been told."]

@@ -25,6 +25,14 @@ def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
                 "left to the policy's on_store_error."
             )
         return
+    if url.kind == "smockron":
+        share = url.options.get("rejected", "10%")
+        yield (
+            f"This is a gatekeeper of Smockron's master at {url.place}: it lets requests pass "
+            f"until it hears otherwise, and reports them, and {share} of those that it refuses."
+        )
+        yield "While the master is away nobody new is held."
+        return
     where = {
         "redis": f"Redis at {url.place}, database {url.database}",
         "sentinel": f"Redis, database {url.database}, wherever the Sentinels at {url.place} say "

@@ -9,7 +9,7 @@ The descriptions are shown by editors (`gateway.config.schema`).
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import (
     BeforeValidator,
@@ -27,9 +27,11 @@ from gateway.config.changes import (
     FieldEdits,
 )
 from gateway.config.consistency import EventualConfig, LeasedConfig
+from gateway.config.defaults import Defaults, fill_policy
 from gateway.config.frontend_envoy_rls import EnvoyRlsConfig, EnvoyRule
 from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.frontend_smockron import SmockronConfig, SmockronDomain
+from gateway.config.frontend_throttr import ThrottrConfig
 from gateway.config.frontends import FrontendConfig
 from gateway.config.listeners import (
     CertificateConfig,
@@ -45,20 +47,15 @@ from gateway.config.own_answers import (
 )
 from gateway.config.places import Network
 from gateway.config.policies import (
-    HeaderStyle,
     OnLimit,
-    OnStoreError,
     PolicyConfig,
-    Queue,
     QueueConfig,
-    answers_of_throttlex,
-    bind,
-    has_queue,
 )
 from gateway.config.retry import RetryConfig
 from gateway.config.routes import RouteConfig
 from gateway.config.service import AdminConfig, LogConfig, MigrateConfig, ServerConfig, StoreConfig
 from gateway.config.shorthand import KEY, expand
+from gateway.config.store_url import parse_store_url
 from gateway.config.throttlex import ThrottlexConfig
 from gateway.config.upstreams import Target, Timeouts, UpstreamConfig, UpstreamTlsConfig
 from gateway.config.values import (
@@ -109,22 +106,13 @@ __all__ = [
     "StoreConfig",
     "Target",
     "ThrottlexConfig",
+    "ThrottrConfig",
     "Timeouts",
     "UpstreamConfig",
     "UpstreamTlsConfig",
 ]
 
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-
-
-class Defaults(Model):
-    """What policies and upstreams take where they leave it out."""
-
-    on_limit: OnLimit = Field(untouched(OnLimit), description="As in a policy.")
-    on_store_error: OnStoreError = Field("local", description="As in a policy.")
-    headers: HeaderStyle = Field("both", description="As in a policy.")
-    queue: Queue = Field(None, description="As in a policy.")
-    timeouts: Timeouts = Field(untouched(Timeouts), description="As in an upstream.")
 
 
 def _read_domain(value: object) -> str:
@@ -237,9 +225,11 @@ class GatewayConfig(Model):
             if not NAME.fullmatch(name):
                 raise problem(f"{name!r} cannot be a name", NAME_HINT, under=(name, KEY))
         defaults: Defaults | None = info.data.get("defaults")
-        if defaults is None:
+        store: StoreConfig | None = info.data.get("store")
+        if defaults is None or store is None:
             return policies
-        return {name: _fill_policy(policy, defaults) for name, policy in policies.items()}
+        kind = parse_store_url(store.url).kind
+        return {name: fill_policy(policy, defaults, kind) for name, policy in policies.items()}
 
 
 def used_policies(config: GatewayConfig) -> set[str]:
@@ -247,29 +237,3 @@ def used_policies(config: GatewayConfig) -> set[str]:
     of_routes = (name for route in config.routes for name in route.policies)
     of_listeners = (name for listener in config.listeners for name in listener.policies)
     return {*of_routes, *of_listeners}
-
-
-def _fill_policy(policy: PolicyConfig, defaults: Defaults) -> PolicyConfig:
-    said = policy.model_fields_set
-    # A default is for those that can have it; what a policy says itself was checked there.
-    can_queue = has_queue(policy.limits) and policy.consistency != "eventual"
-    keeps_queue = "queue" in said or not can_queue
-    queue = policy.queue if keeps_queue else defaults.queue
-    update: dict[str, Any] = {
-        "queue": queue,
-        "on_limit": overlay(policy.on_limit, defaults.on_limit),
-        "limits": bind(
-            policy.limits,
-            policy.algorithm_of_lines,
-            queue,
-            lease_us=policy.lease,
-            count_refused=policy.count_refused,
-        ),
-    }
-    for name in ("on_store_error", "headers"):
-        if name not in said:
-            update[name] = getattr(defaults, name)
-    if policy.throttlex is not None:
-        body = {*policy.on_limit.model_fields_set, *defaults.on_limit.model_fields_set}
-        update |= answers_of_throttlex(update["on_limit"], said | defaults.model_fields_set, body)
-    return policy.model_copy(update=update)

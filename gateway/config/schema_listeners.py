@@ -29,6 +29,7 @@ def complete_listeners(root: Schema, definitions: dict[str, Schema], limited: Sc
     short = {
         "RatioConfig": limits,
         "SmockronDomain": {"anyOf": [*limits["anyOf"], {"type": "null"}]},
+        "ThrottrConfig": definitions["ThrottrConfig"]["properties"]["version"],
     }
     for name, schema in short.items():
         long = definitions[name]

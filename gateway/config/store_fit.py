@@ -10,10 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from gateway.config.frontend_throttr import KEPT_IN
 from gateway.config.models import GatewayConfig, PolicyConfig
-from gateway.config.shorthand import Finding
+from gateway.config.shorthand import KEY, Finding
 from gateway.config.smockron_fit import of_masters_only
+from gateway.config.store_fit_envoy_rls import unfit_for_envoy
 from gateway.config.store_fit_ratio import misfits_of_ratio, not_together
+from gateway.config.store_fit_smockron import (
+    misfits_of_gatekeepers,
+    queues_without_turns,
+    unfit_for_gatekeepers,
+)
 from gateway.config.store_fit_throttr import misfits_of_throttr
 from gateway.config.store_url import StoreUrl, parse_store_url
 
@@ -22,6 +29,7 @@ Misfits = Callable[[StoreUrl, PolicyConfig], Iterator[Finding]]
 
 STORES: Final[dict[str, Misfits]] = {
     "ratio": misfits_of_ratio,
+    "smockron": misfits_of_gatekeepers,
     "throttr": misfits_of_throttr,
 }
 """By the `kind` of a store's URL; a store that is not here keeps every policy."""
@@ -34,6 +42,36 @@ def misfits(config: GatewayConfig) -> Iterator[Finding]:
     if migrate is not None:
         yield from _misfits(config, migrate.to, migrate.policies or tuple(config.policies))
     yield from not_together(config)
+    yield from queues_without_turns(config)
+    yield from unfit_for_gatekeepers(config)
+    yield from unfit_for_envoy(config)
+    yield from _homeless(config)
+    yield from _brought_along(config)
+
+
+def _homeless(config: GatewayConfig) -> Iterator[Finding]:
+    """Listeners whose clients' records a store cannot keep."""
+    store = parse_store_url(config.store.url)
+    for index, listener in enumerate(config.listeners):
+        if listener.throttr is not None and store.kind not in KEPT_IN:
+            message = f"Throttr's records are kept in memory or in Redis, not in {store.kind}"
+            hint = "store: memory:// or redis://...; or another gateway for these clients"
+            yield Finding(("listeners", index, "throttr", KEY), message, hint)
+
+
+def _brought_along(config: GatewayConfig) -> Iterator[Finding]:
+    """Listeners whose clients may bring limits along that a store cannot keep."""
+    migrate = config.store.migrate
+    urls = (config.store.url, *((migrate.to,) if migrate is not None else ()))
+    kind = next((kind for url in urls if (kind := parse_store_url(url).kind) in STORES), None)
+    for index, listener in enumerate(config.listeners):
+        own = listener.envoy_rls
+        if kind is not None and own is not None and own.overrides:
+            message = "descriptors may bring limits of their own along, which are token buckets: "
+            hint = "overrides: false, or a store of another kind"
+            at = "overrides" if "overrides" in own.model_fields_set else KEY
+            path = ("listeners", index, "envoy_rls", at)
+            yield Finding(path, f"{message}a store of kind {kind} cannot keep them", hint)
 
 
 def _misfits(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterator[Finding]:

@@ -12,8 +12,10 @@ from typing import Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from gateway import stores
-from gateway.config.address import MAX_URL
+from gateway.config.address import MAX_PORT, MAX_URL
 from gateway.config.redaction import redact
+from gateway.protocols.smockron import DEFAULT_PORT as SMOCKRON_PORT
+from gateway.protocols.smockron import MAX_NAME
 from gateway.stores.throttr_words import SIZES, USUAL_SIZE
 
 MAX_KEYS: Final = 100_000_000
@@ -26,6 +28,7 @@ _MYSQL_OPTION: Final = (
     r"(connections=([1-9]|[1-5][0-9]|6[0-4])|ssl=true|"
     r"(ssl_ca_certs|ssl_certfile|ssl_keyfile|throttlex|unix_socket)=[^&\s]+)"
 )
+_SMOCKRON_OPTION: Final = r"(domain=[^&\s]+|rejected=[0-9]+(\.[0-9]{1,3})?%)"
 
 STORE_URL_PATTERN: Final = (
     r"^\s*(memory://(\?max_keys=[0-9]{1,9})?|unix:///[^?#\s]+(\?db=[0-9]{1,5})?|"
@@ -36,7 +39,8 @@ STORE_URL_PATTERN: Final = (
     rf"redis\+cluster://{_HOSTS}/?0?|rediss\+cluster://{_HOSTS}/?0?(\?\S*)?|"
     rf"mysql://[^/?#\s]+/[^/?#\s]+(\?{_MYSQL_OPTION}(&{_MYSQL_OPTION})*)?|"
     rf"throttr\+v5://{_HOST}(\?size=(8|16|32|64))?|"
-    rf"ratio://{_HOST}/?(\?owner=[^&\s]+)?)\s*$"
+    rf"ratio://{_HOST}/?(\?owner=[^&\s]+)?|"
+    rf"smockron://{_HOST}/?(\?{_SMOCKRON_OPTION}(&{_SMOCKRON_OPTION})?)?)\s*$"
 )
 
 
@@ -53,8 +57,8 @@ class StoreUrl(NamedTuple):
     """What a URL says, for explanations.
 
     Attributes:
-        kind: memory, redis, mysql, throttr, ratio, or a way to several servers: sentinel, cluster;
-            or the scheme of a store that another distribution offers.
+        kind: memory, redis, mysql, throttr, ratio, smockron, or a way to several servers:
+            sentinel, cluster; or the scheme of a store that another distribution offers.
         place: hosts and ports, or the path of a socket; empty for memory.
         database: the number of the Redis database, or the name of the MySQL one.
         options: what follows the question mark.
@@ -241,6 +245,27 @@ def _read_ratio(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     return StoreUrl("ratio", f"{host}:{parts.port or 50051}", 0, options)
 
 
+def _read_smockron(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
+    example = f"such as {parts.scheme}://127.0.0.1:{SMOCKRON_PORT}"
+    if not parts.hostname or len(_hosts(parts)) > 1:
+        raise StoreUrlError("the URL of the store has not one host", example)
+    if parts.username is not None or parts.path.strip("/"):
+        raise StoreUrlError("a master of Smockron has neither users nor databases", example)
+    _check_options(options, {"domain": 0, "rejected": 0})
+    share = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)%", options.get("rejected", "10%"))
+    if share is None or float(share[1]) > 100:
+        hint = "the share of refused requests that are reported, from 0% to 100%"
+        raise StoreUrlError(f"rejected is {options['rejected']!r}", hint)
+    if len(options.get("domain", "").encode()) > MAX_NAME:
+        raise StoreUrlError("the name of the domain is too long", f"at most {MAX_NAME} bytes")
+    if (parts.port or SMOCKRON_PORT) >= MAX_PORT:
+        raise StoreUrlError(
+            "the master speaks at the port above, and there is none", "a lower port"
+        )
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return StoreUrl("smockron", f"{host}:{parts.port or SMOCKRON_PORT}", 0, options)
+
+
 def _options(parts: SplitResult) -> dict[str, str]:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(pairs)
@@ -277,7 +302,9 @@ def _missing_hint(text: str) -> str:
     return "memory://, or such as redis://127.0.0.1:6379/0"
 
 
-_KINDS: Final = frozenset({"memory", "redis", "sentinel", "cluster", "mysql", "throttr", "ratio"})
+_KINDS: Final = frozenset(
+    {"memory", "redis", "sentinel", "cluster", "mysql", "throttr", "ratio", "smockron"}
+)
 """Kinds whose URLs are read here."""
 
 _THIS_MACHINE: Final = dict.fromkeys(("localhost", "localhost.", "[::1]"), "127.0.0.1")
@@ -326,4 +353,5 @@ _READERS: Final[dict[str, Callable[[SplitResult, dict[str, str]], StoreUrl]]] = 
     "mysql": _read_mysql,
     "throttr+v5": _read_throttr,
     "ratio": _read_ratio,
+    "smockron": _read_smockron,
 }

@@ -14,6 +14,7 @@ from gateway.config.frontends import FrontendConfig
 from gateway.config.models import Address
 from gateway.frontends.base import Ground
 from gateway.frontends.envoy_rls_asking import Asking
+from gateway.frontends.envoy_rls_plan import Plan, Planner
 from gateway.frontends.envoy_rls_replies import Replies
 from gateway.frontends.envoy_rls_rules import Domains, TooManyOverridesError, UnknownUnitError
 from gateway.frontends.grpc_server import Bounds, Context, GrpcServer, Service
@@ -30,6 +31,11 @@ from gateway.protocols.envoy_rls_messages import (
 
 MAX_DESCRIPTORS: Final = 128
 """Of one request: Envoy sends one for each of a route's rate limits."""
+
+KNOWN_MAX: Final = 4096
+"""Questions of which the plan is remembered."""
+KNOWN_MAX_BYTES: Final = 256
+"""Longer ones are planned each time, or callers could fill memory with them."""
 
 _UNKNOWN: Final = grpc.StatusCode.UNKNOWN
 _INVALID: Final = grpc.StatusCode.INVALID_ARGUMENT
@@ -49,9 +55,12 @@ class EnvoyRls:
         config = listener.envoy_rls
         assert config is not None, "made for listeners of this kind"
         self.address: Address = listener.address
-        self._asking = Asking(Domains(config, ground), ground.decider)
+        self._planner = Planner(Domains(config, ground))
+        self._asking = Asking(ground.decider)
         self._replies = Replies(config)
         self._metrics = metrics
+        # What Envoy asks, it mostly asks again.
+        self._plans: dict[bytes, Plan] = {}
         service = Service(SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files)
         self._server = GrpcServer([service], Bounds(), self._malformed)
 
@@ -68,21 +77,32 @@ class EnvoyRls:
         await self._server.drain(seconds)
 
     async def _should_rate_limit(self, data: bytes, context: Context) -> bytes:
+        plan = self._plans.get(data)
+        if plan is None:
+            plan = await self._plan(data, context)
+        decided = await self._asking.ask(plan)
+        reply = self._replies.reply(decided)
+        self._metrics.answers[_ANSWERS[reply.code == OK, decided.is_over]] += 1
+        return write_reply(reply)
+
+    async def _plan(self, data: bytes, context: Context) -> Plan:
         question = read_question(data)
         wrong = _wrong(question)
         if wrong is not None:
             await self._refuse(context, *wrong)
         try:
-            decided = await self._asking.ask(question)
+            plan = self._planner.plan(question)
         except UnknownUnitError:
             await self._refuse(
                 context, _INVALID, "the unit of a descriptor's own limit is not known"
             )
         except TooManyOverridesError:
             await self._refuse(context, _EXHAUSTED, "descriptors bring too many different limits")
-        reply = self._replies.reply(question, decided)
-        self._metrics.answers[METHOD, _ANSWERS[reply.code == OK, decided.is_over]] += 1
-        return write_reply(reply)
+        if len(data) <= KNOWN_MAX_BYTES:
+            if len(self._plans) >= KNOWN_MAX:
+                self._plans.clear()
+            self._plans[data] = plan
+        return plan
 
     async def _refuse(self, context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
         self._metrics.answers[METHOD, "error"] += 1
@@ -93,9 +113,9 @@ class EnvoyRls:
 
 
 _ANSWERS: Final = {
-    (True, False): "ok",
-    (True, True): "shadow",
-    (False, True): "over_limit",
+    (True, False): (METHOD, "ok"),
+    (True, True): (METHOD, "shadow"),
+    (False, True): (METHOD, "over_limit"),
 }
 """By whether it was let through, and whether a limit would not have done so."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gateway import answer
 from gateway.answer import US, LimitFields, seconds_up
 from gateway.config.frontend_envoy_rls import EnvoyRlsConfig
-from gateway.frontends.envoy_rls_asking import Decided
-from gateway.frontends.envoy_rls_groups import Group, Part
-from gateway.frontends.envoy_rls_rules import Held
+from gateway.decider import Outcome
+from gateway.frontends.envoy_rls_asking import Decided, is_passing
+from gateway.frontends.envoy_rls_plan import Group, Part
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.policy import Policy, Rule
 from gateway.protocols.envoy_rls_messages import (
@@ -24,11 +24,7 @@ from gateway.protocols.envoy_rls_messages import (
     Told,
 )
 
-UNLIMITED: Final = 2**32 - 1
-"""What is left where nothing limits."""
-
 _FREE: Final = Status(OK)
-_UNLIMITED: Final = Status(OK, remaining=UNLIMITED)
 _NEVER: Final = Verdict(False, 0, NEVER, ())
 
 
@@ -41,89 +37,118 @@ class Replies:
 
     def __init__(self, config: EnvoyRlsConfig) -> None:
         self._config = config
+        self._tells_more = config.headers != "none" or config.body != "none"
 
-    def reply(self, question: Question, decided: Decided) -> Reply:
+    def reply(self, decided: Decided) -> Reply:
         """The reply to a request."""
         config = self._config
-        found = _Found(decided)
+        seen: list[Seen] = []
+        statuses = _statuses(decided, seen)
         code = OVER_LIMIT if decided.is_refused and not config.shadow else OK
+        metadata = _metadata(decided.plan.question) if config.dynamic_metadata else None
+        if not self._tells_more:
+            return Reply(code, statuses, metadata=metadata)
+        said = _Said(decided, statuses, seen)
         headers: list[tuple[str, str]] = []
         body = b""
         if config.headers != "none":
-            headers = list(found.headers(config.headers))
-        if code == OVER_LIMIT and config.body != "none" and found.refusing is not None:
-            refusal = answer.refusal(found.refusing, found.verdict)
+            headers = list(said.headers(config.headers))
+        if code == OVER_LIMIT and config.body != "none" and said.refusing is not None:
+            refusal = answer.refusal(said.refusing, said.verdict)
             body = refusal.body
             headers += [pair for pair in _pairs(refusal.fields) if pair[0] == "Content-Type"]
-        metadata = _metadata(question) if config.dynamic_metadata else None
-        return Reply(code, found.statuses, headers, body, metadata)
+        return Reply(code, statuses, headers, body, metadata)
 
 
-class _Found:
-    """What there is to say of a request.
+class Seen(NamedTuple):
+    """What came of a descriptor that is no shadow.
 
     Attributes:
-        statuses: one for each descriptor.
-        refusing: the policy that refused it, if one did.
-        verdict: the answers of all limits that are enforced, each of `rules`.
+        part: the descriptor.
+        status: what is said of it.
+        decisions: of its limits, in order; None where nothing decided.
     """
 
-    __slots__ = ("refusing", "rules", "statuses", "verdict")
+    part: Part
+    status: Status
+    decisions: Sequence[Decision | None]
 
-    def __init__(self, decided: Decided) -> None:
-        self.statuses: list[Status] = []
+
+def _statuses(decided: Decided, seen: list[Seen]) -> Sequence[Status]:
+    """What is said of each descriptor; of what is enforced, more is added to `seen`."""
+    plan = decided.plan
+    statuses = list(plan.statuses)
+    for place, (group, outcome) in enumerate(zip(plan.groups, decided.outcomes, strict=True)):
+        back = decided.refunds.get(place, 0)
+        if not is_passing(outcome) or (decided.is_refused and not group.is_shadow):
+            # It was never taken, or has been given back.
+            back = group.ask.cost
+        decisions = _decisions(group, outcome)
+        begin = 0
+        for part in group.parts:
+            end = begin + len(part.names)
+            own = decisions[begin:end]
+            if back:
+                own = [_given_back(one, back) for one in own]
+            begin = end
+            statuses[part.place] = status = _status(part, own, outcome)
+            if not group.is_shadow:
+                seen.append(Seen(part, status, own))
+    return statuses
+
+
+def _decisions(group: Group, outcome: Outcome) -> Sequence[Decision | None]:
+    """The decision on each limit of a group; None where there is none.
+
+    A policy that is open decides nothing while the store is away, and one that refuses by itself
+    leaves the others nothing to decide.
+    """
+    if outcome.rules is group.rules:
+        return outcome.verdict.decisions
+    if outcome.closed_by is not None:
+        return [None] * len(group.rules)
+    ask, verdict = outcome.ask, outcome.verdict
+    named = zip(ask.limits, ask.keys, verdict.decisions, strict=False)
+    known = {(limit.scope, key): decision for limit, key, decision in named}
+    return [known.get(name) for part in group.parts for name in part.names]
+
+
+class _Said:
+    """What there is to say of a request beyond its statuses.
+
+    Attributes:
+        refusing: the policy that refused it, if one did.
+        verdict: the answers of all limits that are enforced.
+    """
+
+    __slots__ = ("_rules", "_statuses", "refusing", "verdict")
+
+    def __init__(self, decided: Decided, statuses: Sequence[Status], seen: Sequence[Seen]) -> None:
+        self._statuses = statuses
         self.refusing: Policy | None = None
-        self.rules: list[Rule] = []
-        decisions: list[Decision] = []
-        is_never = False
-        for held in decided.held:
-            self.statuses.append(_uncounted(held))
+        for held in decided.plan.held:
             if held is not None and held.is_refused and not held.is_shadow:
                 self.refusing = self.refusing or held.policy
-                is_never = True
-        for group in decided.groups:
-            back = _comes_back(group, decided)
-            decided_here = group.decisions()
-            for part in group.parts:
-                own = [decided_here.get(name) for name in part.names]
-                own = [_given_back(one, back) for one in own]
-                self.statuses[part.place] = status = _status(part, own, group)
-                if group.is_shadow:
-                    continue
-                if status.code == OVER_LIMIT:
-                    self.refusing = self.refusing or part.held.policy
-                for rule, decision in zip(part.held.rules, own, strict=True):
-                    if decision is not None:
-                        self.rules.append(rule)
-                        decisions.append(decision)
-        self.verdict = _NEVER if is_never else combine(decisions)
+        self._rules: list[Rule] = []
+        decisions: list[Decision] = []
+        for part, status, own in seen:
+            if status.code == OVER_LIMIT:
+                self.refusing = self.refusing or part.held.policy
+            for rule, decision in zip(part.held.rules, own, strict=True):
+                if decision is not None:
+                    self._rules.append(rule)
+                    decisions.append(decision)
+        self.verdict = _NEVER if decided.plan.is_refused else combine(decisions)
 
     def headers(self, style: str) -> Iterator[tuple[str, str]]:
         """Fields that tell the client how much is left."""
         if style == "envoy":
-            yield from _three(self.statuses)
-        elif self.rules and self.verdict.decisions:
-            yield from _pairs(LimitFields(self.rules).lines(self.rules, self.verdict))
+            yield from _three(self._statuses)
+        elif self._rules and self.verdict.decisions:
+            yield from _pairs(LimitFields(self._rules).lines(self._rules, self.verdict))
         retry_after_us = self.verdict.retry_after_us
         if retry_after_us > 0:
             yield "Retry-After", str(seconds_up(retry_after_us))
-
-
-def _uncounted(held: Held | None) -> Status:
-    """What is said of a descriptor that no store is asked about."""
-    if held is None:
-        return _FREE
-    if held.is_refused:
-        told = held.told[0] if held.told else Told(0, 0, held.name)
-        return Status(OK if held.is_shadow else OVER_LIMIT, told)
-    return _UNLIMITED
-
-
-def _comes_back(group: Group, decided: Decided) -> int:
-    """How much of what each limit counted is there again, or was never taken."""
-    if group.passes and (group.is_shadow or not decided.is_refused):
-        return group.refund
-    return group.hits
 
 
 def _given_back(decision: Decision | None, hits: int) -> Decision | None:
@@ -132,19 +157,23 @@ def _given_back(decision: Decision | None, hits: int) -> Decision | None:
     return decision._replace(remaining=min(decision.remaining + hits, decision.limit))
 
 
-def _status(part: Part, decisions: Sequence[Decision | None], group: Group) -> Status:
+def _status(part: Part, decisions: Sequence[Decision | None], outcome: Outcome) -> Status:
     held = part.held
     over = OK if held.is_shadow else OVER_LIMIT
-    if group.outcome is not None and group.outcome.closed_by is not None:
+    if outcome.closed_by is not None:
         return Status(over, held.told[0])
-    known = [
-        (decision, told)
-        for decision, told in zip(decisions, held.told, strict=True)
-        if decision is not None
-    ]
-    if not known:
+    told = held.told[0]
+    decision = decisions[0]
+    if len(decisions) > 1:
+        known = [
+            (decision, told)
+            for decision, told in zip(decisions, held.told, strict=True)
+            if decision is not None
+        ]
+        if known:
+            decision, told = min(known, key=_tightest)
+    if decision is None:
         return _FREE  # The store is away, and the policy open.
-    decision, told = min(known, key=_tightest)
     if decision.allowed:
         return Status(OK, told, decision.remaining, -(-decision.reset_us // US))
     retry_after_us = decision.retry_after_us

@@ -1,9 +1,9 @@
 """Smockron's master: hears what gatekeepers let through, and tells them whom to hold until when.
 
 Accounting messages are taken in batches, as many as have come; a batch is one call of where the
-histories are kept (`gateway.stores.reports`). While that is under way nothing more is taken:
-what comes too fast waits in ZeroMQ, and is dropped there in the end, as it is where the store
-does not answer. Gatekeepers let through what they hear nothing of.
+histories are kept (`gateway.stores.reports`). While that is under way one more batch gathers: what
+comes too fast waits in ZeroMQ, and is dropped there in the end, as it is where the store does not
+answer. Gatekeepers let through what they hear nothing of.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ US: Final = 1_000_000
 ALL_TOPICS: Final = b""
 LINES_PER_SECOND: Final = 20
 """Lines of the log that messages of gatekeepers may make; more are counted."""
+ENOUGH: Final = 256
+"""Messages that may wait for the store to be done with those before; the rest is left in ZeroMQ."""
 LATE_US: Final = 10 * US
 """A message that is older than this says that a clock is wrong, or that there are too many."""
 
@@ -59,6 +61,16 @@ class Domain:
     plan: Plan | None
     policies: tuple[Policy, ...]
     is_logged: bool
+
+
+class Heard:
+    """Messages that are to be taken down: what they say, and the reports that they come to."""
+
+    __slots__ = ("reports", "told")
+
+    def __init__(self) -> None:
+        self.told: list[Accounting] = []
+        self.reports: list[Report] = []
 
 
 class Lines:
@@ -119,6 +131,8 @@ class SmockronMaster:
         self._lines = Lines(clock)
         self._tasks = Tasks()
         self._is_lost = False
+        self._is_recording = False
+        self._heard = Heard()
         self._sockets: Sockets | None = None
         self._accounting: Subscriber | None = None
         self._control: Publisher | None = None
@@ -176,8 +190,7 @@ class SmockronMaster:
     def _take(self, messages: Sequence[Frames]) -> None:
         """Take down what has come, and publish what follows."""
         now_us = self._clock()
-        told: list[Accounting] = []
-        reports: list[Report] = []
+        heard = self._heard
         for frames in messages:
             try:
                 message = read_accounting(frames)
@@ -186,16 +199,19 @@ class SmockronMaster:
                 continue
             report = self._report_of(message, now_us)
             if report is not None:
-                told.append(message)
-                reports.append(report)
-        if not reports:
+                heard.told.append(message)
+                heard.reports.append(report)
+        if not heard.reports:
             return
         if self._at_once is not None:
-            self._publish(told, self._at_once.record_now(reports, now_us))
+            self._heard = Heard()
+            self._publish(heard.told, self._at_once.record_now(heard.reports, now_us))
             return
-        if self._accounting is not None:
+        if len(heard.reports) >= ENOUGH and self._accounting is not None:
             self._accounting.pause()
-        self._tasks.start(self._record(told, reports, now_us))
+        if not self._is_recording:
+            self._is_recording = True
+            self._tasks.start(self._record())
 
     def _report_of(self, message: Accounting, now_us: int) -> Report | None:
         """What is to be taken down of a message; None if nothing is."""
@@ -208,9 +224,10 @@ class SmockronMaster:
             return None
         if domain.is_logged:
             self._note(message)
-        if message.at_us > now_us + FURTHEST_US or message.at_us < now_us - LATE_US:
+        at_us = message.at_us
+        if at_us > now_us + FURTHEST_US or at_us < now_us - LATE_US:
             self._warn_of_time(message, now_us)
-            if message.at_us > now_us:
+            if at_us > now_us:
                 answers[operation, "too_far"] += 1
                 return None
         _count(message.status, domain.policies)
@@ -220,7 +237,7 @@ class SmockronMaster:
         question = domain.plan.ask(message.identifier)
         assert question is not None, "an identifier is all that is counted by"
         assert not isinstance(question, Missing), "an identifier is all that is counted by"
-        return Report(question[0].limits, question[0].keys, message.at_us)
+        return Report(question[0].limits, question[0].keys, at_us)
 
     def _note(self, message: Accounting) -> None:
         self._lines.write(
@@ -241,24 +258,26 @@ class SmockronMaster:
             "ahead" if message.at_us > now_us else "old",
         )
 
-    async def _record(
-        self, told: Sequence[Accounting], reports: Sequence[Report], now_us: int
-    ) -> None:
-        try:
-            async with asyncio.timeout(self._deadline_s or None):
-                found = await self._reports.record(reports, now_us)
-        except TimeoutError:
-            self._lose(told, StoreTimeout("no answer within the deadline"))
-        except StoreError as error:
-            self._lose(told, error)
-        else:
-            if self._is_lost:
-                self._is_lost = False
-                log.info("smockron: the store takes down messages again")
-            self._publish(told, found)
-        finally:
+    async def _record(self) -> None:
+        """Let the store take down what has come, and what comes meanwhile, until that is all."""
+        while self._heard.reports:
+            heard, self._heard = self._heard, Heard()
             if self._accounting is not None:
                 self._accounting.start()
+            try:
+                async with asyncio.timeout(self._deadline_s or None):
+                    found = await self._reports.record(heard.reports, self._clock())
+            except TimeoutError:
+                self._lose(heard.told, StoreTimeout("no answer within the deadline"))
+            except StoreError as error:
+                self._lose(heard.told, error)
+                await asyncio.sleep(0)
+            else:
+                if self._is_lost:
+                    self._is_lost = False
+                    log.info("smockron: the store takes down messages again")
+                self._publish(heard.told, found)
+        self._is_recording = False
 
     def _lose(self, told: Sequence[Accounting], error: StoreError) -> None:
         """Nobody is held for what the store has not taken down."""

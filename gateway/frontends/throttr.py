@@ -157,6 +157,7 @@ def _in_redis(
         refusal if config.version == "v2" else _no,
         metrics,
         deadline_us=deadline_us,
+        longest=config.max_message,
     )
 
 

@@ -16,7 +16,7 @@ from gateway.breaker import Breaker, BreakerState
 from gateway.clock import Clock, monotonic_ns, monotonic_us
 from gateway.errors import StoreError
 from gateway.metrics import FrontendMetrics
-from gateway.protocols.throttr import NO, OPERATIONS, Request
+from gateway.protocols.throttr import GET, NO, OPERATIONS, Request
 from gateway.protocols.throttr_records import Records
 from gateway.stores.deadline import Deadline
 from gateway.stores.redis_records import SharedRecords
@@ -36,6 +36,8 @@ START_S: Final = 1.0
 """How long the start waits for Redis: the first requests would be refused."""
 BATCH: Final = 256
 """Requests in one call of the script, about: as long as others of that Redis have to wait."""
+GOT_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of buffers that one connection may be waiting for."""
 FAILURES: Final = 3
 """Calls in a row that may fail before Redis is left alone."""
 OPEN_US: Final = US // 4
@@ -142,6 +144,7 @@ class SharedBook:
         refusal: the answer to a request that nothing could be done for.
         metrics: counters of the listener.
         deadline_us: how long one batch may take.
+        longest: bytes of the longest buffer that can be asked for.
         clock: this process's time.
     """
 
@@ -154,9 +157,11 @@ class SharedBook:
         metrics: FrontendMetrics,
         *,
         deadline_us: int,
+        longest: int,
         clock: Clock = monotonic_us,
     ) -> None:
         self._records = records
+        self._most_gets = max(GOT_BYTES // longest, 1)
         self._refusal = refusal
         self._metrics = metrics
         self._deadline_s = deadline_us / US
@@ -182,7 +187,17 @@ class SharedBook:
         """Send requests at the end of this turn of the loop; see `Book`."""
         if not self._pending:
             asyncio.get_running_loop().call_soon(self._send)
-        self._pending.append(_Submitted(requests, answered))
+        self._pending.append(_Submitted(self._no_more_than_fit(requests), answered))
+
+    def _no_more_than_fit(self, requests: Sequence[Request]) -> Sequence[Request]:
+        """The first of some requests, up to as many buffers as may be waited for at a time."""
+        gets = 0
+        for place, request in enumerate(requests):
+            if request[0] == GET:
+                gets += 1
+                if gets > self._most_gets:
+                    return requests[:place]
+        return requests
 
     def _send(self) -> None:
         pending, self._pending = self._pending, []
@@ -238,5 +253,6 @@ def show_counts(metrics: FrontendMetrics, counts: Sequence[int]) -> None:
     """Show how often each operation was answered by no and by yes."""
     for code, name in enumerate(OPERATIONS):
         for place, answer in enumerate(("no", "yes")):
-            if counts[2 * code + place]:
+            # What is no request is counted as such.
+            if code and counts[2 * code + place]:
                 metrics.answers[name, answer] = counts[2 * code + place]

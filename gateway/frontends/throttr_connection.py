@@ -81,7 +81,8 @@ class Connection(asyncio.Protocol):
         home = self._home
         home.metrics.connections += 1
         if home.is_full or home.is_draining:
-            home.metrics.malformed["too_many_connections"] += 1
+            if home.is_full:
+                home.metrics.malformed["too_many_connections"] += 1
             self._is_ended = True
             self._transport.abort()
             return
@@ -104,7 +105,8 @@ class Connection(asyncio.Protocol):
         """Answer what has come, or keep it until its turn."""
         if self._is_ended:
             return
-        if self._is_busy:
+        if self._is_busy or self._is_held:
+            self._is_busy = True
             self._reads.append(data)
             if len(self._reads) >= MAX_READS:
                 self._pause()
@@ -159,7 +161,7 @@ class Connection(asyncio.Protocol):
 
     def _turn(self) -> None:
         """Ask the book for some of what has been read, if there is anything."""
-        if self._is_held or self._transport is None:
+        if self._is_asked or self._is_held or self._transport is None:
             return
         if not self._requests:
             self._requests = self._take()

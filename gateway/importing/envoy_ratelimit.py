@@ -68,8 +68,9 @@ def _head(files: Sequence[str]) -> str:
     return (
         comment(f"Made by `sluice import envoy-ratelimit` of {', '.join(files)}.", 0)
         + comment("The service's settings are environment variables, and not in its files:", 0)
-        + comment("docs/import.md says what each of them is here, such as REDIS_URL.", 0)
-        + "\nlisteners:\n"
+        + comment("docs/import.md says what each of them is here.", 0)
+        + "\n# store: redis://127.0.0.1:6379/0  # as REDIS_URL says; in memory if left out\n"
+        + "listeners:\n"
         + "  - bind: 127.0.0.1:8081  # 0.0.0.0:8081 for the Envoys of other machines\n"
         + "    envoy_rls:\n      domains:\n"
     )

@@ -20,7 +20,9 @@ class Decision(NamedTuple):
         limit: how many may pass back-to-back.
         remaining: how many of cost 1 could pass now, after this one.
         reset_us: microseconds until the limit is wholly unused again.
-        receipt: what `give_back` needs to undo this decision; of no other use.
+        receipt: what `give_back` needs to undo this decision; of no other use. That of a look
+            (cost 0) gives back from what counts at that moment, where the algorithm counts and
+            does not keep each request.
     """
 
     allowed: bool

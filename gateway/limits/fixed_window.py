@@ -70,7 +70,7 @@ def describe(
         limit.count,
         max(limit.count - used, 0) if last == now_us else 0,
         (bounds(last, limit)[1] if used else last) - now_us,
-        now_us + wait_us if cost and not retry_after_us else 0,
+        0 if retry_after_us else now_us + wait_us,
     )
 
 

@@ -63,7 +63,7 @@ def describe(
         limit.count,
         _remaining(*state, now_us, limit),
         max(expires_us(state, limit) - now_us, 0),
-        now_us + wait_us if cost and not retry_after_us else 0,
+        0 if retry_after_us else now_us + wait_us,
     )
 
 

@@ -8,6 +8,7 @@ fields that it does not send or read are left out; a reader skips what it does n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from google.protobuf import duration_pb2, struct_pb2, wrappers_pb2
@@ -184,6 +185,7 @@ MESSAGES: Final = Messages(
 
 _Request: Final = MESSAGES[f"{_PACKAGE}.RateLimitRequest"]
 _Response: Final = MESSAGES[f"{_PACKAGE}.RateLimitResponse"]
+_Limit: Final = MESSAGES[f"{_PACKAGE}.RateLimitResponse.RateLimit"]
 
 
 class Override(NamedTuple):
@@ -315,22 +317,59 @@ def write_question(question: Question) -> bytes:
 
 
 def write_reply(reply: Reply) -> bytes:
-    """Write a `RateLimitResponse`."""
-    made = _Response(overall_code=reply.code, raw_body=reply.body)
-    for code, limit, remaining, reset_s in reply.statuses:
-        status = made.statuses.add(code=code, limit_remaining=remaining)
-        if limit is not None:
-            told = status.current_limit
-            told.requests_per_unit, told.unit, told.name = limit
-            told.SetInParent()
-        if reset_s is not None:
-            status.duration_until_reset.seconds = reset_s
-            status.duration_until_reset.SetInParent()
-    for key, value in reply.headers:
-        made.response_headers_to_add.add(key=key, value=value)
-    if reply.metadata is not None:
-        made.dynamic_metadata.update(reply.metadata)
-    return bytes(made.SerializeToString())
+    """Write a `RateLimitResponse`.
+
+    Statuses are written by hand, as every reply has some: it takes a third of the time.
+    """
+    parts = [b"\x08", _varint(reply.code)]
+    for status in reply.statuses:
+        body = _write_status(status)
+        parts += (b"\x12", _varint(len(body)), body)
+    if reply.headers or reply.body or reply.metadata is not None:
+        rest = _Response(raw_body=reply.body)
+        for key, value in reply.headers:
+            rest.response_headers_to_add.add(key=key, value=value)
+        if reply.metadata is not None:
+            rest.dynamic_metadata.update(reply.metadata)
+        parts.append(rest.SerializeToString())
+    return b"".join(parts)
+
+
+def _write_status(status: Status) -> bytes:
+    """A `DescriptorStatus`; as ever in proto3, numbers that are 0 are left out."""
+    code, limit, remaining, reset_s = status
+    data = b"\x08" + _varint(code)
+    if limit is not None:
+        data += _write_limit(limit)
+    if remaining:
+        data += b"\x18" + _varint(remaining)
+    if reset_s is not None:
+        seconds = b"\x08" + _varint(reset_s) if reset_s else b""
+        data += b"\x22" + _varint(len(seconds)) + seconds
+    return data
+
+
+@lru_cache(maxsize=4096)
+def _write_limit(limit: Told) -> bytes:
+    """A `current_limit` with what stands before it in its status."""
+    made = _Limit(requests_per_unit=limit.requests, unit=limit.unit, name=limit.name)
+    data: bytes = made.SerializeToString()
+    return b"\x12" + _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits in each byte, the lowest first; the eighth says that there are more."""
+    if number < 0x80:
+        return _SMALL[number]
+    data = bytearray()
+    while number >= 0x80:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
+
+
+_SMALL: Final = [bytes((number,)) for number in range(0x80)]
 
 
 def read_reply(data: bytes) -> Reply:

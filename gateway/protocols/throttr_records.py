@@ -25,18 +25,23 @@ VALUE: Final = 4
 SHARDS: Final = 256
 SHARD_MASK: Final = SHARDS - 1
 SLACK: Final = 64
-"""How many entries of a heap may stand for nothing before it is made anew."""
+"""How many entries of a heap may stand for nothing in any case, before it is made anew."""
 RECORD_BYTES: Final = 480
 """What a record takes beside its key and value, at most: its tuple and numbers, and its places in
 a dictionary, in a heap and among those that linger."""
-LOOKS_FOR_ROOM: Final = 4096
-"""How many entries are looked at for the room of one record: a few milliseconds at worst."""
+LOOKS_FOR_ROOM: Final = 256
+"""How many entries are looked at for the room of one record: some hundred microseconds."""
 NEVER: Final = 1 << 200
 """Later than any record expires that matters."""
 
 
 class _Shard:
     """Some of the records.
+
+    Args:
+        records: the dictionary.
+        waste: how many entries of the heap may stand for nothing, for each record. It differs from
+            shard to shard, or all heaps would be made anew at nearly the same time.
 
     Attributes:
         records: by key.
@@ -45,10 +50,11 @@ class _Shard:
         lingering: keys of those that have expired and are not forgotten yet, the oldest first.
     """
 
-    __slots__ = ("heap", "lingering", "records")
+    __slots__ = ("_waste", "heap", "lingering", "records")
 
-    def __init__(self, records: dict[bytes, Record]) -> None:
+    def __init__(self, records: dict[bytes, Record], waste: float) -> None:
         self.records = records
+        self._waste = waste
         self.heap: list[tuple[int, bytes]] = []
         self.lingering: OrderedDict[bytes, None] = OrderedDict()
 
@@ -57,7 +63,7 @@ class _Shard:
         self.lingering.pop(key, None)
         heap = self.heap
         heappush(heap, (ends_ns, key))
-        if len(heap) > 2 * len(self.records) + SLACK:
+        if len(heap) > (1 + self._waste) * len(self.records) + SLACK:
             heap[:] = [
                 (record[ENDS], key)
                 for key, record in self.records.items()
@@ -117,7 +123,9 @@ class Records:
         self.used_bytes = 0
         self._max_records = max_records
         self._max_bytes = max_bytes
-        self._shards = [_Shard(records) for records in self.dicts]
+        self._shards = [
+            _Shard(records, 0.5 + place / SHARDS) for place, records in enumerate(self.dicts)
+        ]
         self._soonest_ns = NEVER
         self._hand = 0
 

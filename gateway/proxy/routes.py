@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from gateway.answer import Answer, LimitFields
 from gateway.config.models import GatewayConfig, RouteConfig
 from gateway.config.routes import retry_of
+from gateway.config.store_url import parse_store_url
 from gateway.editing.fields import FieldEdit
 from gateway.metrics import GatewayMetrics, RouteMetrics
-from gateway.policy import Plan, Policy, RouteKeys, compile_plan
+from gateway.policy import Plan, Policy, ReportedPlan, RouteKeys, compile_plan
 from gateway.proxy.changes import Outgoing, compile_edit, compile_outgoing
 from gateway.proxy.own_answers import Pages, compile_own, compile_pages
 from gateway.proxy.pool import Upstream
@@ -65,10 +66,13 @@ def compile_routes(
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""
     entries: list[tuple[Pattern, Route]] = []
+    is_reported = parse_store_url(config.store.url).kind == "smockron"
     for route in config.routes:
         plan = None
         if route.policies:
             plan = compile_plan(RouteKeys(route.name), route.policies, config.policies, policies)
+            if is_reported:
+                plan = ReportedPlan(plan.rules)
         pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
         fields = LimitFields(plan.rules) if plan else None
         pages = compile_pages(config, route)

@@ -49,6 +49,8 @@ class Words(Protocol):
 
 def record_key(prefix: bytes, key: bytes) -> bytes:
     """The Redis key of a record: what is in braces says in which slot of a Cluster it is."""
+    if key and b"}" not in key and b"%" not in key:
+        return prefix + b"{" + key + b"}"
     return prefix + b"{" + record_tag(key) + b"}"
 
 

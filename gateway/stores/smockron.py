@@ -49,7 +49,7 @@ QUIET_US: Final = 60 * US
 """One line of the log in this time for each thing that is wrong with what comes."""
 
 
-class _Domain:
+class Domain:
     """What is known of one domain: until when whose requests are held.
 
     Args:
@@ -95,7 +95,7 @@ class _Turn(NamedTuple):
         longest_us: how long it would wait.
     """
 
-    domain: _Domain
+    domain: Domain
     identifier: str
     at_us: int
     pace_us: int
@@ -120,6 +120,9 @@ class SmockronStore:
         deadline_us: not used; nobody is waited for.
         clock: the time of day, in microseconds since 1970.
 
+    Attributes:
+        domains: what is known of each domain, by name.
+
     Raises:
         ValueError: the URL cannot be used.
     """
@@ -143,8 +146,8 @@ class SmockronStore:
         self._share = round(float(share.removesuffix("%")) * WHOLE / 100)
         self._owed = 0
         self._clock = clock
-        self._domains: dict[str, _Domain] = {}
-        self._scopes: dict[str, _Domain] = {}
+        self.domains: dict[str, Domain] = {}
+        self._scopes: dict[str, Domain] = {}
         self._told: list[_Told] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sockets: Sockets | None = None
@@ -154,7 +157,7 @@ class SmockronStore:
         self._is_connected = False
 
     def __repr__(self) -> str:
-        held = sum(len(domain.held) for domain in self._domains.values())
+        held = sum(len(domain.held) for domain in self.domains.values())
         return f"<SmockronStore {self._host}:{self._port}, {held} identifiers held>"
 
     @property
@@ -182,7 +185,7 @@ class SmockronStore:
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets = Sockets()
         self._accounting = sockets.publisher()
-        self._control = sockets.subscriber(self._hear, [topic(name) for name in self._domains])
+        self._control = sockets.subscriber(self.hear, [topic(name) for name in self.domains])
         sockets.watch(self._control, self._note_connection)
         self._accounting.connect(self._host, self._port)
         self._control.connect(self._host, self._port + 1)
@@ -308,7 +311,8 @@ class SmockronStore:
                 for message in one.messages:
                     accounting.send(write_accounting(message))
 
-    def _hear(self, messages: Sequence[Frames]) -> None:
+    def hear(self, messages: Sequence[Frames]) -> None:
+        """Take in what the master says."""
         now_us = self._clock()
         for frames in messages:
             try:
@@ -316,7 +320,7 @@ class SmockronStore:
             except Malformed as error:
                 self._complain("cannot be read", str(error), now_us)
                 continue
-            domain = self._domains.get(message.domain) if message is not None else None
+            domain = self.domains.get(message.domain) if message is not None else None
             if message is None or domain is None or message.until_us <= now_us:
                 continue
             if message.until_us > now_us + domain.furthest_us:
@@ -342,7 +346,7 @@ class SmockronStore:
                 *(self._host, self._port),
             )
 
-    def _scope(self, limit: Limit) -> _Domain:
+    def _scope(self, limit: Limit) -> Domain:
         domain = self._scopes.get(limit.scope)
         if domain is None:
             policy = limit.scope.partition("/")[0]
@@ -352,10 +356,10 @@ class SmockronStore:
                 self._control.subscribe(topic(domain.name))
         return domain
 
-    def _domain(self, name: str, scope: str) -> _Domain:
-        domain = self._domains.get(name)
+    def _domain(self, name: str, scope: str) -> Domain:
+        domain = self.domains.get(name)
         if domain is None:
-            domain = self._domains[name] = _Domain(name, plain_of(scope))
+            domain = self.domains[name] = Domain(name, plain_of(scope))
         return domain
 
 

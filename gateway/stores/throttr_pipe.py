@@ -115,7 +115,7 @@ class ThrottrPipe(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             raise StoreUnavailable("the connection to the store was lost")
-        is_full = self._unanswered + len(requests) > MAX_UNANSWERED
+        is_full = self._unanswered + len(requests) > MAX_UNANSWERED and self._unanswered
         if is_full or transport.get_write_buffer_size() > MAX_UNSENT:
             raise StoreUnavailable("too many calls are unanswered", "backlog")
         future: asyncio.Future[list[Answer]] = self.lost.get_loop().create_future()
@@ -129,7 +129,7 @@ class ThrottrPipe(asyncio.Protocol):
         reader = self._reader
         reader.feed(data)
         try:
-            while self._calls and self._read_call(self._calls[0]):
+            while self._calls and reader.read(self._calls[0].is_query, self._calls[0].answers):
                 call = self._calls.popleft()
                 self._unanswered -= len(call.answers)
                 # Done already: its caller gave up, and these answers are nobody's.
@@ -140,16 +140,6 @@ class ThrottrPipe(asyncio.Protocol):
             return
         if reader and not self._calls:
             self.drop(StoreReplyError("the store answered what nobody asked"))
-
-    def _read_call(self, call: _Call) -> bool:
-        """Take what is there of the answers of a call; returns whether that is all."""
-        answers, take = call.answers, self._reader.take
-        for is_query in call.is_query[len(answers) :]:
-            answer = take(is_query=is_query)
-            if answer is None:
-                return False
-            answers.append(answer)
-        return True
 
     def drop(self, error: StoreError) -> None:
         """Close now; whoever waits for an answer gets `error`."""

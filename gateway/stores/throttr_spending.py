@@ -108,7 +108,7 @@ class Spend:
             self.ends_us = sent_us + self.counter.ttl.us
         if self.cost:
             self.is_spent = answers[1] == words.OK
-            self.is_stuck = not any(answer == words.OK for answer in answers[:2]) and not look
+            self.is_stuck = answers[0] == answers[1] == look == words.REFUSED
             if self.is_spent and answers[0] == words.OK:
                 self.ends_us = sent_us + self.limit.period_us
 
@@ -166,17 +166,20 @@ class Plan:
 
     def takes(self) -> list[Spend]:
         """What is to be taken next, or again; nothing if the verdict is known."""
-        cost = self._ask.cost
+        spends, cost = self._spends, self._ask.cost
         if not self._is_new:
-            return [spend for spend in self._spends if spend.is_unsure]
+            return [spend for spend in spends if spend.is_unsure]
         self._is_new = False
-        # What can never pass looks only: it takes nothing that would have to be given back.
-        if all(cost <= spend.limit.count for spend in self._spends):
-            if any(spend.refuses(cost) for spend in self._spends):
+        for spend in spends:
+            # What can never pass looks only: it takes nothing that would have to be given back.
+            if cost > spend.limit.count:
+                return spends
+        for spend in spends:
+            if spend.refuses(cost):
                 return []
-            for spend in self._spends:
-                spend.cost = cost
-        return self._spends
+        for spend in spends:
+            spend.cost = cost
+        return spends
 
     @property
     def is_stuck(self) -> bool:

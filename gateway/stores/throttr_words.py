@@ -8,6 +8,7 @@ changes what is left, QUERY tells it, PURGE forgets it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 SIZES: Final = (8, 16, 32, 64)
@@ -166,28 +167,39 @@ class Reader:
         """More has come."""
         self._data += data
 
-    def take(self, *, is_query: bool) -> Answer | None:
-        """The next answer, to a `QUERY` or to anything else; `None` if it is not there yet.
+    def read(self, is_query: Sequence[bool], answers: list[Answer]) -> bool:
+        """Go on with the answers to some requests, as far as they are there.
+
+        Args:
+            is_query: for each request whether it is a `QUERY`.
+            answers: those that were there before; the next ones are added.
+
+        Returns:
+            Whether all of them are there.
 
         Raises:
             ValueError: no Throttr server of this size answers so.
         """
-        data = self._data
-        if not data:
-            return None
-        status = data[0]
-        if status > OK:
-            raise ValueError(f"{status} is no status")
-        if not is_query or not status:
-            del data[0]
-            return status
-        if len(data) < self._length:
-            return None
-        width = self._width
-        unit = data[1 + width]
-        if unit not in UNITS_NS:
-            raise ValueError(f"there is no unit of time {unit}")
-        quota = int.from_bytes(data[1 : 1 + width], "little")
-        value = int.from_bytes(data[2 + width : self._length], "little")
-        del data[: self._length]
-        return Counter(quota, Ttl(unit, value))
+        data, width, length = self._data, self._width, self._length
+        at, end = 0, len(data)
+        for query_here in is_query[len(answers) :]:
+            if at == end:
+                break
+            status = data[at]
+            if status > OK:
+                raise ValueError(f"{status} is no status")
+            if not query_here or not status:
+                at += 1
+                answers.append(status)
+                continue
+            if at + length > end:
+                break
+            unit = data[at + 1 + width]
+            if unit not in UNITS_NS:
+                raise ValueError(f"there is no unit of time {unit}")
+            quota = int.from_bytes(data[at + 1 : at + 1 + width], "little")
+            value = int.from_bytes(data[at + 2 + width : at + length], "little")
+            at += length
+            answers.append(Counter(quota, Ttl(unit, value)))
+        del data[:at]
+        return len(answers) == len(is_query)

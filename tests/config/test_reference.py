@@ -24,6 +24,7 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Rules of ratio": models.RatioRule,
     "Smockron": models.SmockronConfig,
     "Domains of Smockron": models.SmockronDomain,
+    "Throttr": models.ThrottrConfig,
     "TLS": models.ListenerTls,
     "Certificates": models.CertificateConfig,
     "Client headers": models.ClientHeaders,

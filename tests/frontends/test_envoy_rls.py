@@ -22,7 +22,7 @@ from gateway.errors import StoreUnavailable
 from gateway.frontends.base import Ground
 from gateway.frontends.envoy_rls import MAX_DESCRIPTORS, make
 from gateway.metrics import GatewayMetrics
-from gateway.opening import decider_of
+from gateway.opening import decider_of, store_of
 from gateway.policy import compile_policies
 from gateway.protocols.envoy_rls_messages import (
     METHOD,
@@ -39,7 +39,7 @@ from gateway.stores.base import Store
 from gateway.stores.memory import MemoryStore
 from gateway.stores.scripted import Fail, Hold, ScriptedStore
 from tests.conftest import StartGateway
-from tests.envoy_rls import PATH, Asked, call, config_of, question, still_clock
+from tests.envoy_rls import PATH, Asked, call, codes, config_of, question, serving, still_clock
 from tests.processes import free_port
 from tests.servers import RedisServer, until
 
@@ -284,6 +284,35 @@ async def test_two_gateways_on_one_redis_let_exactly_the_limit_through(
         both = await asyncio.gather(*(call(one, A, {"a": "2"}) for one in (first, second) * 20))
         assert {reply.code for reply in both} == {OVER_LIMIT}
         assert (await call(first, {"a": "2"})).statuses[0].remaining == limit - 1
+
+
+def test_redis_gives_back_as_well(redis_server: RedisServer) -> None:
+    """By whichever gateway the refund comes."""
+    store = f"store: {{ url: '{redis_server.url}', deadline: 5s }}"
+    rules = """
+        { match: { a: "*" }, limit: 3/24h }
+        { match: { a: "*", b: "1" }, limit: 3/30d, algorithm: fixed_window }
+        { match: { a: "*", b: "2" }, limit: 3/30d, algorithm: sliding_window_counter }
+    """
+    config = config_of(rules, more=store)
+    makers = [store_of(config, GatewayMetrics()) for _ in range(2)]
+
+    async def ask() -> list[int]:
+        found = []
+        async with (
+            serving(config, makers[0]) as first,
+            serving(config, makers[1]) as second,
+        ):
+            for more in ((), (("b", "1"),), (("b", "2"),)):
+                asked = Descriptor((("a", "1"), *more), hits=3)
+                refund = asked._replace(hits=2, is_refund=True)
+                assert codes(await first.ask(asked)) == (OK, [OK])
+                assert (await second.ask(refund)).statuses[0].remaining == 2
+                reply = await second.ask(asked._replace(hits=0))
+                found.append(reply.statuses[0].remaining)
+        return found
+
+    assert asyncio.run(ask()) == [2, 2, 2]
 
 
 async def test_a_gateway_of_two_workers_serves_it_in_the_first(start_gateway: StartGateway) -> None:

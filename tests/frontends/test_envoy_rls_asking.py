@@ -124,15 +124,27 @@ async def test_a_descriptor_with_no_hits_only_looks() -> None:
             assert (await service.ask(look, hits=5)).statuses == [Status(OK, Told(3, 3), 3, 0)]
 
 
-async def test_negative_hits_give_back() -> None:
+@pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "sliding_window_counter"])
+async def test_negative_hits_give_back(algorithm: str) -> None:
     """What a request turns out not to have cost; never more than the limit."""
     refund = Descriptor((("a", "1"),), hits=2, is_refund=True)
-    async with serving(CONFIG, still_clock()) as service:
+    config = config_of(f'{{ match: {{ a: "*" }}, limit: 3/24h, algorithm: {algorithm} }}')
+    async with serving(config, still_clock()) as service:
         await service.ask(A, hits=3)
         assert (await service.ask(A)).code == OVER_LIMIT
         assert (await service.ask(refund)).statuses[0].remaining == 2
         assert (await service.ask(refund)).statuses[0].remaining == 3
         assert (await service.ask(A, hits=3)).code == OK
+        assert (await service.ask(A)).code == OVER_LIMIT
+
+
+async def test_algorithms_that_know_single_requests_give_nothing_back() -> None:
+    """And do not say that they did."""
+    refund = Descriptor((("a", "1"),), hits=2, is_refund=True)
+    rules = '{ match: { a: "*" }, limit: 3/24h, algorithm: sliding_window_log }'
+    async with serving(config_of(rules), still_clock()) as service:
+        await service.ask(A, hits=3)
+        assert (await service.ask(refund)).statuses[0].remaining == 0
         assert (await service.ask(A)).code == OVER_LIMIT
 
 

@@ -91,7 +91,7 @@ def test_random_programs_over_a_socket_are_answered_as_the_model_says(size: int)
     """Pipelined, in pieces, and at any time."""
     clock = ManualClock(START)
 
-    @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
     @given(programs(requests5(size) if size else requests2()))
     def check(program: list[tuple[int, list[bytes]]]) -> None:
         model: Model2 | Model5 = Model5(size) if size else Model2()

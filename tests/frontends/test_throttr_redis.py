@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.config.check import check_text
 from gateway.stores.redis_records import open_records
+from gateway.stores.redis_slots import slot_of_tag
 from tests.conftest import StartGateway
 from tests.frontends.throttr import INSERT, TAKE, Client, connected, running
 from tests.processes import free_port
@@ -76,7 +77,7 @@ def test_random_programs_are_answered_as_the_model_says(server: RedisServer, siz
     requests = requests5(size).filter(lambda request: is_long(request, size))
 
     @settings(
-        max_examples=40,
+        max_examples=20,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
     @given(st.lists(st.lists(requests, min_size=1, max_size=12), min_size=1, max_size=3))
@@ -122,6 +123,19 @@ async def test_many_requests_at_once_are_answered_in_order(server: RedisServer) 
             ("query", "yes"): 4500,
         }
     assert server.keys_without_ttl() == []
+
+
+async def test_many_long_buffers_come_a_few_at_a_time(server: RedisServer) -> None:
+    """All of them in the end, and each once."""
+    server.client().flushdb()
+    async with running("v5", store=server.url) as run, connected(run.port) as client:
+        value = b"v" * 20_000
+        assert await client.ask(bytes.fromhex("05 06 0200 01 204e 6b") + value, 1) == b"\1"
+        await client.say(b"\6\1k" * 300 + b"\4\1k")
+        for _ in range(300):
+            assert await client.hear(6 + 20_000) == bytes.fromhex("01 06 0100 204e") + value
+        assert await client.hear(1) == b"\1"
+        assert run.answers() == {("set", "yes"): 1, ("get", "yes"): 300, ("purge", "yes"): 1}
 
 
 async def test_what_is_no_request_is_answered_in_its_place(server: RedisServer) -> None:
@@ -218,6 +232,12 @@ async def test_records_in_a_cluster_are_those_of_their_slots(tmp_path: Path) -> 
             queries = b"".join(b"\2\3" + key for key in keys)
             told = await client.ask(queries, 200 * 6)
             assert told == bytes.fromhex("01 0300 06 0000") * 200
+            slot = slot_of_tag(keys[0])
+            source = cluster.owner(slot)
+            target = next(each for each in cluster.primaries_now() if each is not source)
+            cluster.move(slot, source, target)
+            told = await client.ask(queries, 200 * 6)
+            assert told == bytes.fromhex("01 0300 06 0000") * 200
     finally:
         cluster.stop()
 
@@ -249,7 +269,7 @@ def test_two_gateways_on_one_redis_give_out_exactly_the_quota(
 
     async def consume(port: int) -> int:
         async with connected(port) as client:
-            return await _consume(client, request, size, 1000)
+            return await _consume(client, request, size, 300)
 
     async def all_of_them() -> list[int]:
         if version == "v5":

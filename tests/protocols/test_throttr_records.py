@@ -27,7 +27,7 @@ def entries(records: Records) -> int:
     return sum(len(shard.heap) + len(shard.lingering) for shard in records._shards)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_new_record_is_refused_exactly_if_all_others_count(data: st.DataObject) -> None:
     """Whatever was put, changed, removed and swept before, at whatever time."""

@@ -23,10 +23,13 @@ from gateway.protocols.ratio_messages import Question
 from gateway.stores import open_store
 from gateway.stores.base import Ask
 from gateway.stores.ratio import MAX_CALLS, RatioStore, resource_of
+from tests import grpc_engine
 from tests.servers import until
 from tests.stores.ratio_server import RatioServer, fail, hang, say
 
 DAY_US = 86_400_000_000
+
+grpc_engine.keep()
 LIMIT = Limit(5, DAY_US, 5, "sliding_window_log", scope="pay/ip", count_refused=True)
 PATIENCE_US = 5_000_000
 

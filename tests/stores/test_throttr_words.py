@@ -55,7 +55,9 @@ def test_numbers_have_the_size_of_the_server(size: int) -> None:
     reader.feed(bytes.fromhex(told))
 
     assert insert(size, 7, MINUTE, b"k") == bytes.fromhex(made)
-    assert reader.take(is_query=True) == Counter(7, Ttl(4, 59))
+    answers: list[Answer] = []
+    assert reader.read([True], answers)
+    assert answers == [Counter(7, Ttl(4, 59))]
     assert not reader
 
 
@@ -117,17 +119,17 @@ def test_answers_are_read_however_they_arrive(
         else bytes((each or REFUSED,))
         for each in told
     )
-    waiting = [(isinstance(each, Counter) or each is None, each or REFUSED) for each in told]
+    is_query = [isinstance(each, Counter) or each is None for each in told]
     reader = Reader(size)
+    answers: list[Answer] = []
     at = 0
-    while stream[at:] or at == 0:
+    while at < len(stream):
         piece = pieces[at % len(pieces)]
         reader.feed(stream[at : at + piece])
         at += piece
-        while waiting and (answer := reader.take(is_query=waiting[0][0])) is not None:
-            assert answer == waiting.pop(0)[1]
+        assert reader.read(is_query, answers) == (at >= len(stream))
 
-    assert not waiting
+    assert answers == [each or REFUSED for each in told]
     assert not reader
 
 
@@ -142,4 +144,4 @@ def test_what_is_no_answer_is_not_taken_for_one(data: bytes) -> None:
     reader.feed(data)
 
     with pytest.raises(ValueError, match=r"status|unit"):
-        reader.take(is_query=True)
+        reader.read([True], [])

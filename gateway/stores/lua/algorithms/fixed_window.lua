@@ -54,6 +54,8 @@ local function look(key, at, cost)
         used = max(used, min(used + cost, count))
       end
     end
+  else
+    receipt = now
   end
   answer(retry_after == 0, wait, retry_after, moment == now and max(count - used, 0) or 0,
     (used > 0 and ends or moment) - now, receipt)

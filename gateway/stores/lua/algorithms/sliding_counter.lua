@@ -101,6 +101,8 @@ local function look(key, at, cost)
       end
       retry_after = turn - now - max_wait
     end
+  else
+    receipt = now
   end
   answer(retry_after == 0, wait, retry_after, remaining(last, previous, current, count, period),
     max(ends(last, previous, current, period) - now, 0), receipt)

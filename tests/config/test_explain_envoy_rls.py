@@ -1,0 +1,74 @@
+"""What a listener for Envoy will do, in sentences."""
+
+from __future__ import annotations
+
+from gateway.config.explain_envoy_rls import MAX_RULES, explain_envoy_rls
+from tests.envoy_rls import config_of
+
+
+def _explain(rules: str, options: str = "") -> list[str]:
+    return list(explain_envoy_rls(config_of(rules, options).listeners[0]))
+
+
+def test_every_kind_of_rule_has_its_sentence() -> None:
+    """Whose counts are whose, who is let through and who is not."""
+    lines = _explain(
+        """
+        { match: { database: users }, limit: 500/s }
+        { match: { path: /v1/*, user: "*" }, limit: 10/s }
+        { match: { path: /v2/*, user: "*" }, limit: 10/s, shared: path }
+        { match: { path: /v3/* }, limit: 10/s, shared: true, shadow: true }
+        { match: { user: "*" }, limit: 1/s, name: usual }
+        { match: { user: big }, limit: 9/s, replaces: usual }
+        { match: { user: friend }, unlimited: true }
+        { match: { user: foe }, refuse: true }
+        { match: { user: test }, refuse: true, shadow: true }
+        """
+    )
+
+    assert lines[:-2] == [
+        "Descriptors of the domain shop:",
+        "  database=users is counted by policy shop/database=users.",
+        (
+            "  path=/v1/*,user=* is counted by policy shop/path=/v1/*,user=*, each path and user by "
+            "itself."
+        ),
+        "  path=/v2/*,user=* is counted by policy shop/path=/v2/*,user=*, each user by itself.",
+        (
+            "  path=/v3/* is counted by policy shop/path=/v3/*, all of them together, and let through "
+            "whatever comes of it."
+        ),
+        "  user=* is counted by policy shop/user=*, each user by itself.",
+        "  user=big is counted by policy shop/user=big; instead of usual where that matches too.",
+        "  user=friend is not limited.",
+        "  user=foe is refused always.",
+        "  user=test is over its limit always, but let through.",
+        "  Others are not limited.",
+    ]
+
+
+def test_what_envoy_is_told_is_said() -> None:
+    """And what comes of descriptors that bring limits along."""
+    rule = "{ match: { a: x }, limit: 1/s }"
+
+    assert _explain(rule)[-2:] == [
+        "A request is refused if one of its descriptors is over its limit; nothing is spent then.",
+        "A descriptor that brings a limit of its own is held to that.",
+    ]
+    assert _explain(rule, "headers: envoy\nshadow: true\noverrides: off")[-2:] == [
+        "Nothing is refused, but all is counted.",
+        (
+            "Envoy is told to say what is left in RateLimit-Limit, RateLimit-Remaining and "
+            "RateLimit-Reset."
+        ),
+    ]
+
+
+def test_a_long_list_is_cut() -> None:
+    """It is in the file."""
+    rules = "\n".join(f"{{ match: {{ a: x{number} }}, limit: 1/s }}" for number in range(25))
+
+    lines = _explain(rules)
+
+    assert lines[MAX_RULES + 1] == "  and 5 more."
+    assert lines[MAX_RULES + 2] == "  Others are not limited."
