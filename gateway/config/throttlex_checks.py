@@ -22,9 +22,9 @@ def conflicts(config: GatewayConfig) -> Iterator[Finding]:
     if not tables_url(config):
         for name, said in ours.items():
             if said.policies == "table":
-                place = ("policies", name, "throttlex", "policies")
+                said_at = ("policies", name, "throttlex", "policies")
                 message = "the table throttlex_policy is in a MySQL store, and this store is none"
-                yield Finding(place, message, "such as store: mysql://db/throttlex")
+                yield Finding(said_at, message, "such as store: mysql://db/throttlex")
     places: list[tuple[Path, str, Sequence[str]]] = [
         (("routes", index, "policies"), "route", route.policies)
         for index, route in enumerate(config.routes)
