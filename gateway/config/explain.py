@@ -189,6 +189,24 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
         yield "There is no admin listener: no health checks and no metrics."
     else:
         yield f"Health and metrics are on {_listener(str(config.admin.listen))}."
+    if config.listen:
+        yield from _explain_clients(config)
+    server = config.server
+    delay = server.shutdown_delay
+    taken = f"more are taken for {format_duration(delay)}, then " if delay else ""
+    timeout = format_duration(server.shutdown_timeout)
+    yield f"On stopping, {taken}requests under way have {timeout} to end."
+    if any(policy.queue for policy in config.policies.values()):
+        yield f"At most {number(server.max_waiting)} requests wait for their turn at a time."
+    form = "JSON" if config.log.format == "json" else "text"
+    what = "Every request is logged" if config.log.access else "Requests are not logged; events are"
+    if not config.listen:
+        what = "What happens is logged"
+    yield f"{what} as {form} to {config.log.output}, events from level {config.log.level}."
+
+
+def _explain_clients(config: GatewayConfig) -> Iterator[str]:
+    """Who HTTP clients are taken for, and what they may do."""
     if config.trusted_proxies:
         networks = join([str(network) for network in config.trusted_proxies])
         yield f"The client address in X-Forwarded-For is believed if it comes from {networks}."
@@ -218,19 +236,6 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
         f"for {format_duration(server.keepalive_timeout)} between requests, is disconnected."
     )
     yield from _explain_connections(server)
-    delay = server.shutdown_delay
-    taken = f"more are taken for {format_duration(delay)}, then " if delay else ""
-    timeout = format_duration(server.shutdown_timeout)
-    yield f"On stopping, {taken}requests under way have {timeout} to end."
-    if any(policy.queue for policy in config.policies.values()):
-        yield f"At most {number(server.max_waiting)} requests wait for their turn at a time."
-    access = (
-        "Every request is logged" if config.log.access else "Requests are not logged; events are"
-    )
-    yield (
-        f"{access} as {'JSON' if config.log.format == 'json' else 'text'} to {config.log.output}, "
-        f"events from level {config.log.level}."
-    )
 
 
 def _explain_connections(server: ServerConfig) -> Iterator[str]:

@@ -28,14 +28,12 @@ class Kind(NamedTuple):
         port: where its clients look for a server.
         title: the system's name, for people.
         ports: how many ports it takes, from the first on.
-        fields: further keys of a listener that go with it.
         words: what its limits may be counted per, beside `all` and nothing at all.
     """
 
     port: int
     title: str
     ports: int = 1
-    fields: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
 
 
@@ -82,12 +80,6 @@ class FrontendConfig(Model):
         if len(said) > 1:
             message = f"a listener speaks one protocol, and this one says {' and '.join(said)}"
             raise problem(message, "a listener for each", under=(said[1], KEY))
-        own = KINDS[said[0]].fields
-        for kind in KINDS.values():
-            for field in kind.fields:
-                if field in self.model_fields_set and field not in own:
-                    message = f"{field} does not go with {said[0]}"
-                    raise problem(message, "leave it out", under=(field, KEY))
         return self
 
     @property

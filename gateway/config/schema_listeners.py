@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gateway.config.shorthand_listeners import BESIDE
+
 Schema = dict[str, Any]
 
 LIMITED: Final = ("EnvoyRule", "RatioConfig", "RatioRule", "SmockronDomain")
@@ -25,6 +27,11 @@ def complete_listeners(root: Schema, definitions: dict[str, Schema], limited: Sc
         for word, part in limited.items():
             held = definition.get(word)
             definition[word] = {**held, **part} if isinstance(held, dict) else part
+    listener = definitions["FrontendConfig"]
+    for kind, words in BESIDE.items():
+        under = definitions[f"{kind.capitalize()}Config"]["properties"]
+        listener["properties"] |= {word: under[word] for word in words}
+        listener["dependentRequired"] = {word: [kind] for word in words}
     limits = definitions["PolicyConfig"]["properties"]["limits"]
     short = {
         "RatioConfig": limits,

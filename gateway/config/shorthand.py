@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from gateway.config.address import is_target
 from gateway.config.paths import PathError, split_pattern
-from gateway.config.shorthand_listeners import places
+from gateway.config.shorthand_listeners import beside, places
 
 Path = tuple[str | int, ...]
 
@@ -124,6 +124,7 @@ class _Expansion:
         for path, body, name, usual in places(listeners):
             self._lift_policy(body, path, name, usual)
             self.limited.append(path)
+        self.origins.update(beside(listeners))
 
     def _collect_names(self, written: list[_Written]) -> None:
         """Names that were given come first: those made from patterns are held against them."""

@@ -31,6 +31,9 @@ PLACES: Final[dict[str, Places]] = {
 }
 """By the key that says which protocol a listener speaks."""
 
+BESIDE: Final[dict[str, tuple[str, ...]]] = {"throttr": ("size",)}
+"""What may stand beside that key instead of under it, so that the shortest form says all."""
+
 
 def places(listeners: object) -> Iterator[tuple[Path, dict[str, Any], str, Mapping[str, Any]]]:
     """Every mapping that may say limits: its path, itself, its policy's name and what is usual.
@@ -54,6 +57,21 @@ def places(listeners: object) -> Iterator[tuple[Path, dict[str, Any], str, Mappi
                 body = _own(listener, (kind, *place.path))
                 if body is not None:
                     yield ("listeners", index, kind, *place.path), body, place.name, place.usual
+
+
+def beside(listeners: object) -> Iterator[tuple[Path, Path]]:
+    """Put what stands beside a protocol's key under it; paths there, and where it was written.
+
+    What stands in both places is left, and is a key that nobody knows. The listeners are copies
+    in the long form that `places` has made.
+    """
+    for index, listener in enumerate(listeners if isinstance(listeners, list) else ()):
+        for kind, words in BESIDE.items():
+            body = listener.get(kind) if isinstance(listener, dict) else None
+            for word in words:
+                if isinstance(body, dict) and word in listener and word not in body:
+                    body[word] = listener.pop(word)
+                    yield ("listeners", index, kind, word), ("listeners", index, word)
 
 
 def _own(parent: Any, path: Path) -> dict[str, Any] | None:

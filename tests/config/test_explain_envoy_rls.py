@@ -30,13 +30,13 @@ def test_every_kind_of_rule_has_its_sentence() -> None:
         "Descriptors of the domain shop:",
         "  database=users is counted by policy shop/database=users.",
         (
-            "  path=/v1/*,user=* is counted by policy shop/path=/v1/*,user=*, each path and user by "
-            "itself."
+            "  path=/v1/*,user=* is counted by policy shop/path=/v1/*,user=*, each path and user "
+            "by itself."
         ),
         "  path=/v2/*,user=* is counted by policy shop/path=/v2/*,user=*, each user by itself.",
         (
-            "  path=/v3/* is counted by policy shop/path=/v3/*, all of them together, and let through "
-            "whatever comes of it."
+            "  path=/v3/* is counted by policy shop/path=/v3/*, all of them together, and let "
+            "through whatever comes of it."
         ),
         "  user=* is counted by policy shop/user=*, each user by itself.",
         "  user=big is counted by policy shop/user=big; instead of usual where that matches too.",
