@@ -106,8 +106,8 @@ def run(plan: Plan, stage: Stage) -> Iterator[Result]:
     result.goals.append(Goal("Sluice / a constant answer", found, GOAL))
     result.remarks.append(
         f"{CONNECTIONS * IN_FLIGHT} calls in flight over {CONNECTIONS} connections. The constant "
-        "answer is that of a grpc.aio server without serialisers, on uvloop. All calls ask the same, "
-        "so that what is asked is read once."
+        "answer is that of a grpc.aio server without serialisers, on uvloop. All calls ask the "
+        "same, so that what is asked is read once."
     )
     yield result
 
