@@ -138,7 +138,7 @@ async def test_of_several_rules_the_latest_time_wins() -> None:
         at_ms = now_ms()
         for _ in range(5):
             await peer.report("default", "ACCEPTED", "k", at_ms)
-        ((_, until_ms),) = delays(await peer.settled())
+        _, until_ms = delays(await peer.settled())[-1]
         assert 0 <= until_ms - at_ms - 24 * HOUR_MS < 5 * SECOND_MS
 
 
@@ -149,7 +149,7 @@ async def test_a_bucket_may_be_had_instead() -> None:
         at_ms = now_ms()
         for _ in range(3):
             await peer.report("default", "ACCEPTED", "k", at_ms)
-        ((_, until_ms),) = delays(await peer.settled())
+        _, until_ms = delays(await peer.settled())[-1]
         assert until_ms == at_ms + 2 * HOUR_MS
 
 
@@ -213,6 +213,18 @@ async def test_what_the_module_for_nginx_cannot_read_is_not_sent() -> None:
         assert run.answers["DELAY_UNTIL", "too_long"] == 1
         await peer.report("default", "ACCEPTED", "k" * 248)
         assert len(await peer.settled()) == 1
+
+
+async def test_gatekeepers_are_counted() -> None:
+    """Those that have come, and those that are there."""
+    async with running("default: 1/h burst 1") as run:
+        metrics = run.metrics.frontend("smockron")
+        async with gatekeeper(run.port, "default"), gatekeeper(run.port, "default"):
+            assert (metrics.connections, metrics.open_connections) == (2, 2)
+        await _until(lambda: metrics.open_connections == 0)
+        assert metrics.connections == 2
+        metrics.refresh()
+        assert (metrics.records, bool(metrics.record_bytes)) == (2, True)
 
 
 async def test_both_ports_are_needed() -> None:

@@ -258,6 +258,17 @@ async def test_one_domain_for_all_limits_if_it_is_said() -> None:
         assert (await run.master.hear())[0] == b"shop\0"
 
 
+async def test_a_master_may_have_a_name() -> None:
+    """Which is that of an address of IPv4, also where the machine has both."""
+    port = free_pair()
+    store = SmockronStore(f"smockron://localhost:{port}")
+    store.expect({"default": ["default/ip"]})
+    async with master(port) as peer:
+        await store.start()
+        assert await peer.subscribed() == b"default\0"
+        await store.aclose()
+
+
 async def test_a_master_that_is_away_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """Everything goes on, and when it is back the gatekeeper is, too."""
     caplog.set_level("INFO")
