@@ -34,7 +34,7 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 STDERR: Final = 2
-COMMANDS: Final = ("run", "check", "schema", "import", "demo", "healthcheck", "version")
+COMMANDS: Final = ("run", "check", "schema", "import", "ratio", "demo", "healthcheck", "version")
 DEFAULT_ADMIN: Final = "127.0.0.1:9901"
 
 
@@ -109,6 +109,9 @@ def _parser() -> argparse.ArgumentParser:
         "sources", nargs="+", type=Path, metavar="SOURCE", help="its YAML files, or folders of them"
     )
     envoy.set_defaults(command=_import_envoy_ratelimit)
+
+    ratio = commands.add_parser("ratio", help="be a ratio server, by the variables of ratio")
+    ratio.set_defaults(command=_ratio)
 
     demo = commands.add_parser("demo", help="start a gateway in front of a small upstream")
     demo.add_argument(
@@ -273,6 +276,18 @@ def _import_envoy_ratelimit(options: argparse.Namespace) -> int:
     check_text(imported.text, file="what came of it")
     print(imported.text, end="")
     return EXIT_OK
+
+
+def _ratio(_options: argparse.Namespace) -> int:
+    from gateway.config.ratio_environment import read_environment, told_of
+
+    found = read_environment(os.environ)
+    _print_problems(found.warnings, "warning")
+    _allow_open_files()
+    try:
+        return run_in_loop(lambda: _serve(found.config, _nothing))
+    except StartError as error:
+        raise told_of(error) from error
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from bench.scenarios import (
     limiter,
     local,
     mariadb,
+    ratio,
     refusing,
     shared,
     slow,
@@ -36,4 +37,5 @@ SCENARIOS: dict[str, Run] = {
     "limiter-mariadb": mariadb.run,
     "limiter-cost": cost.run,
     "envoy_rls": envoy_rls.run,
+    "ratio": ratio.run,
 }

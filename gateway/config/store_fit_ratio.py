@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gateway.config.frontends import FrontendConfig
 from gateway.config.models import GatewayConfig
 from gateway.config.policies import PolicyConfig
-from gateway.config.shorthand import KEY, Finding
+from gateway.config.shorthand import KEY, Finding, Path
 from gateway.config.store_url import StoreUrl, parse_store_url
 
 _ALGORITHM: Final = "sliding_window_log"
@@ -43,11 +44,8 @@ def not_together(config: GatewayConfig) -> Iterator[Finding]:
     """What would have to be all or none, or be taken back, and is in a ratio server."""
     if parse_store_url(config.store.url).kind == "ratio":
         for index, route in enumerate(config.routes):
-            if len(route.policies) > 1:
-                message = "a ratio server is asked about one limit at a time: all or none of "
-                message += f"{', '.join(route.policies)} cannot be had"
-                hint = "one policy, or a store of another kind"
-                yield Finding(("routes", index, "policies"), message, hint)
+            yield from _not_one(route.policies, ("routes", index))
+        yield from _callers_not_together(config.listeners)
     migrate = config.store.migrate
     if migrate is not None:
         for url, path in ((config.store.url, ("store", "url")), (migrate.to, _MIGRATE_TO)):
@@ -55,3 +53,19 @@ def not_together(config: GatewayConfig) -> Iterator[Finding]:
                 message = "counts move between stores that take back what the other refuses"
                 hint = "a ratio server takes nothing back: change the store at once"
                 yield Finding(path, message, hint)
+
+
+def _callers_not_together(listeners: tuple[FrontendConfig, ...]) -> Iterator[Finding]:
+    for index, listener in enumerate(listeners):
+        if listener.ratio is not None:
+            place: Path = ("listeners", index, "ratio")
+            yield from _not_one(listener.ratio.policies, place)
+            for number, rule in enumerate(listener.ratio.rules):
+                yield from _not_one(rule.policies, (*place, "rules", number))
+
+
+def _not_one(policies: tuple[str, ...], place: Path) -> Iterator[Finding]:
+    if len(policies) > 1:
+        message = "a ratio server is asked about one limit at a time: all or none of "
+        message += f"{', '.join(policies)} cannot be had"
+        yield Finding((*place, "policies"), message, "one policy, or a store of another kind")
