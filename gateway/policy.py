@@ -183,13 +183,14 @@ class KeyedRules:
 
     def resolve(self, ask: Ask, rules: tuple[Rule, ...]) -> tuple[Ask, tuple[Rule, ...]]:
         """The same question by the numbers that its keys have now."""
+        _, keys, cost, max_wait_us = ask
         found = tuple(
             [
-                self._of_key(rule, key) if rule.policy.book is not None else rule
-                for rule, key in zip(rules, ask.keys, strict=True)
+                rule if rule.policy.book is None else self._of_key(rule, key)
+                for rule, key in zip(rules, keys, strict=True)
             ]
         )
-        return ask._replace(limits=tuple([rule.limit for rule in found])), found
+        return Ask(tuple([rule.limit for rule in found]), keys, cost, max_wait_us), found
 
     def _of_key(self, rule: Rule, key: str) -> Rule:
         book = rule.policy.book

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -62,7 +63,10 @@ def config_of(rules: str, options: str = "", more: str = "") -> GatewayConfig:
     lines = [f"          - {line.strip()}" for line in rules.strip().splitlines()]
     own = [f"      {line.strip()}" for line in options.strip().splitlines()]
     text = ["listeners:", "  - envoy_rls:", *own, "      domains:", "        shop:", *lines]
-    return check_text("\n".join([*text, "    bind: 127.0.0.1:0", more])).config
+    whole = "\n".join([*text, "    bind: 127.0.0.1:0", more])
+    # No gateway reads its configuration inside the event loop, which some tests are in.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(check_text, whole).result().config
 
 
 class Service:

@@ -46,7 +46,6 @@ def misfits(config: GatewayConfig) -> Iterator[Finding]:
     yield from unfit_for_gatekeepers(config)
     yield from unfit_for_envoy(config)
     yield from _homeless(config)
-    yield from _brought_along(config)
 
 
 def _homeless(config: GatewayConfig) -> Iterator[Finding]:
@@ -57,21 +56,6 @@ def _homeless(config: GatewayConfig) -> Iterator[Finding]:
             message = f"Throttr's records are kept in memory or in Redis, not in {store.kind}"
             hint = "store: memory:// or redis://...; or another gateway for these clients"
             yield Finding(("listeners", index, "throttr", KEY), message, hint)
-
-
-def _brought_along(config: GatewayConfig) -> Iterator[Finding]:
-    """Listeners whose clients may bring limits along that a store cannot keep."""
-    migrate = config.store.migrate
-    urls = (config.store.url, *((migrate.to,) if migrate is not None else ()))
-    kind = next((kind for url in urls if (kind := parse_store_url(url).kind) in STORES), None)
-    for index, listener in enumerate(config.listeners):
-        own = listener.envoy_rls
-        if kind is not None and own is not None and own.overrides:
-            message = "descriptors may bring limits of their own along, which are token buckets: "
-            hint = "overrides: false, or a store of another kind"
-            at = "overrides" if "overrides" in own.model_fields_set else KEY
-            path = ("listeners", index, "envoy_rls", at)
-            yield Finding(path, f"{message}a store of kind {kind} cannot keep them", hint)
 
 
 def _misfits(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ _SINGLE: Final = {
 
 
 def unfit_for_envoy(config: GatewayConfig) -> Iterator[Finding]:
-    """Stores that cannot decide on the descriptors of a request, or on limits that these bring."""
+    """Stores that cannot decide on the descriptors of a request together."""
     migrate = config.store.migrate
     urls = (config.store.url, *((migrate.to,) if migrate is not None else ()))
     kinds = [parse_store_url(url).kind for url in urls]
@@ -29,8 +29,3 @@ def unfit_for_envoy(config: GatewayConfig) -> Iterator[Finding]:
                 message = f"{kind} cannot decide on the descriptors of a request together: "
                 hint = "store: memory:// or redis://...; or another gateway for Envoy"
                 yield Finding(("listeners", index, "envoy_rls", KEY), message + _SINGLE[kind], hint)
-            elif kind == "throttr" and listener.envoy_rls.overrides:
-                message = "a limit that a descriptor brings along is a token bucket, which throttr "
-                message += "does not have"
-                place = ("listeners", index, "envoy_rls", KEY)
-                yield Finding(place, message, "add overrides: off")

@@ -108,7 +108,7 @@ class ThrottlexConfig(Model):
         DEFAULTS.capacity, description="Tokens of a full bucket, or requests in a window."
     )
     refillRate: Rate = Field(  # noqa: N815 - its name
-        DEFAULTS.refill_rate,
+        Fraction(DEFAULTS.refill_rate),
         description="Tokens a second, also a fraction of one; 0 never refills. Of buckets only.",
     )
     windowSeconds: Annotated[  # noqa: N815 - its name

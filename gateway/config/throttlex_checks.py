@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gateway.config.models import GatewayConfig
-from gateway.config.shorthand import KEY, Finding
+from gateway.config.shorthand import KEY, Finding, Path
 from gateway.config.store_url import parse_store_url
 
 
@@ -22,15 +22,23 @@ def conflicts(config: GatewayConfig) -> Iterator[Finding]:
     if not tables_url(config):
         for name, said in ours.items():
             if said.policies == "table":
-                place = ("policies", name, "throttlex", "policies")
+                said_at = ("policies", name, "throttlex", "policies")
                 message = "the table throttlex_policy is in a MySQL store, and this store is none"
-                yield Finding(place, message, "such as store: mysql://db/throttlex")
-    for index, route in enumerate(config.routes):
-        named = [name for name in route.policies if name in ours]
+                yield Finding(said_at, message, "such as store: mysql://db/throttlex")
+    places: list[tuple[Path, str, Sequence[str]]] = [
+        (("routes", index, "policies"), "route", route.policies)
+        for index, route in enumerate(config.routes)
+    ]
+    places += [
+        (("listeners", index), "listener", listener.policies)
+        for index, listener in enumerate(config.listeners)
+    ]
+    for place, what, policies in places:
+        named = [name for name in policies if name in ours]
         if len(named) > 1:
             message = f"{named[0]} and {named[1]} would both count under ThrottleX's key"
-            hint = "one policy of throttlex to a route; write the other as limits"
-            yield Finding(("routes", index, "policies"), message, hint)
+            hint = f"one policy of throttlex to a {what}; write the other as limits"
+            yield Finding(place, message, hint)
 
 
 def advice(config: GatewayConfig) -> Iterator[Finding]:

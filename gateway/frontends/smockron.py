@@ -160,6 +160,7 @@ class SmockronMaster:
             raise
         self._address = Address(self._address.host, port)
         self._accounting, self._control = accounting, control
+        sockets.watch_peers(accounting, self._note_peer)
         await self._reports.start()
         accounting.start()
 
@@ -183,9 +184,14 @@ class SmockronMaster:
             self._sockets = None
         await self._reports.aclose()
 
+    def _note_peer(self, has_come: bool) -> None:  # noqa: FBT001 - what has happened
+        self._metrics.connections += has_come
+        self._metrics.open_connections += 1 if has_come else -1
+
     def _refresh_metrics(self) -> None:
         if self._at_once is not None:
             self._metrics.records = len(self._at_once)
+            self._metrics.record_bytes = self._at_once.used_bytes
 
     def _take(self, messages: Sequence[Frames]) -> None:
         """Take down what has come, and publish what follows."""

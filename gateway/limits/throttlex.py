@@ -23,7 +23,7 @@ FOREVER_US: Final = 2**52
 MOST: Final = 1_000_000_000
 """A capacity or rate above this counts as this: neither is ever met."""
 
-_SCOPE: Final = "/throttlex"
+_WORD: Final = "throttlex"
 
 
 class Numbers(NamedTuple):
@@ -38,7 +38,7 @@ class Numbers(NamedTuple):
 
     type: str = TOKEN_BUCKET
     capacity: int = 100
-    refill_rate: Fraction = Fraction(10)
+    refill_rate: int | Fraction = 10
     window_seconds: int = 60
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ DEFAULTS: Final = Numbers()
 def scope_of(policy: str, numbers: Numbers | None = None) -> str:
     """The scope of a policy in ThrottleX's words.
 
-    Its end marks it: no other scope has this one, since there it is a list of key words.
+    What stands behind its last slash marks it: in other scopes that is a list of key words.
 
     Args:
         policy: its name.
@@ -67,13 +67,13 @@ def scope_of(policy: str, numbers: Numbers | None = None) -> str:
             that has ThrottleX's tables they are one all the same.
     """
     if numbers is not None and numbers.type == SLIDING_WINDOW:
-        return f"{policy}/{numbers.window_seconds}s{_SCOPE}"
-    return f"{policy}{_SCOPE}"
+        return f"{policy}/{_WORD}:{numbers.window_seconds}s"
+    return f"{policy}/{_WORD}"
 
 
 def is_scope(scope: str) -> bool:
     """Whether a scope is one of `scope_of`: its identities are ThrottleX's keys."""
-    return scope.endswith(_SCOPE)
+    return scope.rpartition("/")[2].startswith(_WORD)
 
 
 def limit_of(numbers: Numbers, scope: str = "") -> Limit:
@@ -99,5 +99,5 @@ def limit_of(numbers: Numbers, scope: str = "") -> Limit:
         raise ValueError(f"a refill rate of {rate} is negative")
     if not rate and capacity:
         return Limit(capacity, FOREVER_US, capacity, "fixed_window", scope=scope)
-    rate = min(rate or Fraction(1), Fraction(MOST))
+    rate = min(rate or 1, MOST)
     return Limit(rate.numerator, rate.denominator * US, capacity, scope=scope)

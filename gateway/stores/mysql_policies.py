@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from fractions import Fraction
 from typing import Final, NamedTuple
 
 from gateway.errors import StoreError
@@ -69,7 +68,7 @@ def read_row(row: tuple[object, ...]) -> PolicyRow:
     """
     row_id, key, kind, capacity, rate, window = row
     try:
-        numbers = Numbers(str(kind), int(str(capacity)), Fraction(str(rate)), int(str(window)))
+        numbers = Numbers(str(kind), int(str(capacity)), int(str(rate)), int(str(window)))
     except ValueError:
         raise ValueError("a number is missing, or is none") from None
     limit_of(numbers)
@@ -144,7 +143,8 @@ class PolicyReader:
         """Say once for each time that the table is away."""
         if not self._is_lost:
             self._is_lost = True
-            log.warning("%s cannot be read (%s): %d policies hold on", TABLE, why, len(self.book))
+            message = "%s cannot be read (%s); what it said last holds, for keys: %d"
+            log.warning(message, TABLE, why, len(self.book))
 
     async def _look(self, link: Link, *, folds: bool) -> None:
         """Take what has changed.
@@ -184,4 +184,4 @@ class PolicyReader:
             log.error("row %s of %s is ignored: %s", row_id, TABLE, why)
         self._refused = refused
         self.book.replace(found, folds=folds)
-        log.info("%d keys have policies of their own in %s", len(found), TABLE)
+        log.info("keys with policies of their own in %s: %d", TABLE, len(found))

@@ -6,6 +6,7 @@ Masters of Smockron ask this and not a `Store`: nothing is decided, only taken d
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
@@ -16,6 +17,9 @@ MAX_KEYS: Final = 100_000
 """Keys of one limit that are remembered in memory."""
 MAX_TIMES: Final = 2_000_000
 """Times that are remembered in memory for one limit: some 80 MB."""
+TIME_BYTES: Final = 40
+KEY_BYTES: Final = 300
+"""About what a time and a key take in memory."""
 LOOKED_AT: Final = 8
 """Old keys among which one is looked for that can be forgotten."""
 
@@ -69,12 +73,18 @@ class _Keys:
     def __init__(self, max_keys: int, max_times: int) -> None:
         self._max_keys = max_keys
         self._max_times = max_times
-        # State, when it can be forgotten, and until when the key has to wait.
-        self._states: dict[str, tuple[tuple[int, ...], int, int]] = {}
+        # State, when it can be forgotten, and until when the key has to wait. Not a `dict`: the
+        # way to the first of one leads past all that were taken out before it.
+        self._states: OrderedDict[str, tuple[tuple[int, ...], int, int]] = OrderedDict()
         self._times = 0
 
     def __len__(self) -> int:
         return len(self._states)
+
+    @property
+    def used_bytes(self) -> int:
+        """The memory that they take, about."""
+        return len(self._states) * KEY_BYTES + self._times * TIME_BYTES
 
     def record(self, limit: Limit, key: str, at_us: int, now_us: int) -> int:
         """When the next request of a key may go."""
@@ -128,6 +138,11 @@ class MemoryReports:
 
     def __len__(self) -> int:
         return sum(len(keys) for keys in self._scopes.values())
+
+    @property
+    def used_bytes(self) -> int:
+        """The memory that all of it takes, about."""
+        return sum(keys.used_bytes for keys in self._scopes.values())
 
     async def start(self) -> None:
         """Nothing to connect to."""

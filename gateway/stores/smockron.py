@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
@@ -62,7 +63,8 @@ class Domain:
     def __init__(self, name: str, plain: Callable[[str], str]) -> None:
         self.name = name
         self.plain = plain
-        self.held: dict[str, int] = {}
+        # Not a `dict`: the way to the first of one leads past all that were taken out before it.
+        self.held: OrderedDict[str, int] = OrderedDict()
         self.furthest_us = FURTHEST_US
 
     def hold(self, identifier: str, until_us: int, now_us: int) -> None:
@@ -74,7 +76,7 @@ class Domain:
             # Two for one that is new: the memory is tidy without a task for it.
             self._forget(2, now_us)
             if len(held) > MAX_HELD:
-                del held[next(iter(held))]
+                held.popitem(last=False)
 
     def _forget(self, number: int, now_us: int) -> None:
         for _ in range(number):

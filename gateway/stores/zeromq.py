@@ -61,16 +61,37 @@ class Sockets:
         return subscriber
 
     def watch(self, end: Subscriber, note: Callable[[bool], None]) -> None:
-        """Tell `note` whenever a peer of a socket has come (True) or gone."""
+        """Tell `note` whenever the peer that a socket connects to can be heard, or is away."""
 
-        def take(messages: Sequence[Frames]) -> None:
+        def take(event: int, descriptor: int) -> None:
+            del descriptor
+            note(event != zmq.EVENT_DISCONNECTED)
+
+        self._watch(end, zmq.EVENT_HANDSHAKE_SUCCEEDED, take)
+
+    def watch_peers(self, end: Subscriber, note: Callable[[bool], None]) -> None:
+        """Tell `note` whenever somebody has connected to a socket that is bound, or has gone."""
+        connected: set[int] = set()
+
+        def take(event: int, descriptor: int) -> None:
+            if event == zmq.EVENT_ACCEPTED:
+                connected.add(descriptor)
+                note(True)
+            elif descriptor in connected:
+                connected.discard(descriptor)
+                note(False)
+
+        self._watch(end, zmq.EVENT_ACCEPTED, take)
+
+    def _watch(self, end: Subscriber, event: int, take: Callable[[int, int], None]) -> None:
+        def read(messages: Sequence[Frames]) -> None:
             for frames in messages:
-                note(parse_monitor_message(frames)["event"] != zmq.EVENT_DISCONNECTED)
+                found = parse_monitor_message(frames)
+                take(int(found["event"]), int(found["value"]))
 
-        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-        monitor = end.socket.get_monitor_socket(events)
+        monitor = end.socket.get_monitor_socket(int(event | zmq.EVENT_DISCONNECTED))
         self._sockets.append(monitor)
-        reader = Subscriber(monitor, take)
+        reader = Subscriber(monitor, read)
         self._readers.append(reader)
         reader.start()
 
@@ -90,13 +111,13 @@ class Sockets:
             (zmq.SNDHWM, HIGH_WATER),
             (zmq.RCVHWM, HIGH_WATER),
             (zmq.MAXMSGSIZE, MAX_FRAME),
-            (zmq.IPV6, 1),
             (zmq.RECONNECT_IVL, FIRST_RETRY_MS),
             (zmq.RECONNECT_IVL_MAX, LONGEST_RETRY_MS),
             # Not ZeroMQ's own heartbeats: peers of older versions do not know them.
             (zmq.TCP_KEEPALIVE, 1),
             (zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S),
             (zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S),
+            (zmq.TCP_MAXRT, KEEPALIVE_S * 1000),
         ):
             socket.setsockopt(option, value)
         self._sockets.append(socket)
@@ -116,12 +137,17 @@ class _End:
         Raises:
             OSError: it cannot be had.
         """
+        self._allow(host)
         try:
             self.socket.bind(f"tcp://{_bracketed(host)}:{port or '*'}")
         except zmq.ZMQError as error:
             raise OSError(error.errno or 0, error.strerror or str(error)) from error
         self._bound.append(self._endpoint)
         return int(self._endpoint.rpartition(":")[2])
+
+    def _allow(self, host: str) -> None:
+        """Use IPv6 where that is meant: with it a name would have no other addresses."""
+        self.socket.setsockopt(zmq.IPV6, int(":" in host or host == "*"))
 
     @property
     def _endpoint(self) -> str:
@@ -135,7 +161,11 @@ class _End:
             self.socket.unbind(self._bound.pop())
 
     def connect(self, host: str, port: int) -> None:
-        """Connect in the background, again and again; names are looked up there as well."""
+        """Connect in the background, again and again.
+
+        Names are looked up there as well, for addresses of IPv4.
+        """
+        self._allow(host)
         self.socket.connect(f"tcp://{_bracketed(host)}:{port}")
 
 

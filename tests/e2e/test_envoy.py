@@ -70,6 +70,23 @@ def test_requests_pass_up_to_the_limit_and_are_refused_after(
     assert envoy.get("/one").status == 200, "there is no descriptor without its header"
 
 
+def test_envoy_takes_limits_whose_period_is_no_unit_of_time(
+    start_gateway: StartGateway, start_envoy: StartEnvoy
+) -> None:
+    """It says how many, and leaves out in which time."""
+    port = free_port()
+    start_gateway(RULES.format(port=port, options="shadow: off").replace("3/h", "3/5m"))
+    envoy = start_envoy(port, enable_x_ratelimit_headers="DRAFT_VERSION_03")
+    answers = [envoy.get("/one", headers={"x-user": "ann"}) for _ in range(4)]
+    refused = envoy.get("/one", headers={"x-user": "foe"})
+
+    assert [one.status for one in (*answers, refused)] == [200, 200, 200, 429, 429]
+    assert [one.headers["x-ratelimit-limit"] for one in answers] == ["3"] * 4
+    assert [one.headers["x-ratelimit-remaining"] for one in answers] == ["2", "1", "0", "0"]
+    assert 90 <= int(answers[3].headers["x-ratelimit-reset"]) <= 100
+    assert refused.headers["x-ratelimit-limit"] == "0"
+
+
 def test_a_refusal_may_have_a_body(start_gateway: StartGateway, start_envoy: StartEnvoy) -> None:
     """A problem document says so."""
     port = free_port()

@@ -111,14 +111,14 @@ def test_a_gatekeeper_in_node_obeys_our_master(start_gateway: StartGateway) -> N
         )
     with node("gatekeeper.js", port, "quick", 5000) as peer:
         deadline = time.monotonic() + WAIT_S
-        said = {}
-        while said.get("status") != "DELAYED" and time.monotonic() < deadline:
+        did: dict[str, Any] = {}
+        while did.get("status") != "DELAYED" and time.monotonic() < deadline:
             peer.tell("k")
-            said = peer.wait_for(lambda said: said.get("status"))
-        assert said["status"] == "DELAYED"
+            did = peer.wait_for(lambda said: said.get("status"))
+        assert did["status"] == "DELAYED"
         after = peer.wait_for(
             lambda heard: (
-                heard.get("command") == "DELAY_UNTIL" and heard["until"] >= said["until"] + 1000
+                heard.get("command") == "DELAY_UNTIL" and heard["until"] >= did["until"] + 1000
             )
         )
         assert after, "a delayed request counts when it goes on"

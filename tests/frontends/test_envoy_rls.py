@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from gateway.config.models import Address, GatewayConfig
 from gateway.decider import Decider
 from gateway.errors import StoreUnavailable
+from gateway.frontends import envoy_rls, envoy_rls_rules
 from gateway.frontends.base import Ground
 from gateway.frontends.envoy_rls import MAX_DESCRIPTORS, make
 from gateway.metrics import GatewayMetrics
@@ -136,6 +137,8 @@ async def test_a_question_too_large_is_an_error() -> None:
     async with served() as service:
         said = await failure(service.channel, *[A] * (MAX_DESCRIPTORS + 1))
         assert said == f"INVALID_ARGUMENT: there are more than {MAX_DESCRIPTORS} descriptors"
+        said = await failure(service.channel, {str(number): "x" for number in range(33)})
+        assert said == "INVALID_ARGUMENT: a descriptor has more than 32 entries"
         said = await failure(service.channel, {"a": "x" * 70_000})
         assert said.startswith("RESOURCE_EXHAUSTED")
         assert await service.ask(*[{"c": "1"}] * MAX_DESCRIPTORS) == OK
@@ -146,6 +149,26 @@ async def test_a_limit_of_its_own_that_cannot_be_read_is_an_error() -> None:
     async with served() as service:
         said = await failure(service.channel, Descriptor((("a", "1"),), Override(1, 9)))
         assert said == "INVALID_ARGUMENT: the unit of a descriptor's own limit is not known"
+
+
+async def test_ever_new_limits_of_their_own_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are known are taken all the same."""
+    monkeypatch.setattr(envoy_rls_rules, "MAX_OVERRIDES", 1)
+    first, second = (Descriptor((("a", "1"),), Override(number, 4)) for number in (5, 6))
+    async with served() as service:
+        assert await service.ask(first) == OK
+        said = await failure(service.channel, second)
+        assert said == "RESOURCE_EXHAUSTED: descriptors bring too many different limits"
+        assert await service.ask(first) == OK
+
+
+async def test_plans_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And made anew, with the same counts."""
+    monkeypatch.setattr(envoy_rls, "KNOWN_MAX", 2)
+    asked = [{"a": str(number)} for number in range(5)]
+    async with served() as service:
+        assert {await service.ask(one) for one in asked * 2} == {OK}
+        assert {await service.ask(one) for one in asked} == {OVER_LIMIT}
 
 
 async def test_what_is_no_question_is_an_error_and_is_counted() -> None:

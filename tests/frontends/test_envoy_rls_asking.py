@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from gateway.frontends import envoy_rls_plan
 from gateway.frontends.envoy_rls_rules import (
     MAX_OVERRIDES,
     TooManyOverridesError,
@@ -19,6 +20,7 @@ from gateway.protocols.envoy_rls_messages import (
     Status,
     Told,
 )
+from gateway.stores.scripted import ScriptedStore
 from tests.envoy_rls import codes, config_of, serving, still_clock
 
 UNLIMITED = Status(OK, None, 2**32 - 1)
@@ -303,3 +305,46 @@ async def test_a_limit_that_cannot_be_read_or_is_one_too_many_is_an_error() -> N
             await service.ask(Descriptor((("a", "1"),), Override(number, 1)))
         with pytest.raises(TooManyOverridesError):
             await service.ask(Descriptor((("a", "1"),), Override(MAX_OVERRIDES, 1)))
+
+
+async def test_too_many_combinations_of_limits_are_asked_about_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stores remember each combination; what comes of a request is the same."""
+    monkeypatch.setattr(envoy_rls_plan, "MAX_JOINED", 1)
+    rules = """
+        { match: { a: "*" }, limit: 3/h }
+        { match: { b: "*" }, limit: 1/h }
+        { match: { c: "*" }, limit: 3/h }
+    """
+    c = {"c": "1"}
+    async with serving(config_of(rules), still_clock()) as service:
+        assert codes(await service.ask(A, c)) == (OK, [OK, OK])
+        assert codes(await service.ask(A, B)) == (OK, [OK, OK])
+        refused = await service.ask(A, B, c)
+        assert codes(refused) == (OVER_LIMIT, [OK, OVER_LIMIT, OK])
+        assert [status.remaining for status in refused.statuses] == [1, 0, 2]
+        assert (await service.ask(A, c)).statuses[1].remaining == 1
+
+
+@pytest.mark.parametrize("consistency", ["leased", "eventual"])
+def test_policies_may_decide_nearby(consistency: str) -> None:
+    """Some of a request's descriptors here, others in the store: it is refused as a whole."""
+    rules = f"""
+        {{ match: {{ a: "*" }}, limit: 3/h, consistency: {consistency} }}
+        {{ match: {{ b: "*" }}, limit: 2/h }}
+    """
+    config = config_of(rules, more="store: { url: 'memory://', deadline: 5s }")
+    look = Descriptor((("a", "1"),), hits=0)
+
+    async def ask() -> list[int]:
+        async with serving(config, lambda: ScriptedStore(still_clock())) as service:
+            found = [(await service.ask(A, B)).code for _ in range(3)]
+            found += [(await service.ask(A)).code for _ in range(2)]
+            found.append((await service.ask(look, B, hits=2)).code)
+            refund = Descriptor((("a", "1"),), hits=1, is_refund=True)
+            found.append((await service.ask(refund)).code)
+            return found
+
+    wanted = [OK, OK, OVER_LIMIT, OK, OVER_LIMIT, OVER_LIMIT, OK]
+    assert asyncio.run(ask()) == wanted

@@ -53,14 +53,18 @@ class Run:
 
 @asynccontextmanager
 async def running(
-    domains: str, store: str = "memory://", clock: Clock = wall_us, port: int | None = None
+    domains: str,
+    store: str = "memory://",
+    clock: Clock = wall_us,
+    port: int | None = None,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[Run]:
     """A master of these domains, given in YAML."""
     text = f"""
 store: {store}
 listeners:
   - smockron: {{ domains: {{ probe: {PROBE_LIMIT}, {domains} }} }}
-    bind: 127.0.0.1:{free_pair() if port is None else port}
+    bind: "{host}:{free_pair() if port is None else port}"
 """
     config = check_text(text).config
     assert config is not None, text
@@ -138,7 +142,7 @@ async def test_of_several_rules_the_latest_time_wins() -> None:
         at_ms = now_ms()
         for _ in range(5):
             await peer.report("default", "ACCEPTED", "k", at_ms)
-        ((_, until_ms),) = delays(await peer.settled())
+        _, until_ms = delays(await peer.settled())[-1]
         assert 0 <= until_ms - at_ms - 24 * HOUR_MS < 5 * SECOND_MS
 
 
@@ -149,7 +153,7 @@ async def test_a_bucket_may_be_had_instead() -> None:
         at_ms = now_ms()
         for _ in range(3):
             await peer.report("default", "ACCEPTED", "k", at_ms)
-        ((_, until_ms),) = delays(await peer.settled())
+        _, until_ms = delays(await peer.settled())[-1]
         assert until_ms == at_ms + 2 * HOUR_MS
 
 
@@ -215,6 +219,18 @@ async def test_what_the_module_for_nginx_cannot_read_is_not_sent() -> None:
         assert len(await peer.settled()) == 1
 
 
+async def test_gatekeepers_are_counted() -> None:
+    """Those that have come, and those that are there."""
+    async with running("default: 1/h burst 1") as run:
+        metrics = run.metrics.frontend("smockron")
+        async with gatekeeper(run.port, "default"), gatekeeper(run.port, "default"):
+            assert (metrics.connections, metrics.open_connections) == (2, 2)
+        await _until(lambda: metrics.open_connections == 0)
+        assert metrics.connections == 2
+        metrics.refresh()
+        assert (metrics.records, bool(metrics.record_bytes)) == (2, True)
+
+
 async def test_both_ports_are_needed() -> None:
     """If the one above is taken, neither is kept."""
     async with running("default: 1/h burst 1") as run:
@@ -231,6 +247,17 @@ async def test_a_free_pair_of_ports_is_found() -> None:
         assert run.port
         async with gatekeeper(run.port, "default"):
             pass
+
+
+@pytest.mark.parametrize("host", ["", "localhost"])
+async def test_addresses_have_names(host: str) -> None:
+    """Every interface, and what the system knows by this name."""
+    async with (
+        running("default: 1/h burst 1", host=host) as run,
+        gatekeeper(run.port, "default") as peer,
+    ):
+        await peer.report("default", "ACCEPTED", "k")
+        assert len(await peer.settled()) == 1
 
 
 async def test_it_starts_again_at_the_same_ports() -> None:

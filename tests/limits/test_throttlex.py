@@ -179,7 +179,9 @@ def test_more_than_anybody_needs_is_as_much_as_is_counted() -> None:
 def test_scopes_are_known_by_their_ends() -> None:
     """A policy may have any name, and a key word of ours is never `throttlex`."""
     assert is_scope(scope_of("api/throttlex/x"))
-    assert is_scope(scope_of("api", Numbers(SLIDING_WINDOW, window_seconds=5)))
+    window = scope_of("a/b", Numbers(SLIDING_WINDOW, window_seconds=5))
+    assert is_scope(window)
+    assert window.rpartition("/")[0] == "a/b"
     assert scope_of("api", DEFAULTS) == scope_of("api") == "api/throttlex"
     assert not is_scope("throttlex/ip")
 

@@ -19,6 +19,7 @@ from gateway.stores.redis import RedisStore
 from gateway.stores.redis_cluster import RedisClusterStore
 from tests.servers import ClusterServers, RedisServer, run, until
 from tests.stores.contract import StoreContract
+from tests.stores.records import check_version_2, check_version_5
 from tests.stores.twins import check_sequence
 
 PROGRAMS: Final = {
@@ -103,3 +104,14 @@ def test_the_scripts_equal_their_originals(server: RedisServer, data: st.DataObj
     """As on the installed server, field by field and state by state."""
     with server.client() as client:
         check_sequence(client, data)
+
+
+@settings(max_examples=15)
+@given(data=st.data())
+def test_records_of_throttr_are_as_their_models_say(
+    server: RedisServer, data: st.DataObject
+) -> None:
+    """As on the installed server, in both versions and to the last of 64 bits."""
+    with server.client() as client:
+        check_version_2(client, data)
+        check_version_5(client, data, 64)
