@@ -32,7 +32,7 @@ _SMOCKRON_OPTION: Final = r"(domain=[^&\s]+|rejected=[0-9]+(\.[0-9]{1,3})?%)"
 
 STORE_URL_PATTERN: Final = (
     r"^\s*(memory://(\?max_keys=[0-9]{1,9})?|unix:///[^?#\s]+(\?db=[0-9]{1,5})?|"
-    rf"redis://{_LOGIN}{_HOST}(/[0-9]{{0,5}})?|"
+    rf"redis://{_LOGIN}{_HOST}(/[0-9]{{0,5}})?(\?ratio=[^&\s]+)?|"
     rf"rediss://{_LOGIN}{_HOST}(/[0-9]{{0,5}})?(\?\S*)?|"
     rf"redis\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?sentinel_(username|password)=\S+)?|"
     rf"rediss\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?\S*)?|"
@@ -150,7 +150,7 @@ def _read_redis(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     if database and not re.fullmatch(r"[0-9]{1,5}", database):
         message = f"{database!r} is not the number of a Redis database"
         raise StoreUrlError(message, f"such as {parts.scheme}://{parts.hostname}/0")
-    _check_options(options, _TLS_OPTIONS if parts.scheme == "rediss" else {})
+    _check_options(options, {"ratio": 0, **(_TLS_OPTIONS if parts.scheme == "rediss" else {})})
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return StoreUrl("redis", f"{host}:{parts.port or 6379}", int(database or 0), options)
 
