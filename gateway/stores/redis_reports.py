@@ -92,8 +92,6 @@ class RedisReports:
     async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[int]:
         """Take down reports in one call; see `Reports.record`."""
         pieces = _pieces(reports)
-        if not pieces:
-            return [0] * len(reports)
         pipe = _working(self._connection)
         reply = await run(pipe, REPORT, self._words.encode(pieces, now_us))
         return _join(reports, _answers(reply, len(pieces)))

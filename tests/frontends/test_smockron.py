@@ -53,14 +53,18 @@ class Run:
 
 @asynccontextmanager
 async def running(
-    domains: str, store: str = "memory://", clock: Clock = wall_us, port: int | None = None
+    domains: str,
+    store: str = "memory://",
+    clock: Clock = wall_us,
+    port: int | None = None,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[Run]:
     """A master of these domains, given in YAML."""
     text = f"""
 store: {store}
 listeners:
   - smockron: {{ domains: {{ probe: {PROBE_LIMIT}, {domains} }} }}
-    bind: 127.0.0.1:{free_pair() if port is None else port}
+    bind: "{host}:{free_pair() if port is None else port}"
 """
     config = check_text(text).config
     assert config is not None, text
@@ -243,6 +247,17 @@ async def test_a_free_pair_of_ports_is_found() -> None:
         assert run.port
         async with gatekeeper(run.port, "default"):
             pass
+
+
+@pytest.mark.parametrize("host", ["", "localhost"])
+async def test_addresses_have_names(host: str) -> None:
+    """Every interface, and what the system knows by this name."""
+    async with (
+        running("default: 1/h burst 1", host=host) as run,
+        gatekeeper(run.port, "default") as peer,
+    ):
+        await peer.report("default", "ACCEPTED", "k")
+        assert len(await peer.settled()) == 1
 
 
 async def test_it_starts_again_at_the_same_ports() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gateway.errors import StoreError
 from gateway.limits.rate import Limit
 from gateway.limits.reported import State, record
+from gateway.stores import redis_reports
 from gateway.stores.redis_reports import RedisClusterReports, RedisReports, Words
 from gateway.stores.redis_source import REPORT
 from gateway.stores.reports import MemoryReports, Report, Reports
@@ -171,6 +172,32 @@ async def test_a_server_that_is_away_is_an_error(server: RedisServer) -> None:
     await kept.start()
     with pytest.raises(StoreError):
         await kept.record([Report((SLOW,), ("k",), START_US)], START_US)
+    await kept.aclose()
+
+
+async def test_a_server_that_does_not_answer_is_given_up(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First nothing more is asked, then the connection is made anew."""
+    monkeypatch.setattr(redis_reports, "STALLED_US", 20_000)
+    monkeypatch.setattr(redis_reports, "LOST_US", 100_000)
+    kept = RedisReports(redis_server.url, domain="stalled")
+    await kept.start()
+    await _ready(kept)
+    redis_server.freeze()
+    report = Report((SLOW,), ("k",), START_US)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.03):
+            await kept.record([report], START_US)
+    reasons: list[str] = []
+    while len(set(reasons)) < 2:
+        with pytest.raises(StoreError) as failure:
+            await kept.record([report], START_US)
+        reasons.append(failure.value.reason)
+        await asyncio.sleep(0.01)
+    assert reasons[0] == "stalled"
+    redis_server.thaw()
+    await _ready(kept)
     await kept.aclose()
 
 

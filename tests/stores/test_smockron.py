@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.clock import ManualClock
+from gateway.errors import ConfigError
 from gateway.limits.decision import NEVER, Verdict
 from gateway.limits.rate import Limit
 from gateway.protocols.smockron import DelayUntil, write_control
-from gateway.stores import smockron
+from gateway.stores import find_store, smockron
 from gateway.stores.base import Ask, ImmediateStore, Introduced
 from gateway.stores.smockron import SmockronStore, plain_of
 from tests.processes import free_pair
@@ -389,3 +391,14 @@ def test_nothing_that_is_heard_raises() -> None:
     store.expect({"default": ["default/ip"]})
     for frames in ([], [b""], [b"\xff"] * 5, [b"default\0", b"DELAY_UNTIL", b"\xff", b"1" * 500]):
         hear(store, frames)
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pyzmq a configuration that needs it is refused, and says what to install."""
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    for module in ("gateway.stores.zeromq", "gateway.stores.smockron"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(ConfigError) as failure:
+        find_store("smockron://127.0.0.1")
+    (problem,) = failure.value.problems
+    assert problem.hint == "pip install 'sluice-gateway[zmq]'"
