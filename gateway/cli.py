@@ -242,6 +242,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _missing_libraries(config: GatewayConfig) -> list[Problem]:
     """What a start here would fail for; elsewhere it may be installed."""
+    from gateway.frontends import find_maker
     from gateway.stores import find_store
 
     problems: list[Problem] = []
@@ -251,6 +252,11 @@ def _missing_libraries(config: GatewayConfig) -> list[Problem]:
             find_store(url)
         except ConfigError as error:
             problems += error.problems
+    for index, listener in enumerate(config.listeners):
+        try:
+            find_maker(index, listener)
+        except StartError as error:
+            problems.append(Problem("listeners", 0, 0, error.path, error.message, error.hint))
     return problems
 
 
@@ -345,7 +351,7 @@ def _version(_options: argparse.Namespace) -> int:
     print(f"sluice {gateway.__version__}")
     print(f"{platform.python_implementation()} {platform.python_version()}, {platform.platform()}")
     ours = ("aiohttp", "uvloop", "redis", "hiredis", "pydantic", "PyYAML")
-    for package in (*ours, "asyncmy", "cryptography"):
+    for package in (*ours, "asyncmy", "cryptography", "grpcio", "protobuf", "pyzmq"):
         try:
             print(f"{package} {version(package)}")
         except PackageNotFoundError:

@@ -31,12 +31,21 @@ def make_frontends(ground: Ground) -> list[Frontend]:
     """
     listeners = ground.config.listeners
     return [
-        _make(index, name, listener, ground)
+        find_maker(index, listener)(name, listener, ground)
         for index, (name, listener) in enumerate(zip(titles(listeners), listeners, strict=True))
     ]
 
 
-def _make(index: int, name: str, listener: FrontendConfig, ground: Ground) -> Frontend:
+def find_maker(index: int, listener: FrontendConfig) -> MakeFrontend:
+    """What makes the front end of a listener, loaded.
+
+    Args:
+        index: of the listener, in the order of the configuration.
+        listener: its configuration.
+
+    Raises:
+        StartError: a library that it needs is not installed.
+    """
     place, extra = MAKERS[listener.kind]
     module, _, function = place.partition(":")
     try:
@@ -47,4 +56,4 @@ def _make(index: int, name: str, listener: FrontendConfig, ground: Ground) -> Fr
         message = f"{listener.kind} needs a library that is not installed: {error.name}"
         hint = f"pip install 'sluice-gateway[{extra}]'"
         raise StartError(f"listeners[{index}]", message, hint) from error
-    return make(name, listener, ground)
+    return make

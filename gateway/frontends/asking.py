@@ -51,7 +51,11 @@ class Asking:
         assert question is not None, "callers name all that they are counted by"
         assert not isinstance(question, Missing), "callers name all that they are counted by"
         ask, rules = question
-        return self._decider.decide(ask._replace(cost=cost, max_wait_us=0), rules)
+        outcome = self._decider.decide(ask._replace(cost=cost, max_wait_us=0), rules)
+        if isinstance(outcome, Pending):
+            # Who leaves while being answered will not do what was asked about.
+            outcome.undo = self._decider.give_back
+        return outcome
 
 
 def can_answer(ground: Ground, names: Iterable[str]) -> Callable[[], bool]:

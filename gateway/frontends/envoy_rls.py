@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 
 import grpc
 
+from gateway.config.frontend_envoy_rls import MAX_ENTRIES
 from gateway.config.frontends import FrontendConfig
 from gateway.config.models import Address
 from gateway.frontends.base import Ground
@@ -128,6 +129,8 @@ def _wrong(question: Question) -> tuple[grpc.StatusCode, str] | None:
         return _UNKNOWN, "rate limit descriptor list must not be empty"
     if len(question.descriptors) > MAX_DESCRIPTORS:
         return _INVALID, f"there are more than {MAX_DESCRIPTORS} descriptors"
+    if any(len(one.entries) > MAX_ENTRIES for one in question.descriptors):
+        return _INVALID, f"a descriptor has more than {MAX_ENTRIES} entries"
     return None
 
 

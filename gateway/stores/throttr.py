@@ -85,7 +85,8 @@ class ThrottrStore:
         A server that is there is waited for: what came before the connection stood would be
         counted by this gateway alone.
         """
-        await self._link.start(START_WAIT_S)
+        self._link.start()
+        await self._link.tried(START_WAIT_S)
         self._heart.start()
 
     async def aclose(self) -> None:

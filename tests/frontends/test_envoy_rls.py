@@ -137,6 +137,8 @@ async def test_a_question_too_large_is_an_error() -> None:
     async with served() as service:
         said = await failure(service.channel, *[A] * (MAX_DESCRIPTORS + 1))
         assert said == f"INVALID_ARGUMENT: there are more than {MAX_DESCRIPTORS} descriptors"
+        said = await failure(service.channel, {str(number): "x" for number in range(33)})
+        assert said == "INVALID_ARGUMENT: a descriptor has more than 32 entries"
         said = await failure(service.channel, {"a": "x" * 70_000})
         assert said.startswith("RESOURCE_EXHAUSTED")
         assert await service.ask(*[{"c": "1"}] * MAX_DESCRIPTORS) == OK
