@@ -80,6 +80,7 @@ class RatioFrontend:
         config = listener.ratio
         self._wanted = self.address = listener.address
         self._metrics = metrics = ground.metrics.frontend(name)
+        metrics.sees_connections = False
         self._find = _finder(config, ground)
         self._remembered = lru_cache(REMEMBERED)(self._find)
         self._answers = metrics.answers
