@@ -26,7 +26,7 @@ FLOOD: Final = 100_000
 def master_config(port: int, domains: str, store: str = "memory://") -> str:
     """A gateway that is a master and nothing else."""
     return f"""
-store: {store}
+store: {{ url: "{store}", deadline: 10s }}
 listeners:
   - smockron: {{ domains: {{ probe: {PROBE_LIMIT}, {domains} }} }}
     bind: 127.0.0.1:{port}
@@ -212,7 +212,7 @@ def test_gatekeepers_that_flood_stop_nothing(start_gateway: StartGateway) -> Non
     """One that is a master and its own gatekeeper serves requests under a flood of reports."""
     port = free_pair()
     text = master_config(port, "api: 1/h burst 3").replace(
-        "store: memory://", f"store: smockron://127.0.0.1:{port}"
+        "memory://", f"smockron://127.0.0.1:{port}"
     )
     gateway = start_gateway(text + gatekeeper_config(port, "1/h burst 3").partition("%")[2])
     context = zmq.Context()
