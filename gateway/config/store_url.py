@@ -22,7 +22,7 @@ MAX_KEYS: Final = 100_000_000
 MAX_DATABASE: Final = 99_999
 
 _LOGIN: Final = r"([^/?#\s@]*@)?"
-_HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^/?#\s@,:\[\]]+)(:[0-9]{1,5})?"
+_HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^/?#\s@,:\[\]]+)(:0{0,4}[1-9][0-9]{0,4})?"
 _HOSTS: Final = rf"{_LOGIN}{_HOST}(,{_HOST})*"
 _MYSQL_OPTION: Final = (
     r"(connections=([1-9]|[1-5][0-9]|6[0-4])|ssl=true|"
@@ -97,10 +97,13 @@ def parse_store_url(url: str) -> StoreUrl:
         raise StoreUrlError("the password of the store is not escaped", _ESCAPE_HINT)
     try:
         parts = urlsplit(text)
-        for host in _hosts(parts):
-            host.port  # noqa: B018 - raises for a port that is no number
+        # Raises for a port that is no number.
+        ports = [host.port for host in _hosts(parts)]
     except ValueError:
         raise StoreUrlError(f"{redact(text)!r} has no valid host and port") from None
+    if 0 in ports:
+        # Taken for none it would lead to another server: the one on the usual port.
+        raise StoreUrlError(f"{redact(text)!r} has port 0", "a port from 1 to 65535")
     if parts.fragment or text.endswith("#"):
         raise StoreUrlError("the URL of the store has a fragment", "a # is written %23")
     return read(parts, _options(parts))

@@ -204,6 +204,38 @@ async def test_a_frozen_redis_stalls_nobody(tmp_path: Path) -> None:
     redis.stop()
 
 
+async def test_a_full_redis_refuses_what_is_new_and_nothing_else(server: RedisServer) -> None:
+    """In any batch, whatever is beside it: records that are there are told, changed and deleted."""
+    redis = server.client()
+    redis.flushdb()
+    query, purge = b"\2\1k", b"\4\1k"
+    insert2 = bytes.fromhex("01 0500000000000000 0100000000000000 02 100e000000000000")
+    mine, other = (insert2 + bytes.fromhex(pair) for pair in ("01 01 61 62", "01 01 61 63"))
+    try:
+        async with (
+            running("v5", store=server.url) as run,
+            running("v2", store=server.url) as older,
+            connected(run.port) as client,
+            connected(older.port) as client2,
+        ):
+            assert await client.ask(INSERT, 1) == b"\1"
+            assert (await client2.ask(mine, 18))[:2] == b"\1\4"
+            redis.config_set("maxmemory", "1")
+            new = INSERT[:-1] + b"l"
+            told = await client.ask(new + TAKE + query + new + purge + new + INSERT, 12)
+            assert told == b"\0\1" + bytes.fromhex("01 e703 06 0000") + b"\0\1\0\0"
+            refused = bytes.fromhex("00 0000000000000000 02 0000000000000000")
+            told = await client2.ask(other + mine + other, 54)
+            assert (told[:18], told[18:20], told[36:]) == (refused, b"\1\3", refused)
+            # A deletion that comes first makes no room for what follows it.
+            assert await client2.ask(b"\4" + mine[-4:] + other, 19) == b"\1" + refused
+            assert not redis.dbsize()
+            assert run.answers()["insert", "no"] == 4
+            assert ("insert", "unavailable") not in run.answers()
+    finally:
+        redis.config_set("maxmemory", "0")
+
+
 async def test_a_listener_starts_without_its_redis(tmp_path: Path) -> None:
     """Whoever asks is refused until it is there."""
     redis = RedisServer(tmp_path / "redis")
