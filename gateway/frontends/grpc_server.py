@@ -30,6 +30,8 @@ from gateway.tasks import Tasks
 log = logging.getLogger(__name__)
 
 US: Final = 1_000_000
+MAX_OPTION: Final = 2**31 - 1
+"""Of grpcio; as milliseconds 24 days."""
 MANY_FILES: Final = 1_000_000
 """Files where there is no bound on them."""
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -182,7 +184,7 @@ def _options(bounds: Bounds) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", bounds.message_bytes),
         ("grpc.max_concurrent_streams", bounds.calls_per_connection),
         ("grpc.max_allowed_incoming_connections", min(bounds.connections, _affordable())),
-        ("grpc.server_handshake_timeout_ms", max(bounds.handshake_us // 1000, 1)),
+        ("grpc.server_handshake_timeout_ms", min(max(bounds.handshake_us // 1000, 1), MAX_OPTION)),
     ]
 
 
