@@ -105,6 +105,7 @@ def test_the_host_may_be_said(host: str, address: Address) -> None:
         ("RATIO_CONNECTION_TIMEOUT", "1", "'1' is not a duration"),
         ("RATIO_CONNECTION_TIMEOUT", "0s", "'0s' is not a duration"),
         ("RATIO_CONNECTION_TIMEOUT", "1s x", "'1s x' is not a duration"),
+        ("RATIO_CONNECTION_TIMEOUT", "9999999h", "'9999999h' is not a duration"),
         ("RATIO_STORAGE", "redsi://x", "'redsi' is not a kind of store"),
         ("RATIO_STORAGE", "throttr+v5://x", "a Throttr server does not count what it refuses"),
         ("RATIO_STORAGE", "redis://redis/0?ratio=x", "there is no policy 'x'"),
