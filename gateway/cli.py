@@ -19,6 +19,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, NoReturn
@@ -225,7 +226,8 @@ def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> 
 def _check(options: argparse.Namespace) -> int:
     path = _config(options)
     loaded = load(path, os.environ, inspect=inspection(is_start=False))
-    _print_problems([*loaded.warnings, *_missing_libraries(loaded.config)], "warning")
+    missing = _missing_libraries(str(path), loaded.config)
+    _print_problems([*loaded.warnings, *missing], "warning")
     if options.explain:
         from gateway.config.explain import explain
 
@@ -240,23 +242,25 @@ def _check(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _missing_libraries(config: GatewayConfig) -> list[Problem]:
+def _missing_libraries(file: str, config: GatewayConfig) -> list[Problem]:
     """What a start here would fail for; elsewhere it may be installed."""
     from gateway.frontends import find_maker
     from gateway.stores import find_store
 
     problems: list[Problem] = []
-    migrate = config.store.migrate
-    for url in (config.store.url, *((migrate.to,) if migrate is not None else ())):
+    stores = {"store.url": config.store.url}
+    if config.store.migrate is not None:
+        stores["store.migrate.to"] = config.store.migrate.to
+    for place, url in stores.items():
         try:
             find_store(url)
         except ConfigError as error:
-            problems += error.problems
+            problems += [replace(problem, file=file, path=place) for problem in error.problems]
     for index, listener in enumerate(config.listeners):
         try:
             find_maker(index, listener)
         except StartError as error:
-            problems.append(Problem("listeners", 0, 0, error.path, error.message, error.hint))
+            problems.append(Problem(file, 0, 0, error.path, error.message, error.hint))
     return problems
 
 

@@ -35,6 +35,7 @@ _WORDS: Final = {
     "error_pages": "custom_errors error_page errors",
     "address": "bind port",
     "listen": "bind entry_points entrypoints listener listeners port",
+    "listeners": "frontends listener",
     "store": "redis",
     "methods": "http_methods method verb verbs",
     "host": "domain domains hostname hosts server_name vhost virtual_host",
@@ -75,7 +76,8 @@ def called_here(word: str, here: Collection[str]) -> str:
     """What a key of another program is called among the keys that are known; or empty."""
     if "limit" in here and word in _IN_A_LIMIT:
         return f"it is a part of the limit, such as limit: {_IN_A_LIMIT[word]}"
-    return next((f"here it is {name}" for name in _names(word) if name in here), "")
+    names = [name for name in _names(word) if name in here]
+    return f"here it is {' or '.join(names)}" if names else ""
 
 
 def belongs(word: str, places: Mapping[str, Collection[str]]) -> str:

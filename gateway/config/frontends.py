@@ -29,19 +29,25 @@ class Kind(NamedTuple):
         title: the system's name, for people.
         ports: how many ports it takes, from the first on.
         words: what its limits may be counted per, beside `all` and nothing at all.
+        example: the shortest of its kind.
     """
 
     port: int
     title: str
+    example: str
     ports: int = 1
     words: tuple[str, ...] = ()
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "envoy_rls": Kind(8081, "Envoy's rate limit service"),
-    "ratio": Kind(50051, "ratio", words=("owner", "resource")),
-    "smockron": Kind(10004, "Smockron", ports=2),
-    "throttr": Kind(9000, "Throttr"),
+    "envoy_rls": Kind(
+        8081,
+        "Envoy's rate limit service",
+        'envoy_rls: {domains: {shop: [{match: {user: "*"}, limit: 10/s}]}}',
+    ),
+    "ratio": Kind(50051, "ratio", "ratio: 100/m", words=("owner", "resource")),
+    "smockron": Kind(10004, "Smockron", "smockron: {domains: {default: 1/s burst 10}}", ports=2),
+    "throttr": Kind(9000, "Throttr", "throttr: v5"),
 }
 """By the key that names it."""
 
@@ -74,6 +80,10 @@ class FrontendConfig(Model):
     @model_validator(mode="after")
     def _check_kind(self) -> FrontendConfig:
         said = [kind for kind in KINDS if getattr(self, kind) is not None]
+        for kind in KINDS:
+            if not said and kind in self.model_fields_set:
+                hint = f"such as {KINDS[kind].example}"
+                raise problem(f"nothing is said of {kind}", hint, under=(kind,))
         if not said:
             hint = f"one of {', '.join(KINDS)}"
             raise problem("this listener does not say which protocol it speaks", hint)

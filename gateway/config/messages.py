@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from gateway.config.elsewhere import belongs, called_here, called_there
+from gateway.config.frontends import KINDS
 from gateway.config.models import (
     EnvoyRule,
     GatewayConfig,
@@ -24,6 +25,7 @@ from gateway.config.models import (
     RatioConfig,
     RatioRule,
     RouteConfig,
+    SmockronDomain,
     Target,
     UpstreamConfig,
 )
@@ -162,7 +164,16 @@ def _type_hint(kind: str, path: Path, found: object) -> str:
     if found is None and kind != "string_type":
         return "leave the key out to take what is usual"
     name = "error_pages" if "error_pages" in path else str(path[-1])
-    return _section_hint(name, found)
+    return _listener_hint(path, found) or _section_hint(name, found)
+
+
+def _listener_hint(path: Path, found: object = None) -> str:
+    """How a listener for clients of another system is written, where it cannot be read at all."""
+    if path[:1] != ("listeners",) or path[3:] not in {(), ("domains",)}:
+        return ""
+    said = path[2:3] or (tuple(found) if isinstance(found, Mapping | list) else (found,))
+    shown = next((KINDS[word] for word in map(str, said) if word in KINDS), KINDS["ratio"]).example
+    return f"such as {shown}" if len(path) > 1 else f"such as listeners: [{{{shown}}}]"
 
 
 def _section_hint(name: str, found: object) -> str:
@@ -193,6 +204,7 @@ _SECTION_HINTS: Final = {
     "health": "such as health: /healthz, or health: {path: /healthz, every: 5s}",
     "eject": "such as eject: {failures: 5}, or eject: off",
     "breaker": "such as breaker: 50%, or breaker: {failures: 50%, open: 10s}",
+    "rules": "such as rules: [{owner: pay, limit: 10/s}]",
 }
 _EXAMPLES: Final = {
     "routes": "such as routes: {/**: {upstream: http://127.0.0.1:9000}}",
@@ -207,7 +219,7 @@ _EXAMPLES: Final = {
 
 
 def _missing_hint(path: Path) -> str:
-    return _EXAMPLES.get(str(path[-1]), "")
+    return _listener_hint(path) or _EXAMPLES.get(str(path[-1]), "")
 
 
 def _key_hint(path: Path) -> str:
@@ -231,7 +243,7 @@ def _key_hint(path: Path) -> str:
 
 def _keys_of(model: type[BaseModel]) -> Sequence[str]:
     """The keys that may be written for a model, short forms included."""
-    if model in {RouteConfig, EnvoyRule, RatioConfig, RatioRule}:
+    if model in {RouteConfig, EnvoyRule, RatioConfig, RatioRule, SmockronDomain}:
         return (*model.model_fields, *POLICY_FIELDS)
     if model is PolicyConfig:
         return (*model.model_fields, "limit")

@@ -105,6 +105,9 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
 
 def told_of(error: StartError) -> ConfigError:
     """What keeps the gateway from starting, with the variable to blame."""
+    if error.path == "listeners[0]":
+        # A library that is not installed: no variable can help.
+        return ConfigError([Problem(WHERE, 0, 0, "", error.message, error.hint)])
     path: tuple[str | int, ...] = ("listeners", 0, "bind")
     if not error.path.startswith("listeners"):
         path = (error.path.partition(".")[0],)

@@ -20,6 +20,19 @@ from gateway.stores.throttr_words import SIZES, USUAL_SIZE
 
 MAX_KEYS: Final = 100_000_000
 MAX_DATABASE: Final = 99_999
+_KNOWN: Final = (
+    "memory://, redis://, redis+sentinel://, redis+cluster://, unix://, mysql://, "
+    "throttr+v5://, ratio:// or smockron://"
+)
+_CALLED: Final = {
+    "mariadb": "mysql",
+    "mysql": "mysql",
+    "valkey": "redis",
+    "redis": "redis",
+    "inmemory": "memory",
+    "throttr": "throttr+v5",
+}
+"""Words in schemes of other programs, such as mysql+pymysql, and what each is here."""
 
 _LOGIN: Final = r"([^/?#\s@]*@)?"
 _HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^/?#\s@,:\[\]]+)(:0{0,4}[1-9][0-9]{0,4})?"
@@ -89,9 +102,10 @@ def parse_store_url(url: str) -> StoreUrl:
         # What its URL may say is known to the store alone; it is asked when it is opened.
         return StoreUrl(scheme, redact(text).partition("://")[2], 0, {})
     if read is None:
-        near = get_close_matches(scheme.lower(), _READERS, 1)
-        known = "memory://, redis://, redis+sentinel://, redis+cluster://, unix:// or mysql://"
-        hint = f"did you mean {near[0]}://? {known}" if near else known
+        words = re.split(r"\W", scheme.lower())
+        called = [here for word, here in _CALLED.items() if word in words]
+        near = called or get_close_matches(scheme.lower(), _READERS, 1)
+        hint = f"did you mean {near[0]}://? {_KNOWN}" if near else _KNOWN
         raise StoreUrlError(f"{scheme!r} is not a kind of store", hint)
     if _UNESCAPED.search(text):
         raise StoreUrlError("the password of the store is not escaped", _ESCAPE_HINT)

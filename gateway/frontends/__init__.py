@@ -12,6 +12,7 @@ from typing import Final
 
 from gateway.config.frontends import FrontendConfig, titles
 from gateway.errors import StartError
+from gateway.extras import remedy
 from gateway.frontends.base import Frontend, Ground, MakeFrontend
 
 MAKERS: Final[dict[str, tuple[str, str]]] = {
@@ -54,6 +55,5 @@ def find_maker(index: int, listener: FrontendConfig) -> MakeFrontend:
         if not extra or (error.name or "").partition(".")[0] == "gateway":
             raise
         message = f"{listener.kind} needs a library that is not installed: {error.name}"
-        hint = f"pip install 'sluice-gateway[{extra}]'"
-        raise StartError(f"listeners[{index}]", message, hint) from error
+        raise StartError(f"listeners[{index}]", message, remedy(extra)) from error
     return make

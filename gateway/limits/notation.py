@@ -328,6 +328,8 @@ class _Line(Cursor):
             found = self.word_at(begin)
             number = self.text[begin : self.position]
             hint = f"write {number} {self.text[self.position :]}"
+            if found.removeprefix(number) in UNIT_WORDS:
+                hint = f"a burst is how many requests, such as burst {number}"
             raise self.error(begin, f"{found!r} is not a whole number", hint)
 
     # Words.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from gateway.errors import ConfigError, Problem
+from gateway.extras import remedy
 from gateway.stores.base import Store
 from gateway.stores.memory import DEFAULT_MAX_KEYS, MemoryStore
 
@@ -116,7 +117,7 @@ def _builtin(scheme: str) -> Any:
         extra = _EXTRAS.get(scheme, scheme.partition("+")[0])
         raise _problem(
             f"{scheme}:// needs a library that is not installed: {error.name}",
-            f"pip install 'sluice-gateway[{extra}]'",
+            remedy(extra),
         ) from error
 
 

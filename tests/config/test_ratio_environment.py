@@ -155,6 +155,7 @@ def test_a_variable_that_nothing_reads_is_told() -> None:
         ("listeners[0].bind", "the host 'x' is not known", "RATIO_HOST"),
         ("store.url", "the URL of the store cannot be used", "RATIO_STORAGE"),
         ("admin.listen", "in use", "SLUICE_ADMIN"),
+        ("listeners[0]", "ratio needs a library that is not installed: grpc", ""),
     ],
 )
 def test_what_keeps_it_from_starting_is_told_with_its_variable(

@@ -372,15 +372,26 @@ def test_run_names_the_store_that_cannot_be_made(tmp_path: Path, url: str) -> No
 
 
 @pytest.mark.parametrize(
-    "store", ["store: mysql://db/counts", "store: {{ migrate: {{ to: {0} }} }}"]
+    ("line", "place", "library", "extra"),
+    [
+        ("store: mysql://db/counts", "store.url: mysql://", "asyncmy", "mysql"),
+        (
+            "store: { migrate: { to: mysql://db/counts } }",
+            "store.migrate.to: mysql://",
+            "asyncmy",
+            "mysql",
+        ),
+        ("listeners: [{ ratio: 1/s }]", "listeners[0]: ratio", "grpc", "grpc"),
+    ],
 )
-def test_a_library_that_is_missing_is_missed_before_the_start(tmp_path: Path, store: str) -> None:
+def test_a_library_that_is_missing_is_missed_before_the_start(
+    tmp_path: Path, line: str, place: str, library: str, extra: str
+) -> None:
     """`check` warns, since it may be there where the gateway runs; `run` ends with what to do."""
     config = tmp_path / "sluice.yaml"
-    store = store.format("mysql://db/counts")
-    config.write_text(f"{store}\nroutes: {{ /**: {{ upstream: http://web, limit: 1/s }} }}\n")
+    config.write_text(f"{line}\nroutes: {{ /**: {{ upstream: http://web, limit: 1/s }} }}\n")
     without = (
-        "import sys; sys.modules['asyncmy'] = None; import gateway.cli as c; sys.exit(c.main())"
+        f"import sys; sys.modules['{library}'] = None; import gateway.cli as c; sys.exit(c.main())"
     )
     told = {}
     for command in ("check", "run"):
@@ -390,10 +401,11 @@ def test_a_library_that_is_missing_is_missed_before_the_start(tmp_path: Path, st
             argv, env=env, capture_output=True, text=True, timeout=30, check=False
         )
     assert (told["check"].returncode, told["run"].returncode) == (0, 1)
-    assert "warning: " in told["check"].stderr
+    assert told["check"].stderr.startswith(f"{config}: warning: {place} needs a library")
+    assert told["run"].stderr.startswith(f"{config}: ")
     for each in told.values():
-        assert "mysql:// needs a library that is not installed: asyncmy" in each.stderr
-        assert "pip install 'sluice-gateway[mysql]'" in each.stderr
+        assert f"needs a library that is not installed: {library}" in each.stderr
+        assert f"{sys.executable} -m pip install 'sluice-gateway[{extra}]'" in each.stderr
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -403,4 +403,4 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError) as failure:
         find_store("smockron://127.0.0.1")
     (problem,) = failure.value.problems
-    assert problem.hint == "pip install 'sluice-gateway[zmq]'"
+    assert problem.hint == f"{sys.executable} -m pip install 'sluice-gateway[zmq]'"
