@@ -20,7 +20,7 @@ from tests.processes import free_port
 from tests.protocols.throttr_golden import GOLDEN, KEY2, read
 from tests.protocols.throttr_models import Model5, requests5
 from tests.protocols.throttr_wire import START
-from tests.servers import ClusterServers, RedisServer
+from tests.servers import ClusterServers, RedisServer, until
 
 NAMES: Final = ("v5 ttl of type 01", "v5 ttl of type 02", "v2 quota 3, four times the same")
 """Of the golden table, what cannot be awaited: its records live too short, or tell nanoseconds."""
@@ -136,6 +136,21 @@ async def test_many_long_buffers_come_a_few_at_a_time(server: RedisServer) -> No
             assert await client.hear(6 + 20_000) == bytes.fromhex("01 06 0100 204e") + value
         assert await client.hear(1) == b"\1"
         assert run.answers() == {("set", "yes"): 1, ("get", "yes"): 300, ("purge", "yes"): 1}
+
+
+async def test_a_client_that_was_told_the_end_late_does_not_stay(
+    server: RedisServer,
+) -> None:
+    """One that did not take its last answer at first, and never closes, is cut off as any other."""
+    settings = "{ version: v5, size: 32, max_message: 16MiB, message_timeout: 500ms }"
+    length = 8 << 20
+    size = length.to_bytes(4, "little")
+    async with running(settings, store=server.url) as run, connected(run.port) as client:
+        await client.say(bytes.fromhex("05 06 01000000 01") + size + b"l" + bytes(length))
+        await client.say(b"\6\1l\7")
+        await until(lambda: any(each._is_held for each in run.frontend.connections))
+        assert len(await client.rest()) == 1 + 10 + length + 1
+        await until(lambda: not run.frontend.connections)
 
 
 async def test_what_is_no_request_is_answered_in_its_place(server: RedisServer) -> None:
