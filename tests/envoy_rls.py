@@ -83,12 +83,14 @@ class Service:
         own = config.listeners[0].envoy_rls
         assert own is not None
         ground = Ground(config, decider, store, compile_policies(config, metrics), metrics)
+        self._decider = decider
         self._planner = Planner(Domains(own, ground))
         self._asking = Asking(decider)
         self._replies = Replies(own)
 
     async def ask(self, *descriptors: Asked, hits: int = 0, domain: str = "shop") -> Reply:
-        """Ask, and return the answer."""
+        """Ask, and return the answer, once all that was spent in vain before is given back."""
+        await until(lambda: not self._decider._returning)
         asked = question(*descriptors, domain=domain, hits=hits)
         return self._replies.reply(await self._asking.ask(self._planner.plan(asked)))
 
