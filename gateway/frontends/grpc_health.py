@@ -15,10 +15,13 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
 
+from gateway.protocols.protobuf import DecodeError
+
 HEALTH: Final = "grpc.health.v1.Health"
 MAX_WATCHES: Final = 1_000
 """Watches that are under way at a time: those of more clients than a limiter has."""
 
+UNREADABLE: Final = "the request cannot be read"
 LOOK_S: Final = 0.5
 """How often those that watch are told of changes."""
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -30,11 +33,15 @@ class Health:
     Args:
         services: their full names; the empty name stands for the server.
         is_able: whether it could give answers now.
+        malformed: called for every request that cannot be read.
     """
 
-    def __init__(self, services: Iterable[str], is_able: Callable[[], bool]) -> None:
+    def __init__(
+        self, services: Iterable[str], is_able: Callable[[], bool], malformed: Callable[[], None]
+    ) -> None:
         self._services = frozenset(("", HEALTH, *services))
         self._is_able = is_able
+        self._malformed = malformed
         self._ending = asyncio.Event()
         self._watches = 0
 
@@ -44,12 +51,18 @@ class Health:
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """What answers calls, by the name of the method."""
-        read = health_pb2.HealthCheckRequest.FromString
         write = health_pb2.HealthCheckResponse.SerializeToString
         return {
-            f"/{HEALTH}/Check": grpc.unary_unary_rpc_method_handler(self._check, read, write),
-            f"/{HEALTH}/Watch": grpc.unary_stream_rpc_method_handler(self._watch, read, write),
+            f"/{HEALTH}/Check": grpc.unary_unary_rpc_method_handler(self._check, None, write),
+            f"/{HEALTH}/Watch": grpc.unary_stream_rpc_method_handler(self._watch, None, write),
         }
+
+    async def _read(self, data: bytes, context: Context) -> health_pb2.HealthCheckRequest:
+        try:
+            return health_pb2.HealthCheckRequest.FromString(data)
+        except DecodeError:
+            self._malformed()
+            await context.abort(grpc.StatusCode.INTERNAL, UNREADABLE)
 
     def _answer(self, service: str) -> health_pb2.HealthCheckResponse:
         found = health_pb2.HealthCheckResponse
@@ -58,16 +71,16 @@ class Health:
         is_serving = self._is_able() and not self._ending.is_set()
         return found(status=found.SERVING if is_serving else found.NOT_SERVING)
 
-    async def _check(
-        self, request: health_pb2.HealthCheckRequest, context: Context
-    ) -> health_pb2.HealthCheckResponse:
+    async def _check(self, data: bytes, context: Context) -> health_pb2.HealthCheckResponse:
+        request = await self._read(data, context)
         if request.service not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
         return self._answer(request.service)
 
     async def _watch(
-        self, request: health_pb2.HealthCheckRequest, context: Context
+        self, data: bytes, context: Context
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        request = await self._read(data, context)
         if self._watches >= MAX_WATCHES:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch already")
         self._watches += 1

@@ -7,7 +7,7 @@ not on the wire.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final
 
 import grpc
@@ -16,7 +16,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio
 
-from gateway.protocols.protobuf import known, pool_of
+from gateway.frontends.grpc_health import UNREADABLE
+from gateway.protocols.protobuf import DecodeError, known, pool_of
 
 _OLD: Final = "grpc.reflection.v1alpha"
 _NEW: Final = "grpc.reflection.v1"
@@ -32,14 +33,21 @@ class Reflection:
     Args:
         services: their full names.
         files: what describes them, a file after those that it imports.
+        malformed: called for every request that cannot be read.
     """
 
-    def __init__(self, services: Iterable[str], files: Iterable[FileDescriptorProto]) -> None:
+    def __init__(
+        self,
+        services: Iterable[str],
+        files: Iterable[FileDescriptorProto],
+        malformed: Callable[[], None],
+    ) -> None:
         old = known(reflection_pb2)
         names = [*services, f"{_NEW}.{_SERVICE}", f"{_OLD}.{_SERVICE}"]
         # What it says of itself is untyped.
         self._describe: Any = aio.ReflectionServicer(names, pool_of([*files, old, _renamed(old)]))
         self._ended = asyncio.Event()
+        self._malformed = malformed
 
     def end(self) -> None:
         """Let those go that may have more questions."""
@@ -47,36 +55,39 @@ class Reflection:
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """What answers calls, by the name of the method."""
-        read, write = Request.FromString, Response.SerializeToString
-        handler = grpc.stream_stream_rpc_method_handler(self._answer, read, write)
+        write = Response.SerializeToString
+        handler: Any = grpc.stream_stream_rpc_method_handler(self._answer, None, write)
         return {f"/{package}.{_SERVICE}/ServerReflectionInfo": handler for package in (_NEW, _OLD)}
 
     async def _answer(
-        self, requests: AsyncIterator[Request], context: Context
+        self, requests: AsyncIterator[bytes], context: Context
     ) -> AsyncIterator[Response]:
-        async for response in self._describe.ServerReflectionInfo(
-            self._until_ended(requests), context
-        ):
-            yield response
+        asked = self._until_ended(requests)
+        try:
+            async for response in self._describe.ServerReflectionInfo(asked, context):
+                yield response
+        except DecodeError:
+            self._malformed()
+            await context.abort(grpc.StatusCode.INTERNAL, UNREADABLE)
 
-    async def _until_ended(self, requests: AsyncIterator[Request]) -> AsyncIterator[Request]:
+    async def _until_ended(self, requests: AsyncIterator[bytes]) -> AsyncIterator[Request]:
         loop = asyncio.get_running_loop()
         ended = loop.create_task(self._ended.wait())
-        following: asyncio.Task[Request | None] | None = None
+        following: asyncio.Task[bytes | None] | None = None
         try:
             while True:
                 following = loop.create_task(_next(requests))
                 await asyncio.wait({following, ended}, return_when=asyncio.FIRST_COMPLETED)
                 if not following.done() or (request := following.result()) is None:
                     return
-                yield request
+                yield Request.FromString(request)
         finally:
             ended.cancel()
             if following is not None:
                 following.cancel()
 
 
-async def _next(requests: AsyncIterator[Request]) -> Request | None:
+async def _next(requests: AsyncIterator[bytes]) -> bytes | None:
     return await anext(requests, None)
 
 

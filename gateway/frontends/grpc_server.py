@@ -22,7 +22,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 
 from gateway.config.models import Address
-from gateway.frontends.grpc_health import HEALTH, Health
+from gateway.frontends.grpc_health import HEALTH, UNREADABLE, Health
 from gateway.frontends.grpc_reflection import Reflection
 from gateway.protocols.protobuf import DecodeError, known
 from gateway.tasks import Tasks
@@ -94,8 +94,8 @@ class GrpcServer:
     ) -> None:
         names = [service.name for service in services]
         files = [file for service in services for file in service.files]
-        reflection = Reflection([*names, HEALTH], [*files, known(health_pb2)])
-        self._streams = (Health(names, is_able), reflection)
+        reflection = Reflection([*names, HEALTH], [*files, known(health_pb2)], malformed)
+        self._streams = (Health(names, is_able, malformed), reflection)
         handlers = {
             f"/{service.name}/{method}": _unary(answer, malformed)
             for service in services
@@ -166,7 +166,7 @@ def _unary(answer: Answer, malformed: Callable[[], None]) -> grpc.RpcMethodHandl
             return await answer(data, context)
         except DecodeError:
             malformed()
-            await context.abort(grpc.StatusCode.INTERNAL, "the request cannot be read")
+            await context.abort(grpc.StatusCode.INTERNAL, UNREADABLE)
         except grpc.aio.AbortError:
             raise
         except Exception:

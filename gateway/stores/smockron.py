@@ -70,13 +70,22 @@ class Domain:
     def hold(self, identifier: str, until_us: int, now_us: int) -> None:
         """Remember a time, unless a later one is known."""
         held = self.held
-        known_us = held.pop(identifier, 0)
+        known_us = self.until(identifier, now_us)
+        held.pop(identifier, None)
         held[identifier] = max(until_us, known_us)
         if not known_us:
             # Two for one that is new: the memory is tidy without a task for it.
             self._forget(2, now_us)
             if len(held) > MAX_HELD:
                 held.popitem(last=False)
+
+    def until(self, identifier: str, now_us: int) -> int:
+        """Until when requests of somebody are held; 0 if they are not.
+
+        What is further ahead than anything was believed is of before the clock went back.
+        """
+        until_us = self.held.get(identifier, 0)
+        return until_us if now_us < until_us <= now_us + self.furthest_us else 0
 
     def _forget(self, number: int, now_us: int) -> None:
         for _ in range(number):
@@ -259,15 +268,14 @@ class SmockronStore:
     def _turn(self, limit: Limit, key: str, ask: Ask, now_us: int) -> _Turn:
         domain = self._scope(limit)
         identifier = domain.plain(key)
-        until_us = domain.held.get(identifier, 0)
-        if until_us <= now_us:
-            if until_us:
-                del domain.held[identifier]
-            until_us = now_us
         longest_us = min(limit.max_wait_us, ask.max_wait_us)
         pace_us = interval_us(limit) * ask.cost
-        domain.furthest_us = max(domain.furthest_us, FURTHEST_US + 2 * pace_us)
-        return _Turn(domain, identifier, until_us, pace_us, longest_us)
+        furthest_us = max(FURTHEST_US, longest_us) + 2 * pace_us
+        domain.furthest_us = max(domain.furthest_us, furthest_us)
+        until_us = domain.until(identifier, now_us)
+        if not until_us:
+            domain.held.pop(identifier, None)
+        return _Turn(domain, identifier, until_us or now_us, pace_us, longest_us)
 
     def _commit(self, ask: Ask, turns: Sequence[_Turn], verdict: Verdict, now_us: int) -> None:
         """Give the turns away and report, once for each domain that counts the request."""

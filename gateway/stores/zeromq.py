@@ -20,10 +20,14 @@ from typing import Final
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-HIGH_WATER: Final = 10_000
-"""Messages that are kept for a peer, or from one, before more are dropped."""
-MAX_FRAME: Final = 65_536
+SENT_MAX: Final = 10_000
+"""Messages that are kept for a peer before more are dropped."""
+TAKEN_MAX: Final = 1_000
+"""Messages that are kept from a peer before it is left to wait: what one can fill memory with."""
+MAX_FRAME: Final = 16_384
 """Bytes; who sends a longer frame is disconnected."""
+MAX_TOPIC: Final = 1_024
+"""The same for those who listen, who send nothing but topics: these are kept, all of them."""
 SLICE: Final = 64
 """Messages in one turn of the loop: some hundred microseconds."""
 FIRST_RETRY_MS: Final = 100
@@ -51,11 +55,11 @@ class Sockets:
 
     def publisher(self) -> Publisher:
         """A new PUB socket."""
-        return Publisher(self._socket(zmq.PUB))
+        return Publisher(self._socket(zmq.PUB, MAX_TOPIC))
 
     def subscriber(self, take: Take, topics: Sequence[bytes]) -> Subscriber:
         """A new SUB socket, which hands messages to `take`."""
-        subscriber = Subscriber(self._socket(zmq.SUB), take)
+        subscriber = Subscriber(self._socket(zmq.SUB, MAX_FRAME), take)
         for topic in topics:
             subscriber.subscribe(topic)
         return subscriber
@@ -104,13 +108,13 @@ class Sockets:
         # It waits for the thread that does the transfer, which may have something to do.
         await asyncio.to_thread(self._context.term)
 
-    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+    def _socket(self, kind: int, max_frame: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         for option, value in (
             (zmq.LINGER, 0),
-            (zmq.SNDHWM, HIGH_WATER),
-            (zmq.RCVHWM, HIGH_WATER),
-            (zmq.MAXMSGSIZE, MAX_FRAME),
+            (zmq.SNDHWM, SENT_MAX),
+            (zmq.RCVHWM, TAKEN_MAX),
+            (zmq.MAXMSGSIZE, max_frame),
             (zmq.RECONNECT_IVL, FIRST_RETRY_MS),
             (zmq.RECONNECT_IVL_MAX, LONGEST_RETRY_MS),
             # Not ZeroMQ's own heartbeats: peers of older versions do not know them.

@@ -95,6 +95,29 @@ async def test_what_is_no_message_is_an_internal_error_and_is_counted() -> None:
         assert await call(b"") == b"\x0a\x01!"
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        "grpc.health.v1.Health/Check",
+        "grpc.health.v1.Health/Watch",
+        "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    ],
+)
+async def test_what_is_no_message_is_an_internal_error_of_every_service(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No client can fill the log with it."""
+    seen: list[int] = []
+    async with _served(malformed=lambda: seen.append(1)) as (_, port), _channel(port) as channel:
+        call: Any = channel.stream_stream(f"/{method}")
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await anext(aiter(call(iter([b"\xff\xff"]))))
+        assert error.value.code() is grpc.StatusCode.INTERNAL
+        assert error.value.details() == "the request cannot be read"
+        assert len(seen) == 1
+    assert not caplog.text
+
+
 async def test_a_method_that_is_not_there_is_unimplemented() -> None:
     """Of the service, and of another."""
     async with _served() as (_, port), _channel(port) as channel:

@@ -232,6 +232,22 @@ async def test_gatekeepers_are_counted() -> None:
         assert (metrics.records, bool(metrics.record_bytes)) == (2, True)
 
 
+@pytest.mark.parametrize(("above", "kind", "size"), [(0, b"PUB", 16_385), (1, b"SUB", 1_025)])
+async def test_who_sends_a_long_frame_is_disconnected(above: int, kind: bytes, size: int) -> None:
+    """At its length: nothing of it is kept. Topics are kept for good, and are shorter."""
+    async with running("default: 1/h burst 3") as run:
+        reader, writer = await asyncio.open_connection("127.0.0.1", run.port + above)
+        name = b"NULL".ljust(20, b"\0")
+        ready = b"\x05READY\x0bSocket-Type\0\0\0\x03" + kind
+        writer.write(b"\xff" + bytes(8) + b"\x7f\x03\0" + name + bytes(32))
+        writer.write(bytes((4, len(ready))) + ready)
+        writer.write(b"\x02" + size.to_bytes(8, "big"))
+        async with asyncio.timeout(20):
+            while await reader.read(1024):
+                pass
+        writer.close()
+
+
 async def test_both_ports_are_needed() -> None:
     """If the one above is taken, neither is kept."""
     async with running("default: 1/h burst 1") as run:
@@ -239,6 +255,8 @@ async def test_both_ports_are_needed() -> None:
             async with running("default: 1/h burst 1", port=run.port - 1):
                 pass
         with socket.socket() as below:
+            # Connections of before may linger at that port.
+            below.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             below.bind(("127.0.0.1", run.port - 1))
 
 

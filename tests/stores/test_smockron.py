@@ -143,6 +143,19 @@ async def test_times_roll_forward_only() -> None:
         assert run.store.decide_now(ask("k")).wait_us == 4 * SECOND_US
 
 
+async def test_a_clock_that_is_set_back_holds_nobody_for_longer() -> None:
+    """What was told before is no later time; what is told from then on holds."""
+    async with running() as run:
+        for identifier in ("j", "k", "l"):
+            await run.hold(identifier, 4 * SECOND_US)
+        assert run.store.decide_now(ask("j")).wait_us == 4 * SECOND_US
+        run.clock.advance(seconds=-3600)
+        assert run.store.decide_now(ask("j")).wait_us == 0
+        assert run.store.decide_now(ask("k")).wait_us == 0
+        await run.hold("l", 2 * SECOND_US)
+        assert run.store.decide_now(ask("l")).wait_us == 2 * SECOND_US
+
+
 async def test_other_messages_change_nothing() -> None:
     """Commands and domains that are not known, times past or absurd, and what is no message."""
     async with running() as run:
