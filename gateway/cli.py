@@ -36,6 +36,7 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 STDERR: Final = 2
 COMMANDS: Final = ("run", "check", "schema", "import", "ratio", "demo", "healthcheck", "version")
+SYSTEMS: Final = ("envoy-ratelimit",)
 DEFAULT_ADMIN: Final = "127.0.0.1:9901"
 RATIO_VARIABLES: Final = (
     "Variables, and what they are if not set: RATIO_PORT (50051), RATIO_CONNECTION_TIMEOUT (1s), "
@@ -80,7 +81,7 @@ class _Parser(argparse.ArgumentParser):
         hint = f"{self.prog} --help says what there is"
         if unknown:
             message = f"there is no command {unknown[1]!r}"
-            near = get_close_matches(unknown[1], COMMANDS, 1)
+            near = get_close_matches(unknown[1], SYSTEMS if "import" in self.prog else COMMANDS, 1)
             hint = f"did you mean {self.prog} {near[0]}? {hint}" if near else hint
         elif "FILE" in message and "required" in message:
             message = "no configuration is named"
