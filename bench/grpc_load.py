@@ -28,7 +28,7 @@ _LARGE_WINDOW: Final = 1 << 30
 _HEAD: Final = 9
 _MESSAGE: Final = 5
 """Where a message begins: behind a byte that says whether it is compressed, and its length."""
-_WARM_UP_S: Final = 0.5
+WARM_UP_S: Final = 0.5
 
 
 def measure(
@@ -160,7 +160,7 @@ async def _run(
         clients.append(client)
     for client in clients:
         client.begin(in_flight)
-    await asyncio.sleep(_WARM_UP_S)
+    await asyncio.sleep(WARM_UP_S)
     done, begun = sum(client.done for client in clients), time.perf_counter()
     await asyncio.sleep(seconds)
     rate = (sum(client.done for client in clients) - done) / (time.perf_counter() - begun)

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Final, NamedTuple
 
+from bench import proc
 from bench.errors import BenchError
-from bench.grpc_load import measure
+from bench.grpc_load import WARM_UP_S, measure
 from bench.programs import REPOSITORY, python
 from bench.results import Goal, Result, ratio
 from bench.scenarios.base import Plan, in_rounds
@@ -74,15 +75,18 @@ def sluice(stage: Stage, text: str) -> Command:
 
 def compare(match: Match, plan: Plan, stage: Stage) -> Result:
     """Measure in rounds, each contestant after the other."""
-    result = Result(match.title, ["server", "calls/s", "lowest to highest"])
+    result = Result(match.title, ["server", "calls/s", "lowest to highest", "CPU us"])
     figures: dict[str, list[float]] = {}
+    costs: dict[str, list[float]] = {}
     with ExitStack() as stack:
-        ports = _start(stack, match.servers, stage, result.broken)
+        servers = _start(stack, match.servers, stage, result.broken)
 
         def take(name: str, number: int) -> None:
             question = match.contestants[name]
+            server = servers[question.server]
+            before = proc.cpu_seconds(server.session)
             rate = measure(
-                ports[question.server],
+                server.port,
                 match.path,
                 question.request,
                 match.answer,
@@ -90,33 +94,38 @@ def compare(match: Match, plan: Plan, stage: Stage) -> Result:
                 connections=CONNECTIONS,
                 in_flight=IN_FLIGHT,
             )
-            plan.say(f"  round {number}: {name} {rate:,.0f}")
+            spent = proc.cpu_seconds(server.session) - before
+            # Of all calls, those of the warm-up included, which are as many a second.
+            cost = spent / (rate * (plan.seconds + WARM_UP_S)) * 1e6
+            plan.say(f"  round {number}: {name} {rate:,.0f}, {cost:.0f} us of CPU time each")
             figures.setdefault(name, []).append(rate)
+            costs.setdefault(name, []).append(cost)
 
         measurements = {
             name: (lambda number, name=name: take(name, number))
             for name, question in match.contestants.items()
-            if question.server in ports
+            if question.server in servers
         }
         working = in_rounds(plan.rounds, measurements, result.broken)
     medians = {name: median(figures[name]) for name in match.contestants if name in working}
     for name, middle in medians.items():
         ends = f"{min(figures[name]):,.0f} to {max(figures[name]):,.0f}"
-        result.rows.append([name, f"{middle:,.0f}", ends])
+        result.rows.append([name, f"{middle:,.0f}", ends, f"{median(costs[name]):.0f}"])
     found = ratio(medians.get(OURS), medians.get(CONSTANT))
     result.goals.append(Goal("Sluice / a constant answer", found, match.goal))
     result.remarks.append(
         f"{CONNECTIONS * IN_FLIGHT} calls in flight over {CONNECTIONS} connections. The constant "
-        "answer is that of a grpc.aio server without serialisers, on uvloop."
+        "answer is that of a grpc.aio server without serialisers, on uvloop. CPU time is that of "
+        "the server, for one call: it says more where others use the machine."
     )
     return result
 
 
 def _start(
     stack: ExitStack, servers: Mapping[str, Command], stage: Stage, broken: list[str]
-) -> dict[str, int]:
-    """The ports of those that could be started."""
-    ports: dict[str, int] = {}
+) -> dict[str, Server]:
+    """Those that could be started."""
+    started: dict[str, Server] = {}
     for name, command in servers.items():
         port = free_port()
         server = Server(
@@ -133,5 +142,5 @@ def _start(
         except BenchError as error:
             broken.append(str(error))
         else:
-            ports[name] = port
-    return ports
+            started[name] = server
+    return started

@@ -45,6 +45,9 @@ def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
         f"{url.options.get('owner', config.domain)}",
     }.get(url.kind, f"{url.kind}://{url.place}")
     yield f"Counts are kept in {where}, shared by all gateways of domain {config.domain}."
+    if url.kind == "redis" and "ratio" in url.options:
+        policy = url.options["ratio"]
+        yield f"Those of policy {policy} are kept where a ratio server keeps and shares them."
     share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)
     alone = f"divides limits by {share}"
     if url.kind == "ratio" and store.share == "auto":

@@ -60,6 +60,8 @@ _UNITS_NS: Final[Mapping[str, int]] = {
     "h": 3_600_000_000_000,
     **dict.fromkeys(("us", "µs", "μs"), 1_000),
 }
+_TOO_LONG_NS: Final = 1_000_000 * _UNITS_NS["h"]
+"""More than anybody means, and than is written as a duration elsewhere."""
 
 
 class Environment(NamedTuple):
@@ -122,7 +124,7 @@ def _unreadable(said: Mapping[str, str]) -> Iterator[Problem]:
         message = f"{port!r} is not a port"
         yield Problem(WHERE, 0, 0, "RATIO_PORT", message, "a whole number up to 65535")
     timeout = said["RATIO_CONNECTION_TIMEOUT"]
-    if not _duration_ns(timeout):
+    if not 0 < _duration_ns(timeout) < _TOO_LONG_NS:
         message = f"{timeout!r} is not a duration"
         yield Problem(WHERE, 0, 0, "RATIO_CONNECTION_TIMEOUT", message, "such as 500ms or 1m30s")
 

@@ -15,7 +15,7 @@ from gateway.config.models import GatewayConfig, PolicyConfig
 from gateway.config.shorthand import KEY, Finding
 from gateway.config.smockron_fit import of_masters_only
 from gateway.config.store_fit_envoy_rls import unfit_for_envoy
-from gateway.config.store_fit_ratio import misfits_of_ratio, not_together
+from gateway.config.store_fit_ratio import misfits_of_ratio, not_together, shared_with_ratio
 from gateway.config.store_fit_smockron import (
     misfits_of_gatekeepers,
     queues_without_turns,
@@ -42,6 +42,7 @@ def misfits(config: GatewayConfig) -> Iterator[Finding]:
     if migrate is not None:
         yield from _misfits(config, migrate.to, migrate.policies or tuple(config.policies))
     yield from not_together(config)
+    yield from shared_with_ratio(config)
     yield from queues_without_turns(config)
     yield from unfit_for_gatekeepers(config)
     yield from unfit_for_envoy(config)

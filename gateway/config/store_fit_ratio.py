@@ -55,6 +55,28 @@ def not_together(config: GatewayConfig) -> Iterator[Finding]:
                 yield Finding(path, message, hint)
 
 
+def shared_with_ratio(config: GatewayConfig) -> Iterator[Finding]:
+    """Why the counts of a policy cannot be shared with a ratio server in its Redis."""
+    name = parse_store_url(config.store.url).options.get("ratio", "")
+    if not name:
+        return
+    policy = config.policies.get(name)
+    if policy is None:
+        message = f"there is no policy {name!r} whose counts a ratio server could share"
+        yield Finding(("store", "url"), message, f"such as {next(iter(config.policies), 'ratio')}")
+        return
+    (line, *more) = policy.limits
+    is_whole = line.per == ("ip",) and line.limit.algorithm == _ALGORITHM and not more
+    if not is_whole or policy.queue is not None or policy.consistency != "strict":
+        message = "ratio counts each owner with each resource, in one strict sliding window"
+        hint = f"one limit without per, algorithm: {_ALGORITHM}, and no queue"
+        yield Finding(("policies", name), message, hint)
+    callers = {one for each in config.listeners if each.ratio is not None for one in each.policies}
+    if name not in callers or any(name in route.policies for route in config.routes):
+        message = "what ratio counts is for callers of listeners that speak its protocol, only"
+        yield Finding(("policies", name), message, "a policy of its own for all others")
+
+
 def _callers_not_together(listeners: tuple[FrontendConfig, ...]) -> Iterator[Finding]:
     for index, listener in enumerate(listeners):
         if listener.ratio is not None:

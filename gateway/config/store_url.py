@@ -35,7 +35,7 @@ _CALLED: Final = {
 """Words in schemes of other programs, such as mysql+pymysql, and what each is here."""
 
 _LOGIN: Final = r"([^/?#\s@]*@)?"
-_HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^/?#\s@,:\[\]]+)(:[0-9]{1,5})?"
+_HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^/?#\s@,:\[\]]+)(:0{0,4}[1-9][0-9]{0,4})?"
 _HOSTS: Final = rf"{_LOGIN}{_HOST}(,{_HOST})*"
 _MYSQL_OPTION: Final = (
     r"(connections=([1-9]|[1-5][0-9]|6[0-4])|ssl=true|"
@@ -45,7 +45,7 @@ _SMOCKRON_OPTION: Final = r"(domain=[^&\s]+|rejected=[0-9]+(\.[0-9]{1,3})?%)"
 
 STORE_URL_PATTERN: Final = (
     r"^\s*(memory://(\?max_keys=[0-9]{1,9})?|unix:///[^?#\s]+(\?db=[0-9]{1,5})?|"
-    rf"redis://{_LOGIN}{_HOST}(/[0-9]{{0,5}})?|"
+    rf"redis://{_LOGIN}{_HOST}(/[0-9]{{0,5}})?(\?ratio=[^&\s]+)?|"
     rf"rediss://{_LOGIN}{_HOST}(/[0-9]{{0,5}})?(\?\S*)?|"
     rf"redis\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?sentinel_(username|password)=\S+)?|"
     rf"rediss\+sentinel://{_HOSTS}/[^/?#\s]+(/[0-9]{{1,5}})?(\?\S*)?|"
@@ -111,10 +111,13 @@ def parse_store_url(url: str) -> StoreUrl:
         raise StoreUrlError("the password of the store is not escaped", _ESCAPE_HINT)
     try:
         parts = urlsplit(text)
-        for host in _hosts(parts):
-            host.port  # noqa: B018 - raises for a port that is no number
+        # Raises for a port that is no number.
+        ports = [host.port for host in _hosts(parts)]
     except ValueError:
         raise StoreUrlError(f"{redact(text)!r} has no valid host and port") from None
+    if 0 in ports:
+        # Taken for none it would lead to another server: the one on the usual port.
+        raise StoreUrlError(f"{redact(text)!r} has port 0", "a port from 1 to 65535")
     if parts.fragment or text.endswith("#"):
         raise StoreUrlError("the URL of the store has a fragment", "a # is written %23")
     return read(parts, _options(parts))
@@ -164,7 +167,7 @@ def _read_redis(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     if database and not re.fullmatch(r"[0-9]{1,5}", database):
         message = f"{database!r} is not the number of a Redis database"
         raise StoreUrlError(message, f"such as {parts.scheme}://{parts.hostname}/0")
-    _check_options(options, _TLS_OPTIONS if parts.scheme == "rediss" else {})
+    _check_options(options, {"ratio": 0, **(_TLS_OPTIONS if parts.scheme == "rediss" else {})})
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return StoreUrl("redis", f"{host}:{parts.port or 6379}", int(database or 0), options)
 

@@ -60,6 +60,7 @@ class EnvoyRls:
         self._asking = Asking(ground.decider)
         self._replies = Replies(config)
         self._metrics = metrics
+        metrics.sees_connections = False
         # What Envoy asks, it mostly asks again.
         self._plans: dict[bytes, Plan] = {}
         service = Service(SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files)

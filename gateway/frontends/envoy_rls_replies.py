@@ -225,7 +225,7 @@ def _described(descriptor: Descriptor) -> dict[str, Any]:
     told: dict[str, Any] = {"entries": [f"{key}={value}" for key, value in descriptor.entries]}
     if descriptor.override is not None:
         requests, unit = descriptor.override
-        word = UNITS[unit] if unit < len(UNITS) else unit
+        word = UNITS[unit] if 0 <= unit < len(UNITS) else unit
         told["limit"] = f"requests_per_unit:{requests} unit:{word}"
     if descriptor.hits is not None:
         told["hitsAddend"] = descriptor.hits

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -29,6 +30,10 @@ from gateway.tasks import Tasks
 log = logging.getLogger(__name__)
 
 US: Final = 1_000_000
+MAX_OPTION: Final = 2**31 - 1
+"""Of grpcio; as milliseconds 24 days."""
+MANY_FILES: Final = 1_000_000
+"""Files where there is no bound on them."""
 Context = grpc.aio.ServicerContext[Any, Any]
 Answer = Callable[[bytes, Context], Awaitable[bytes]]
 """Answers one call: the bytes of a request, and the call itself; raises `DecodeError` for bytes
@@ -43,7 +48,8 @@ class Bounds(NamedTuple):
         message_bytes: a request, after decompression; a longer one is `RESOURCE_EXHAUSTED`.
         calls_per_connection: calls under way on one connection; more of them wait.
         calls: calls under way in all; one more is `RESOURCE_EXHAUSTED`.
-        connections: connections that are open; more of them are closed at once.
+        connections: connections that are open, but no more than a third of all files may be; more
+            of them are closed at once.
         handshake_us: microseconds that a new connection has for its first frame of HTTP/2, in all.
     """
 
@@ -177,9 +183,15 @@ def _options(bounds: Bounds) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", bounds.message_bytes),
         ("grpc.max_concurrent_streams", bounds.calls_per_connection),
-        ("grpc.max_allowed_incoming_connections", bounds.connections),
-        ("grpc.server_handshake_timeout_ms", max(bounds.handshake_us // 1000, 1)),
+        ("grpc.max_allowed_incoming_connections", min(bounds.connections, _affordable())),
+        ("grpc.server_handshake_timeout_ms", min(max(bounds.handshake_us // 1000, 1), MAX_OPTION)),
     ]
+
+
+def _affordable() -> int:
+    """How many connections leave files enough for stores and for other listeners."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(files // 3, 1) if files != resource.RLIM_INFINITY else MANY_FILES
 
 
 async def _free(address: Address) -> list[str]:

@@ -11,6 +11,7 @@ import grpc
 
 from gateway.config.frontend_ratio import RatioConfig
 from gateway.config.frontends import FrontendConfig
+from gateway.config.store_url import parse_store_url
 from gateway.decider import Outcome
 from gateway.frontends.asking import Asking, caller_keys, can_answer, passes
 from gateway.frontends.base import Ground
@@ -49,16 +50,18 @@ class Caller:
     Attributes:
         owner, resource: as they were asked.
         identity: of both together.
+        name: what ratio makes of them, which is not one-to-one.
         asking: the policies that it is held to; None for none.
         answer: what it is told if there are none.
     """
 
-    __slots__ = ("answer", "asking", "identity", "owner", "resource")
+    __slots__ = ("answer", "asking", "identity", "name", "owner", "resource")
 
     def __init__(self, question: Question, asking: Asking | None, answer: str) -> None:
         self.owner = question.owner
         self.resource = question.resource
         self.identity = named((("owner", self.owner), ("resource", self.resource)))
+        self.name = f"{self.owner}-{self.resource}"
         self.asking = asking
         self.answer = answer
 
@@ -77,6 +80,7 @@ class RatioFrontend:
         config = listener.ratio
         self._wanted = self.address = listener.address
         self._metrics = metrics = ground.metrics.frontend(name)
+        metrics.sees_connections = False
         self._find = _finder(config, ground)
         self._remembered = lru_cache(REMEMBERED)(self._find)
         self._answers = metrics.answers
@@ -125,10 +129,11 @@ class RatioFrontend:
 def _finder(config: RatioConfig, ground: Ground) -> Callable[[Question], Caller]:
     """What makes callers of questions, by the first rule that matches."""
     find = compile_rules([rule.pattern for rule in config.rules])
-    key_of = caller_keys(attrgetter("identity"), _WORDS)
+    shared = parse_store_url(ground.config.store.url).options.get("ratio", "")
 
     def held_to(names: Sequence[str]) -> Asking | None:
-        return Asking(key_of, names, ground) if names else None
+        whole = "name" if shared in names else "identity"
+        return Asking(caller_keys(attrgetter(whole), _WORDS), names, ground) if names else None
 
     matched = [(held_to(rule.policies), _OK) for rule in config.rules]
     usual = _OK if config.policies or config.unmatched == "allow" else _OVER_LIMIT

@@ -105,12 +105,18 @@ class ThrottrFrontend:
             self._server.close()
         for connection in list(self.connections):
             connection.drain()
-        await becomes(lambda: not self.connections, seconds)
+        await becomes(self._are_gone, seconds)
         for connection in list(self.connections):
             connection.abort()
         if self._timer is not None:
             self._timer.cancel()
         await self.book.aclose()
+
+    def _are_gone(self) -> bool:
+        """Whether all clients are gone, those included that may be left now."""
+        for connection in list(self.connections):
+            connection.close_if_heard()
+        return not self.connections
 
     def not_understood(self, kind: str) -> None:
         """Count what is no request, and say once what it may be."""

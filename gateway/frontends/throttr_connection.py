@@ -14,6 +14,7 @@ from typing import Final, Protocol, cast
 from gateway.frontends.throttr_book import Book
 from gateway.metrics import FrontendMetrics
 from gateway.protocols.throttr import NO, Parser, Request
+from gateway.unread import unread
 
 HIGH_WATER: Final = 256 * 1024
 """Bytes of answers that may wait for a client before nothing more is read from it."""
@@ -135,18 +136,28 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It does again."""
         self._is_held = False
-        self._home.watched.discard(self)
         if self._is_ended:
+            self._watch()
             return
+        self._home.watched.discard(self)
         if not self._is_busy:
             self._rest(is_further=False)
         elif not self._is_asked:
             self._loop.call_soon(self._turn)
 
     def drain(self) -> None:
-        """Answer what has been read, and close."""
-        if not self._is_busy:
-            self._close()
+        """Answer what has been read, say no more, and wait to be closed."""
+        if not self._is_busy and not self._is_ended:
+            self._end()
+
+    def close_if_heard(self) -> None:
+        """Close if nothing more is said, and all that was said has arrived.
+
+        Not before: what is closed while something of the client's is unread is reset, and what is
+        on its way to it is lost then.
+        """
+        if self._is_ended and self._transport is not None and not unread(self._transport):
+            self._transport.close()
 
     def abort(self) -> None:
         """Close at once."""
@@ -205,7 +216,7 @@ class Connection(asyncio.Protocol):
             self._say_incomplete()
             self._close()
         elif self._home.is_draining:
-            self._close()
+            self._end()
         else:
             if self._is_paused and not self._is_held:
                 self._resume()

@@ -190,6 +190,7 @@ class FrontendMetrics:
     """One listener for clients of another system.
 
     Attributes:
+        sees_connections: whether it knows of the two that follow; a library may keep them.
         connections: how many were taken, and
         open_connections: how many are open at the moment.
         answers: how many requests were answered, by what was asked for and what came of it.
@@ -207,9 +208,11 @@ class FrontendMetrics:
         "record_bytes",
         "records",
         "refresh",
+        "sees_connections",
     )
 
     def __init__(self) -> None:
+        self.sees_connections = True
         self.connections = 0
         self.open_connections = 0
         self.answers: defaultdict[tuple[str, str], int] = defaultdict(int)

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily
 from gateway.metrics.counters import FrontendMetrics, GatewayMetrics
 from gateway.metrics.families import Family, counted_by, counter, gauge, pieces_of
 
-_FAMILIES: Final[tuple[Family[FrontendMetrics], ...]] = (
+_CONNECTIONS: Final[tuple[Family[FrontendMetrics], ...]] = (
     counter(
         "sluice_listener_connections",
         "Connections of a listener's clients.",
@@ -24,6 +24,8 @@ _FAMILIES: Final[tuple[Family[FrontendMetrics], ...]] = (
         "listener",
         lambda frontend: frontend.open_connections,
     ),
+)
+_FAMILIES: Final[tuple[Family[FrontendMetrics], ...]] = (
     Family(
         CounterMetricFamily,
         "sluice_listener_answers",
@@ -57,9 +59,11 @@ _KEPT: Final[tuple[Family[FrontendMetrics], ...]] = (
 
 
 def of_frontends(metrics: GatewayMetrics) -> Iterator[Metric]:
-    """Their families; those of what is kept for listeners that keep something."""
+    """Their families, of each listener those that it has something to say of."""
     for frontend in list(metrics.frontends.values()):
         frontend.refresh()
+    seeing = {name: one for name, one in metrics.frontends.items() if one.sees_connections}
+    yield from pieces_of(seeing, _CONNECTIONS)
     yield from pieces_of(metrics.frontends, _FAMILIES)
     keeping = {name: one for name, one in metrics.frontends.items() if one.records is not None}
     yield from pieces_of(keeping, _KEPT)

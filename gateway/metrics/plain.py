@@ -69,7 +69,7 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
     for name, frontend in list(metrics.frontends.items()):
         frontend.refresh()
         yield [
-            *("frontend", name, frontend.connections),
+            *("frontend", name, frontend.sees_connections, frontend.connections),
             [[*what, count] for what, count in frontend.answers.items()],
             dict(frontend.malformed),
             [frontend.open_connections, frontend.records, frontend.record_bytes],
@@ -166,7 +166,8 @@ def _add_store(store: StoreMetrics, values: Piece, *, gauges: bool) -> None:
 
 
 def _add_frontend(frontend: FrontendMetrics, values: Piece, *, gauges: bool) -> None:
-    connections, answers, malformed, (still_open, records, memory) = values
+    sees_connections, connections, answers, malformed, (still_open, records, memory) = values
+    frontend.sees_connections = sees_connections
     frontend.connections += connections
     for operation, answer, count in answers:
         frontend.answers[operation, answer] += count

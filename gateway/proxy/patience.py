@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
-import struct
-import termios
 from typing import NamedTuple
 
 
@@ -44,18 +40,3 @@ class Patience(NamedTuple):
     def is_progress(self, taken: int) -> bool:
         """Whether so many bytes, taken within `body`, give a reader more time."""
         return taken >= max(self.rate * self.body, 1)
-
-
-def unread(transport: asyncio.Transport | None) -> int:
-    """Bytes that were sent and have not reached the client; 0 if nobody is there."""
-    if transport is None:
-        return 0
-    size = transport.get_write_buffer_size()
-    sock = transport.get_extra_info("socket")
-    if sock is None or (not size and transport.is_closing()):
-        # The socket may be closed already.
-        return size
-    # Our own buffer shrinks late and in large pieces, the kernel's with every acknowledgement
-    # (tcp(7), SIOCOUTQ).
-    kept: bytes = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
-    return size + int(struct.unpack("i", kept)[0])

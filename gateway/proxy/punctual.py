@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.proxy.hang_up import HangUpWatch
 from gateway.proxy.intake import RequestIntake
-from gateway.proxy.patience import Patience, unread
+from gateway.proxy.patience import Patience
 from gateway.proxy.reset import reset
+from gateway.unread import unread
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -20,6 +20,7 @@ from gateway.stores.redis_address import parse_redis_url
 from gateway.stores.redis_connection import Connection, FixedPlace, Place
 from gateway.stores.redis_heart import HEARTBEAT_S, Heart
 from gateway.stores.redis_lane import Lane, run
+from gateway.stores.redis_ratio import RatioCodec, shared_policy, without_option
 from gateway.stores.redis_script import Codec, held_part
 from gateway.stores.redis_sentinel import Sentinels
 from gateway.stores.redis_source import GIVE_BACK, RENEW, SCRIPTS
@@ -32,7 +33,7 @@ class RedisStore:
     Args:
         url: `redis://[[user]:password@]host[:port][/db]`, `rediss://` for TLS (options as in
             redis-py: `ssl_ca_certs` and so on), `unix://path`, or
-            `redis+sentinel://host[:port][,...]/service[/db]`.
+            `redis+sentinel://host[:port][,...]/service[/db]`; for `?ratio=...` see `redis_ratio`.
         domain: the namespace of this deployment's keys.
         deadline_us: how long callers wait for a batch. A batch that the server gets to later
             spends nothing. 0 lets it be spent however late.
@@ -57,7 +58,8 @@ class RedisStore:
         if connections < 1:
             raise ValueError("a store needs at least one connection")
         place = place_of(url)
-        self._codec = Codec(domain)
+        policy = shared_policy(url)
+        self._codec = RatioCodec(domain, policy) if policy else Codec(domain)
         self._lanes = [
             Lane(Connection(place, SCRIPTS, clock=clock), self._codec, deadline_us, clock)
             for _ in range(connections)
@@ -137,4 +139,4 @@ def place_of(url: str) -> Place:
     """Where the server is that a URL of one server or of Sentinels leads to."""
     if url.startswith(SENTINEL_SCHEMES):
         return Sentinels(*parse_sentinel_url(url))
-    return FixedPlace(parse_redis_url(url))
+    return FixedPlace(parse_redis_url(without_option(url)))

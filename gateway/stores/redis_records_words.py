@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from gateway.errors import StoreReplyError, StoreTimeout
 from gateway.protocols.throttr import INSERT, NO, QUERY, UPDATE, YES, Request
-from gateway.protocols.throttr_v2 import GRACE_NS, NOT_THERE, answer
+from gateway.protocols.throttr_v2 import GRACE_NS, answer, refusal
 from gateway.protocols.throttr_v2 import UNITS_NS as UNITS2_NS
 from gateway.protocols.throttr_v5 import UNITS, UNITS_NS, Answers5
 from gateway.stores.redis_script import server_now_us, without_brace
@@ -126,12 +126,12 @@ class Words2:
     def read(self, request: Request, told: Any, now_ns: int) -> bytes:
         """See `Words`."""
         operation = request[0]
+        if told == 0:
+            return refusal(request)
         if operation == INSERT:
             can, code, state = told[0] == 1, request[2], told[1:]
         elif operation != QUERY:
             return YES if told == 1 else NO
-        elif told == 0:
-            return NOT_THERE
         else:
             can, code, state = True, told[0], told
         unit, anchor_us, ttl_lo, ttl_hi, quota_lo, quota_hi, _ = self._state.unpack(state)

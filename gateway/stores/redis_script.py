@@ -168,13 +168,16 @@ class Codec:
             words += words_of(limit, ask.cost, decision.receipt)
         return [b"%d" % len(keys), *keys, *words]
 
+    def _words(self, limit: Limit, cost: int, max_wait_us: int) -> tuple[bytes, ...]:
+        return decide_words(limit, cost, max_wait_us)
+
     def _plan(self, ask: Ask) -> _Plan:
         if len(self._plans) >= MAX_CACHED:
             self._plans.clear()
         words = [b"%d" % len(ask.limits), b"%d" % ask.cost]
         calendars: list[tuple[int, Limit]] = []
         for limit in ask.limits:
-            words += decide_words(limit, ask.cost, ask.max_wait_us)
+            words += self._words(limit, ask.cost, ask.max_wait_us)
             if limit.calendar:
                 calendars.append((len(words), limit))
         prefixes = tuple(key_prefix(self._domain, limit) for limit in ask.limits)

@@ -19,6 +19,10 @@ _FILES: Final = {
 """The twin of each algorithm: named like the module of its original."""
 
 
+_SHARED: Final = {"ratio": "ratio_log.lua"}
+"""By tag, algorithms that count in what another system's servers keep, too."""
+
+
 class Script(NamedTuple):
     """A script and the digest under which the server remembers it."""
 
@@ -38,9 +42,10 @@ def _script(source: str) -> Script:
 
 def _algorithms() -> str:
     # A function each: what it defines is made only in calls that need it.
+    files = {ALGORITHMS[name].tag: file for name, file in _FILES.items()} | _SHARED
     return "".join(
-        f"algorithms.{ALGORITHMS[name].tag} = function()\n{_read('algorithms', file)}end\n\n"
-        for name, file in _FILES.items()
+        f"algorithms.{tag} = function()\n{_read('algorithms', file)}end\n\n"
+        for tag, file in files.items()
     )
 
 

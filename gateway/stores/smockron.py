@@ -383,7 +383,13 @@ def plain_of(scope: str) -> Callable[[str], str]:
         value = key.removeprefix(label)
         if not value or value == key:
             return key
-        return unquote_to_bytes(value).decode("utf-8", "surrogateescape")
+        data = unquote_to_bytes(value)
+        try:
+            # Bytes that were not UTF-8 are lone surrogates in it, as identities have them.
+            return data.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            # It was too long, and is cut within a character.
+            return data.decode("utf-8", "surrogateescape")
 
     return plain
 

@@ -79,6 +79,7 @@ def test_durations_are_written_as_go_does(text: str, timeout_us: int) -> None:
         ("inmemory://", "memory://"),
         ("redis://127.0.0.1:6380/3", "redis://127.0.0.1:6380/3"),
         ("mysql://u:p@db/x", "mysql://u:p@db/x"),
+        ("redis://redis/0?ratio=ratio", "redis://redis/0?ratio=ratio"),
     ],
 )
 def test_storage_is_ratios_or_any_store_of_ours(storage: str, url: str) -> None:
@@ -104,8 +105,10 @@ def test_the_host_may_be_said(host: str, address: Address) -> None:
         ("RATIO_CONNECTION_TIMEOUT", "1", "'1' is not a duration"),
         ("RATIO_CONNECTION_TIMEOUT", "0s", "'0s' is not a duration"),
         ("RATIO_CONNECTION_TIMEOUT", "1s x", "'1s x' is not a duration"),
+        ("RATIO_CONNECTION_TIMEOUT", "9999999h", "'9999999h' is not a duration"),
         ("RATIO_STORAGE", "redsi://x", "'redsi' is not a kind of store"),
         ("RATIO_STORAGE", "throttr+v5://x", "a Throttr server does not count what it refuses"),
+        ("RATIO_STORAGE", "redis://redis/0?ratio=x", "there is no policy 'x'"),
         ("RATIO_STORAGE", "inmemory://x", "the memory store has no address"),
         ("RATIO_LIMIT", "100", "'/' and a unit of time are missing; found nothing"),
         ("RATIO_LIMIT", "5/Minute", "'Minute' is not a unit of time"),

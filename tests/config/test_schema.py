@@ -38,6 +38,8 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "ratio-never",
         "ratio-nothing",
         "ratio-port-taken",
+        "ratio-shared-cannot",
+        "ratio-shared-nobody",
         "ratio-unmatched",
         "ratio-words-in-route",
         "throttr-store",

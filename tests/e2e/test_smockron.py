@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import pytest
 import zmq
 
 from gateway.clock import wall_us
 from tests.conftest import StartGateway
+from tests.e2e.raw import RawClient
 from tests.e2e.signs import metric, request_lines, wait_for_metric
 from tests.processes import Gateway, free_pair
 from tests.servers import RedisServer
@@ -26,7 +28,7 @@ FLOOD: Final = 100_000
 def master_config(port: int, domains: str, store: str = "memory://") -> str:
     """A gateway that is a master and nothing else."""
     return f"""
-store: {store}
+store: {{ url: "{store}", deadline: 10s }}
 listeners:
   - smockron: {{ domains: {{ probe: {PROBE_LIMIT}, {domains} }} }}
     bind: 127.0.0.1:{port}
@@ -175,6 +177,37 @@ def test_a_master_that_is_frozen_costs_nothing(start_gateway: StartGateway) -> N
         one.until_refused("k")
 
 
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"\xc3\xa9"])
+def test_a_value_is_reported_and_held_by_its_own_bytes(
+    start_gateway: StartGateway, name: bytes
+) -> None:
+    """As the module for nginx has them; those that are no UTF-8 as well."""
+    port = free_pair()
+    context = zmq.Context()
+    accounting, control = context.socket(zmq.SUB), context.socket(zmq.XPUB)
+    try:
+        accounting.subscribe(b"")
+        accounting.bind(f"tcp://127.0.0.1:{port}")
+        control.bind(f"tcp://127.0.0.1:{port + 1}")
+        gateway = start_gateway(gatekeeper_config(port, "1/h burst 3"))
+        assert control.recv() == b"\x01api\0"
+        with RawClient(gateway.port) as one:
+            field = f"X-Key: {name.decode('latin-1')}"
+            # What is said before both are connected is lost.
+            while not accounting.poll(100):
+                assert one.get("/", field).status == 200
+            assert accounting.recv_multipart()[2] == name
+            until = b"%d" % (wall_us() // 1000 + 60_000)
+            control.send_multipart([b"api\0", b"DELAY_UNTIL", name, until])
+            deadline = time.monotonic() + WAIT_S
+            while one.get("/", field).status != 503:
+                assert time.monotonic() < deadline
+    finally:
+        accounting.close(0)
+        control.close(0)
+        context.term()
+
+
 def test_a_master_that_floods_stops_nothing(start_gateway: StartGateway) -> None:
     """Requests are served meanwhile, and afterwards it is heard as before."""
     port = free_pair()
@@ -212,7 +245,7 @@ def test_gatekeepers_that_flood_stop_nothing(start_gateway: StartGateway) -> Non
     """One that is a master and its own gatekeeper serves requests under a flood of reports."""
     port = free_pair()
     text = master_config(port, "api: 1/h burst 3").replace(
-        "store: memory://", f"store: smockron://127.0.0.1:{port}"
+        "memory://", f"smockron://127.0.0.1:{port}"
     )
     gateway = start_gateway(text + gatekeeper_config(port, "1/h burst 3").partition("%")[2])
     context = zmq.Context()

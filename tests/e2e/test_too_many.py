@@ -17,20 +17,22 @@ from tests.conftest import StartGateway
 from tests.e2e.memory import peak_mib, reset_peak
 from tests.e2e.raw import RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import metric, wait_for_metric
-from tests.processes import Gateway, answers
+from tests.processes import Gateway, answers, free_port
 
 FILES: Final = 96
 ROOM: Final = 54
 """Clients that fit beside ten connections to the upstream and what the gateway needs itself."""
 MANY: Final = 150
+HTTP2: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""With which a connection of HTTP/2 begins."""
 REQUEST: Final = b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n"
 
 
 @contextmanager
-def _few_files(folder: Path, url: str, server: str = "{}") -> Iterator[Gateway]:
+def _few_files(folder: Path, url: str, more: str = "") -> Iterator[Gateway]:
     """A gateway that may open few files."""
     gateway = Gateway.start(
-        f"log: {{ access: off }}\nserver: {server}\n"
+        f"log: {{ access: off }}\n{more}"
         f"upstreams: {{ u: {{ targets: '{url}', max_connections: 10 }} }}\n"
         "routes: { /**: { upstream: u } }\n",
         folder,
@@ -118,7 +120,7 @@ def test_a_flood_where_files_are_few(tmp_path: Path) -> None:
 
 def test_no_file_is_left(tmp_path: Path) -> None:
     """Where `max_connections` was set too high: a warning, no spinning, and an end to it."""
-    server = "{ max_connections: 100000 }"
+    server = "server: { max_connections: 100000 }\n"
     with RecordingUpstream() as upstream, _few_files(tmp_path, upstream.url, server) as gateway:
         assert "server.max_connections is 100000, but the 96 files" in gateway.server.stdout
         admin = [socket.create_connection(("127.0.0.1", _admin_port(gateway))) for _ in range(20)]
@@ -133,6 +135,24 @@ def test_no_file_is_left(tmp_path: Path) -> None:
         assert _becomes(lambda: answers(_admin_port(gateway), "/readyz"))
         assert wait_for_metric(gateway, "sluice_client_connections", 0)
         assert {get(gateway.port).status for _ in range(20)} == {200}
+
+
+def test_a_flood_of_a_grpc_listener_leaves_files_for_the_others(tmp_path: Path) -> None:
+    """No more than a third of all files: HTTP clients and probes are answered meanwhile."""
+    port = free_port()
+    listener = f"listeners: [{{ bind: '127.0.0.1:{port}', ratio: 5/h }}]\n"
+    with RecordingUpstream() as upstream, _few_files(tmp_path, upstream.url, listener) as gateway:
+        with ExitStack() as stack:
+            for _ in range(MANY):
+                sock = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                # The connections that may be are told of its settings, all others of their end.
+                with suppress(ConnectionError):
+                    sock.sendall(HTTP2)
+                    sock.recv(1 << 16)
+            assert get(gateway.port).status == 200
+            assert answers(_admin_port(gateway), "/readyz")
+            assert _is_at_rest(gateway)
+        assert get(gateway.port).status == 200
 
 
 def _admin_port(gateway: Gateway) -> int:

@@ -145,7 +145,6 @@ async def test_a_listener_in_shadow_tells_what_is_left_and_no_more() -> None:
 async def test_filters_are_told_what_was_asked() -> None:
     """In the form of Envoy's own service."""
     own = Descriptor((("a", "1"), ("b", "")), Override(5, 3), 2)
-    strange = own._replace(override=Override(5, 99))
     options = "dynamic_metadata: true\noverrides: off"
     async with serving(config_of(RULES, options), still_clock()) as service:
         assert (await service.ask(A, own, hits=3)).metadata == {
@@ -160,6 +159,8 @@ async def test_filters_are_told_what_was_asked() -> None:
             ],
             "hitsAddend": 3,
         }
-        reply = await service.ask(strange)
-        assert reply.metadata is not None
-        assert reply.metadata["descriptors"][0]["limit"] == "requests_per_unit:5 unit:99"
+        for unit in (99, -1, -100):
+            reply = await service.ask(own._replace(override=Override(5, unit)))
+            assert reply.metadata is not None
+            told = reply.metadata["descriptors"][0]["limit"]
+            assert told == f"requests_per_unit:5 unit:{unit}"

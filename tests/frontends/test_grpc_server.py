@@ -323,6 +323,15 @@ async def test_a_connection_that_says_nothing_is_closed() -> None:
         writer.close()
 
 
+async def test_a_new_connection_may_have_any_time() -> None:
+    """More milliseconds than grpcio takes as well: 60 days."""
+    async with (
+        _served(bounds=Bounds(handshake_us=60 * 86_400 * 1_000_000)) as (_, port),
+        _channel(port) as channel,
+    ):
+        assert await _unary(channel, SAY)(b"") == b"\x0a\x01!"
+
+
 async def test_a_failure_of_a_method_is_logged_and_the_client_is_not_told_what_it_was(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

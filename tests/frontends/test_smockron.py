@@ -58,10 +58,11 @@ async def running(
     clock: Clock = wall_us,
     port: int | None = None,
     host: str = "127.0.0.1",
+    deadline: str = "10s",
 ) -> AsyncIterator[Run]:
     """A master of these domains, given in YAML."""
     text = f"""
-store: {store}
+store: {{ url: "{store}", deadline: {deadline} }}
 listeners:
   - smockron: {{ domains: {{ probe: {PROBE_LIMIT}, {domains} }} }}
     bind: "{host}:{free_pair() if port is None else port}"
@@ -295,7 +296,7 @@ async def test_a_store_that_is_away_holds_nobody(
 async def test_a_frozen_store_holds_nobody(redis_server: RedisServer) -> None:
     """Each batch waits for its deadline and no longer."""
     async with (
-        running(f"default: {SLOW}", redis_server.url) as run,
+        running(f"default: {SLOW}", redis_server.url, deadline="20ms") as run,
         gatekeeper(run.port, "default") as peer,
     ):
         redis_server.freeze()

@@ -305,6 +305,30 @@ async def test_what_was_read_is_answered_when_the_gateway_ends() -> None:
             await asyncio.open_connection("127.0.0.1", run.port)
 
 
+async def test_what_was_done_is_told_although_more_was_said() -> None:
+    """A client far behind in reading and far ahead in asking: all that counts is heard of."""
+    loop = asyncio.get_running_loop()
+    with socket.socket() as client:
+        async with running("v5") as run:
+            async with connected(run.port) as first:
+                assert await first.ask(INSERT, 1) == b"\1"
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", run.port))
+            saying = loop.create_task(loop.sock_sendall(client, b"\2\1k" * 4_000_000))
+            connections = run.frontend.connections
+            await until(lambda: any(each._is_held for each in connections))
+            draining = loop.create_task(run.frontend.drain(20))
+            heard = 0
+            async with asyncio.timeout(20):
+                while told := await loop.sock_recv(client, 1 << 14):
+                    heard += len(told)
+            assert heard == 6 * run.answers()["query", "yes"]
+            await draining
+            saying.cancel()
+            await asyncio.gather(saying, return_exceptions=True)
+
+
 async def test_answers_are_sent_at_once() -> None:
     """Small ones do not wait for larger ones."""
     async with running("v5") as run, connected(run.port) as client:

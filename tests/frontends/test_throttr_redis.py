@@ -20,7 +20,7 @@ from tests.processes import free_port
 from tests.protocols.throttr_golden import GOLDEN, KEY2, read
 from tests.protocols.throttr_models import Model5, requests5
 from tests.protocols.throttr_wire import START
-from tests.servers import ClusterServers, RedisServer
+from tests.servers import ClusterServers, RedisServer, until
 
 NAMES: Final = ("v5 ttl of type 01", "v5 ttl of type 02", "v2 quota 3, four times the same")
 """Of the golden table, what cannot be awaited: its records live too short, or tell nanoseconds."""
@@ -138,6 +138,21 @@ async def test_many_long_buffers_come_a_few_at_a_time(server: RedisServer) -> No
         assert run.answers() == {("set", "yes"): 1, ("get", "yes"): 300, ("purge", "yes"): 1}
 
 
+async def test_a_client_that_was_told_the_end_late_does_not_stay(
+    server: RedisServer,
+) -> None:
+    """One that did not take its last answer at first, and never closes, is cut off as any other."""
+    settings = "{ version: v5, size: 32, max_message: 16MiB, message_timeout: 500ms }"
+    length = 8 << 20
+    size = length.to_bytes(4, "little")
+    async with running(settings, store=server.url) as run, connected(run.port) as client:
+        await client.say(bytes.fromhex("05 06 01000000 01") + size + b"l" + bytes(length))
+        await client.say(b"\6\1l\7")
+        await until(lambda: any(each._is_held for each in run.frontend.connections))
+        assert len(await client.rest()) == 1 + 10 + length + 1
+        await until(lambda: not run.frontend.connections)
+
+
 async def test_what_is_no_request_is_answered_in_its_place(server: RedisServer) -> None:
     """After what came before it, though that had to wait for Redis."""
     server.client().flushdb()
@@ -202,6 +217,38 @@ async def test_a_frozen_redis_stalls_nobody(tmp_path: Path) -> None:
                 await asyncio.sleep(0.02)
         assert await client.hear(5) == bytes.fromhex("e803 06 0000")
     redis.stop()
+
+
+async def test_a_full_redis_refuses_what_is_new_and_nothing_else(server: RedisServer) -> None:
+    """In any batch, whatever is beside it: records that are there are told, changed and deleted."""
+    redis = server.client()
+    redis.flushdb()
+    query, purge = b"\2\1k", b"\4\1k"
+    insert2 = bytes.fromhex("01 0500000000000000 0100000000000000 02 100e000000000000")
+    mine, other = (insert2 + bytes.fromhex(pair) for pair in ("01 01 61 62", "01 01 61 63"))
+    try:
+        async with (
+            running("v5", store=server.url) as run,
+            running("v2", store=server.url) as older,
+            connected(run.port) as client,
+            connected(older.port) as client2,
+        ):
+            assert await client.ask(INSERT, 1) == b"\1"
+            assert (await client2.ask(mine, 18))[:2] == b"\1\4"
+            redis.config_set("maxmemory", "1")
+            new = INSERT[:-1] + b"l"
+            told = await client.ask(new + TAKE + query + new + purge + new + INSERT, 12)
+            assert told == b"\0\1" + bytes.fromhex("01 e703 06 0000") + b"\0\1\0\0"
+            refused = bytes.fromhex("00 0000000000000000 02 0000000000000000")
+            told = await client2.ask(other + mine + other, 54)
+            assert (told[:18], told[18:20], told[36:]) == (refused, b"\1\3", refused)
+            # A deletion that comes first makes no room for what follows it.
+            assert await client2.ask(b"\4" + mine[-4:] + other, 19) == b"\1" + refused
+            assert not redis.dbsize()
+            assert run.answers()["insert", "no"] == 4
+            assert ("insert", "unavailable") not in run.answers()
+    finally:
+        redis.config_set("maxmemory", "0")
 
 
 async def test_a_listener_starts_without_its_redis(tmp_path: Path) -> None:

@@ -299,6 +299,8 @@ async def test_a_master_that_is_away_costs_nothing(caplog: pytest.LogCaptureFixt
         ("default/all", "all", "all"),
         ("default/header:x-api-key", "header:x-api-key=s3cret", "s3cret"),
         ("default/header:x-api-key", "header:x-api-key=a%7Cb%3Dc", "a|b=c"),
+        ("default/header:x-api-key", "header:x-api-key=%C3%A9%ED%B3%BF", "\u00e9\udcff"),
+        ("default/header:x-api-key", "header:x-api-key=a%C3%~0", "a\udcc3%~0"),
         ("default/header:x-api-key", "ip=203.0.113.7", "ip=203.0.113.7"),
         ("default/header:x-api-key", "header:x-api-key=", "header:x-api-key="),
         ("default/host", "host=shop", "shop"),

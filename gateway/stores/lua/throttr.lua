@@ -12,6 +12,7 @@
 -- ttl: so the deadline is exact whatever the unit, and no number is ever multiplied.
 
 local call, pcall, tonumber, format = redis.call, redis.pcall, tonumber, string.format
+local find = string.find
 local pack, unpack = struct.pack, struct.unpack
 local floor, min, max = math.floor, math.min, math.max
 local WORD = 4294967296
@@ -79,9 +80,46 @@ local function ms_until(moment, unit_us, ttl_hi, ttl_lo)
   return min(max(ttl_us - (now - moment), 0) / 1000, LONGEST_MS)
 end
 
--- The server's clock for expiry counts whole milliseconds, rounded down.
-local function keep(key, state, ms)
-  call('SET', key, state, 'PX', format('%.0f', floor(ms) + 2))
+-- Whether Redis is full; nil until a write was tried. It says so to the first write of a script
+-- only and lets all others through, so what it said is remembered.
+local is_full
+
+-- A SET that Redis refuses for want of memory is no failure of the script.
+local function try_to_set(key, state, ms)
+  local told = pcall('SET', key, state, 'PX', ms)
+  is_full = type(told) == 'table' and told.err ~= nil and find(told.err, 'OOM', 1, true) ~= nil
+  if not is_full and type(told) == 'table' and told.err then
+    call('SET', key, state, 'PX', ms) -- It fails again, in words that Redis chooses.
+  end
+end
+
+-- Keep a record; returns whether there was room. Where Redis is full a new one has none, while one
+-- that is there makes way for itself: what is deleted and set again takes no more.
+local function keep(key, state, ms, is_new)
+  -- The server's clock for expiry counts whole milliseconds, rounded down.
+  ms = format('%.0f', floor(ms) + 2)
+  if is_full == nil then
+    try_to_set(key, state, ms)
+    if not is_full then
+      return true
+    end
+  end
+  if is_full and is_new then
+    return false
+  end
+  if is_full then
+    call('DEL', key)
+  end
+  call('SET', key, state, 'PX', ms)
+  return true
+end
+
+-- Forget a record that is there.
+local function forget(key, state)
+  if is_full == nil then
+    try_to_set(key, state, '1000')
+  end
+  return call('DEL', key)
 end
 
 -- What is no string, or too short a one, is as good as none.

@@ -4,7 +4,7 @@
 -- ARGV...  each request: operation, ttl type or attribute, change, value, ttl, usage
 -- state    ttl type, anchor, ttl, quota, when the ttl was set last
 -- reply    0 or 1; to QUERY the state of a record that has not expired; to INSERT whether it may,
---          a byte, and the state
+--          a byte, and the state, or 0 if there is no room for a new record
 
 local REQUEST = '<BBBI4I4I4I4I4I4'
 local STATE, STATE_SIZE = '<BdI4dI4I4d', 37
@@ -14,11 +14,12 @@ local function unit_us(unit)
   return unit == 0 and 0 or unit == 1 and 1000 or 1000000
 end
 
-local function keep_record(key, unit, anchor, ttl_hi, ttl_lo, hi, lo, set_at)
+-- The state that was kept; nil if it is new and there is no room for it.
+local function keep_record(key, is_new, unit, anchor, ttl_hi, ttl_lo, hi, lo, set_at)
   local state = pack(STATE, unit, anchor, ttl_lo, ttl_hi, lo, hi, set_at)
   local ms = ms_until(anchor, unit_us(unit), ttl_hi, ttl_lo)
-  keep(key, state, max(ms, (set_at - now) / 1000) + grace / 1000)
-  return state
+  ms = max(ms, (set_at - now) / 1000) + grace / 1000
+  return keep(key, state, ms, is_new) and state or nil
 end
 
 local function insert(key, state, is_live, unit, ttl_hi, ttl_lo, hi, lo, usage_hi, usage_lo)
@@ -31,7 +32,11 @@ local function insert(key, state, is_live, unit, ttl_hi, ttl_lo, hi, lo, usage_h
     hi, lo = subtract(hi, lo, usage_hi, usage_lo)
   end
   if may or not is_live then
-    state = keep_record(key, its_unit, anchor, its_hi, its_lo, hi, lo, set_at)
+    local is_new = state == nil
+    state = keep_record(key, is_new, its_unit, anchor, its_hi, its_lo, hi, lo, set_at)
+    if state == nil then
+      return 0
+    end
   end
   return (may and '\1' or '\0') .. state
 end
@@ -44,7 +49,7 @@ local function update(key, state, code, change, value_hi, value_lo)
     anchor, ttl_hi, ttl_lo = changed_ttl(change, anchor, ttl_hi, ttl_lo, value_hi, value_lo)
     set_at = now
   end
-  keep_record(key, unit, anchor, ttl_hi, ttl_lo, hi, lo, set_at)
+  keep_record(key, false, unit, anchor, ttl_hi, ttl_lo, hi, lo, set_at)
   return 1
 end
 
@@ -65,7 +70,7 @@ for i, key in ipairs(KEYS) do
   elseif operation == QUERY then
     answer = is_live and state or 0
   elseif state and operation == PURGE then
-    answer = call('DEL', key)
+    answer = forget(key, state)
   elseif state then
     answer = update(key, state, code, change, hi, lo)
   end

@@ -15,10 +15,10 @@ local MOST_LO = bits < 32 and 2 ^ bits - 1 or WORD - 1
 
 local function add_record(key, is_buffer, unit, ttl_hi, ttl_lo, hi, lo, value)
   local state = pack(STATE, is_buffer, unit, now, ttl_lo, ttl_hi, lo, hi) .. value
-  if ttl_hi > 0 or ttl_lo > 0 then
-    keep(key, state, ms_until(now, UNITS_US[unit], ttl_hi, ttl_lo))
+  if ttl_hi == 0 and ttl_lo == 0 then
+    return 1
   end
-  return 1
+  return keep(key, state, ms_until(now, UNITS_US[unit], ttl_hi, ttl_lo), true) and 1 or 0
 end
 
 local function update(key, state, code, change, hi, lo)
@@ -36,9 +36,9 @@ local function update(key, state, code, change, hi, lo)
   if is_ahead(anchor, UNITS_US[unit], ttl_hi, ttl_lo) then
     local after = pack(STATE, is_buffer, unit, anchor, ttl_lo, ttl_hi, quota_lo, quota_hi)
     after = after .. state:sub(STATE_SIZE + 1)
-    keep(key, after, ms_until(anchor, UNITS_US[unit], ttl_hi, ttl_lo))
+    keep(key, after, ms_until(anchor, UNITS_US[unit], ttl_hi, ttl_lo), false)
   else
-    call('DEL', key)
+    forget(key, state)
   end
   return 1
 end
@@ -65,7 +65,7 @@ for i, key in ipairs(KEYS) do
   elseif operation == UPDATE then
     answer = update(key, state, code, change, hi, lo)
   elseif operation == PURGE then
-    answer = call('DEL', key)
+    answer = forget(key, state)
   elseif (operation == QUERY and is_buffer == 0) or (operation == GET and is_buffer == 1) then
     answer = state
   end

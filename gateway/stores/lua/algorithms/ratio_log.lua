@@ -1,0 +1,90 @@
+-- The sliding window log in the sorted sets of a ratio server, which may count in them meanwhile.
+--
+-- decide     max_wait, queue, window, count, counts_refused; the first two are 0
+-- reply      allowed, used, last, turn
+-- give back  turn
+--
+-- The score of a hit is its time in milliseconds. What ratio names it is that time as well, so
+-- that two of one millisecond are one; ours are the time in microseconds and a number.
+
+local serial = 0
+
+local function milliseconds(us)
+  return format('%.0f', floor(us / 1000))
+end
+
+local function look(key, at, cost)
+  local window, capacity = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local counts_refused = ARGV[at + 4] == '1'
+  local begins = milliseconds(now - window)
+  local used = pcall('ZCOUNT', key, begins, '+inf')
+  local is_foreign = type(used) ~= 'number'
+  if is_foreign then
+    used = 0
+  end
+  -- When the hit of a place among those of the window was, or will have been.
+  local function time_of(place)
+    if place > used then
+      return now
+    end
+    local found = call('ZRANGEBYSCORE', key, begins, '+inf', 'WITHSCORES', 'LIMIT', place - 1, 1)
+    -- The clock of a ratio server may be ahead.
+    return min((tonumber(found[2]) or 0) * 1000, now)
+  end
+  local allowed = cost == 0 or used + cost <= capacity
+  local counts = not allowed and counts_refused and cost <= capacity
+  local seen, last, turn = used, now, now
+  if counts then
+    local dropped = max(used + cost - capacity, 0)
+    seen = min(used + cost, capacity)
+    turn = time_of(dropped + seen + cost - capacity) + window + 1000
+  elseif used > 0 then
+    last = time_of(used)
+    if not allowed and cost <= capacity then
+      turn = time_of(used + cost - capacity) + window + 1000
+    end
+  end
+  local n = #reply
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = allowed and 1 or 0, seen, last, turn
+  return {key = key, allowed = allowed, is_foreign = is_foreign, used = used, last = last,
+    begins = begins, window = window, capacity = capacity, counts = counts}, at + 5
+end
+
+local function add(seen, cost)
+  if seen.is_foreign then
+    call('DEL', seen.key)
+  end
+  call('ZREMRANGEBYSCORE', seen.key, '-inf', '(' .. seen.begins)
+  for _ = 1, cost do
+    repeat
+      serial = serial + 1
+    until call('ZADD', seen.key, 'NX', milliseconds(now), format('%.0f:%d', now, serial)) == 1
+  end
+  call('PEXPIRE', seen.key, ttl_ms(now + seen.window + 1000))
+end
+
+local function spend(seen, cost)
+  add(seen, cost)
+end
+
+local function refuse(seen, cost)
+  if seen.counts then
+    add(seen, cost)
+    -- The newest are enough to tell, and who does not stop asking must not fill the memory.
+    call('ZREMRANGEBYRANK', seen.key, 0, -seen.capacity - 1)
+  elseif seen.used > 0 then
+    see_to_ttl(seen.key, seen.last + seen.window + 1000)
+  end
+end
+
+local function give_back(key, at, cost)
+  local moment = milliseconds(tonumber(ARGV[at]))
+  local hits = pcall('ZRANGEBYSCORE', key, moment, moment, 'LIMIT', 0, cost)
+  if type(hits) ~= 'table' or #hits == 0 then
+    return 0, at + 1
+  end
+  call('ZREM', key, unpack(hits))
+  return 1, at + 1
+end
+
+return {look = look, spend = spend, refuse = refuse, give_back = give_back}

@@ -1,0 +1,197 @@
+"""Counts that are shared with a ratio server in its own sorted sets, on a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.limits.decision import Decision, Verdict
+from gateway.limits.rate import Limit
+from gateway.stores.base import Ask
+from gateway.stores.redis_ratio import RatioCodec, shared_policy, without_option
+from gateway.stores.redis_script import decode_verdicts
+from gateway.stores.redis_source import DECIDE, GIVE_BACK
+from tests.ratio import Model, read_files_first, serving
+from tests.servers import RedisServer
+
+MINUTE_US: Final = 60_000_000
+START_US: Final = 1_800_000_000_000_000
+KEY: Final = "shop-/v1/pay"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A server of this module's own."""
+    read_files_first()
+    running = RedisServer(tmp_path_factory.mktemp("redis-ratio"))
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def client(server: RedisServer) -> Iterator[redis.Redis]:
+    """A client of it."""
+    with server.client() as connected:
+        yield connected
+
+
+def _limit(count: int, *, count_refused: bool = True) -> Limit:
+    algorithm = "sliding_window_log"
+    return Limit(count, MINUTE_US, count, algorithm, scope="ratio/ip", count_refused=count_refused)
+
+
+def _ask(limit: Limit, cost: int = 1) -> Ask:
+    return Ask((limit,), (KEY,), cost, 0)
+
+
+def _decide(client: redis.Redis, now_us: int, *asks: Ask) -> list[Verdict]:
+    words = RatioCodec("d", "ratio").encode_asks(asks, 0, now_us)
+    return decode_verdicts(asks, client.eval(DECIDE.source, *words))  # type: ignore[arg-type]
+
+
+def _hit_of_ratio(client: redis.Redis, quantity: int, now_us: int) -> bool:
+    """What ratio's server does, command by command: remove, count, add always, expire."""
+    now_ms = now_us // 1000
+    client.zremrangebyscore(KEY, "-inf", f"({now_ms - MINUTE_US // 1000}")
+    hits = client.zcount(KEY, "-inf", now_ms)
+    client.zadd(KEY, {str(now_ms): now_ms})
+    client.expire(KEY, MINUTE_US // 1_000_000)
+    assert isinstance(hits, int)
+    return hits < quantity
+
+
+PAUSES = st.one_of(
+    st.just(0),
+    st.sampled_from((1_000, MINUTE_US - 1_000, MINUTE_US, MINUTE_US + 1_000)),
+    st.integers(0, 90_000).map(lambda ms: ms * 1000),
+)
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 4), st.booleans(), st.lists(st.tuples(PAUSES, st.booleans()), max_size=25))
+def test_alone_every_answer_is_that_of_the_algorithm(
+    client: redis.Redis, count: int, count_refused: bool, program: list[tuple[int, bool]]
+) -> None:
+    """Times are whole milliseconds, as ratio's are; hits of one moment are as many as they are."""
+    client.flushall()
+    limit = _limit(count, count_refused=count_refused)
+    now_us = [START_US]
+    model = Model(count, MINUTE_US, lambda: now_us[0], counts_refused=count_refused)
+    for pause_us, is_batch in program:
+        now_us[0] += pause_us
+        asks = [_ask(limit)] * (2 if is_batch else 1)
+        for verdict in _decide(client, now_us[0], *asks):
+            assert verdict.allowed == model.passes("", "")
+            assert verdict.decisions[0].limit == count
+        left: Any = client.pttl(KEY)
+        assert client.zcard(KEY) in range(count + 1)
+        assert not client.exists(KEY) or left > 0
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 4), st.lists(st.tuples(PAUSES, st.booleans()), max_size=25))
+def test_with_a_ratio_server_beside_both_count_together(
+    client: redis.Redis, count: int, program: list[tuple[int, bool]]
+) -> None:
+    """Whoever is asked; a moment later each, since ratio makes one hit of two at a time."""
+    client.flushall()
+    now_us = [START_US]
+    model = Model(count, MINUTE_US, lambda: now_us[0])
+    for pause_us, is_ours in program:
+        now_us[0] += pause_us + 1_000
+        if is_ours:
+            (verdict,) = _decide(client, now_us[0], _ask(_limit(count)))
+            assert verdict.allowed == model.passes("", "")
+        else:
+            assert _hit_of_ratio(client, count, now_us[0]) == model.passes("", "")
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 4), st.booleans(), st.lists(PAUSES, min_size=1, max_size=12), st.data())
+def test_who_comes_back_when_told_is_let_through_and_not_before(
+    client: redis.Redis, count: int, count_refused: bool, pauses: list[int], data: st.DataObject
+) -> None:
+    """If nobody else asks."""
+    client.flushall()
+    limit = _limit(count, count_refused=count_refused)
+    cost = data.draw(st.integers(1, count))
+    now_us = START_US
+    verdict = Verdict(True, 0, 0, [])
+    for pause_us in pauses:
+        now_us += pause_us
+        (verdict,) = _decide(client, now_us, _ask(limit, cost))
+    if verdict.allowed:
+        return
+    before = client.dump(KEY)
+    (early,) = _decide(client, now_us + verdict.retry_after_us - 1_000, _ask(limit, cost))
+    assert not early.allowed
+    client.restore(KEY, 100_000, before, replace=True)  # type: ignore[arg-type]
+    (again,) = _decide(client, now_us + verdict.retry_after_us, _ask(limit, cost))
+    assert again.allowed
+
+
+def test_what_is_given_back_may_be_had_again(client: redis.Redis) -> None:
+    """As often as it was taken, and no more."""
+    client.flushall()
+    limit = _limit(3)
+    ask = _ask(limit, 2)
+    (verdict,) = _decide(client, START_US, ask)
+    words = RatioCodec("d", "ratio").encode_give_back(ask, verdict, START_US)
+    assert [client.eval(GIVE_BACK.source, *words) for _ in range(2)] == [1, 0]  # type: ignore[arg-type]
+    assert _decide(client, START_US, _ask(limit, 3))[0].allowed
+
+
+def test_a_key_of_another_kind_is_none(client: redis.Redis) -> None:
+    """Whatever somebody has put there."""
+    client.flushall()
+    client.set(KEY, "text")
+    verdicts = _decide(client, START_US, _ask(_limit(1)), _ask(_limit(1)))
+    assert [verdict.allowed for verdict in verdicts] == [True, False]
+    assert client.type(KEY) == b"zset"
+
+
+def test_a_look_takes_nothing_and_tells_what_is_left(client: redis.Redis) -> None:
+    """Without a trace."""
+    client.flushall()
+    limit = _limit(3)
+    (look,) = _decide(client, START_US, _ask(limit, 0))
+    assert look.decisions[0] == Decision(True, 0, 0, 3, 3, 0, 0)
+    assert not client.exists(KEY)
+    _decide(client, START_US, _ask(limit))
+    (look,) = _decide(client, START_US + 1_000_000, _ask(limit, 0))
+    assert look.decisions[0].remaining == 2
+    assert look.decisions[0].reset_us == MINUTE_US - 1_000_000 + 1
+
+
+async def test_a_listener_counts_where_ratio_would(server: RedisServer) -> None:
+    """Under owner-resource, by the server's own clock, and exactly, however many ask at once."""
+    redis_client = server.client()
+    redis_client.flushall()
+    url = f"{server.url}?ratio=ratio"
+    more = f"store: {{url: '{url}', deadline: 5s}}"
+    async with serving("10/h", url, more) as service:
+        answers = await asyncio.gather(*[service.passes("shop", "/v1/pay") for _ in range(25)])
+        assert sum(answers) == 10
+        assert redis_client.zcard(KEY) == 10
+        redis_client.delete(KEY)
+        assert await service.passes("shop", "/v1/pay")
+
+
+@pytest.mark.parametrize(
+    ("url", "policy", "rest"),
+    [
+        ("redis://h/0?ratio=pay", "pay", "redis://h/0"),
+        ("unix:///run/r.sock?db=1&ratio=p%20q", "p q", "unix:///run/r.sock?db=1"),
+        ("redis://:p%3Fw@h/0", "", "redis://:p%3Fw@h/0"),
+    ],
+)
+def test_the_option_is_ours_and_not_for_redis(url: str, policy: str, rest: str) -> None:
+    """Its libraries know nothing of it."""
+    assert (shared_policy(url), without_option(url)) == (policy, rest)
