@@ -36,7 +36,13 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 STDERR: Final = 2
 COMMANDS: Final = ("run", "check", "schema", "import", "ratio", "demo", "healthcheck", "version")
+SYSTEMS: Final = ("envoy-ratelimit",)
 DEFAULT_ADMIN: Final = "127.0.0.1:9901"
+RATIO_VARIABLES: Final = (
+    "Variables, and what they are if not set: RATIO_PORT (50051), RATIO_CONNECTION_TIMEOUT (1s), "
+    "RATIO_STORAGE (redis://redis:6379/0), RATIO_LIMIT (100/m), RATIO_HOST (every address), "
+    "SLUICE_DOMAIN (ratio), SLUICE_ADMIN (off)."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,7 +81,7 @@ class _Parser(argparse.ArgumentParser):
         hint = f"{self.prog} --help says what there is"
         if unknown:
             message = f"there is no command {unknown[1]!r}"
-            near = get_close_matches(unknown[1], COMMANDS, 1)
+            near = get_close_matches(unknown[1], SYSTEMS if "import" in self.prog else COMMANDS, 1)
             hint = f"did you mean {self.prog} {near[0]}? {hint}" if near else hint
         elif "FILE" in message and "required" in message:
             message = "no configuration is named"
@@ -111,7 +117,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     envoy.set_defaults(command=_import_envoy_ratelimit)
 
-    ratio = commands.add_parser("ratio", help="be a ratio server, by the variables of ratio")
+    ratio = commands.add_parser(
+        "ratio", help="be a ratio server, by the variables of ratio", epilog=RATIO_VARIABLES
+    )
     ratio.set_defaults(command=_ratio)
 
     demo = commands.add_parser("demo", help="start a gateway in front of a small upstream")
@@ -301,7 +309,14 @@ def _ratio(_options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    return run_in_loop(lambda: _serve_demo(options.listen))
+    try:
+        return run_in_loop(lambda: _serve_demo(options.listen))
+    except StartError as error:
+        if error.path != "listen":
+            raise
+        # Its configuration is not the place to change that.
+        hint = 'make run ARGS="--listen 127.0.0.1:8081", or sluice demo --listen 127.0.0.1:8081'
+        raise StartError(error.path, error.message, hint) from error
 
 
 async def _serve_demo(listen: str) -> int:

@@ -77,16 +77,21 @@ def _unknown_policies(path: Path, body: object, policies: Mapping[str, Any]) -> 
 
 def unfit_for_callers(config: GatewayConfig) -> Iterator[Finding]:
     """Limits of listeners that count what their callers do not say."""
+    of_routes = {name for route in config.routes for name in route.policies}
     for listener in config.listeners:
         for name in listener.policies:
             policy = config.policies.get(name)
+            # What a gatekeeper of Smockron names may well be an address, and then per ip is true.
+            is_own = name not in of_routes and listener.kind != "smockron"
             for index, line in enumerate(policy.limits if policy is not None else ()):
                 place: Path = ("policies", name, "limits", index)
                 kind, words = listener.kind, KINDS[listener.kind].words
                 if line.limit.algorithm == "concurrency":
                     message = f"callers of {kind} do not say when they are done: {line.text}"
                     yield Finding(place, message, "a rate, such as 10/s")
-                elif line.per != ("ip",) and not {*line.per} <= {"all", *words}:
+                elif not {*line.per} <= {"all", *words} and (
+                    line.per != ("ip",) or (is_own and " per " in line.text)
+                ):
                     message = f"callers of {kind} do not say {as_written(line.per)}: {line.text}"
                     known = join([f"per {word}" for word in (*words, "all")], "or")
                     yield Finding(place, message, f"{known}; or leave per out")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from gateway.config.explain_envoy_rls import explain_envoy_rls
+from gateway.config.explain_ratio import explain_ratio
 from gateway.config.explain_smockron import explain_smockron
 from gateway.config.explain_throttr import explain_throttr
 from gateway.config.explain_words import join
@@ -13,6 +14,7 @@ from gateway.config.frontends import KINDS, FrontendConfig, titles
 
 EXPLAINERS: Final[Mapping[str, Callable[[FrontendConfig], Iterable[str]]]] = {
     "envoy_rls": explain_envoy_rls,
+    "ratio": explain_ratio,
     "smockron": explain_smockron,
     "throttr": explain_throttr,
 }

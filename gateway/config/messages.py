@@ -27,6 +27,7 @@ from gateway.config.models import (
     RouteConfig,
     SmockronDomain,
     Target,
+    ThrottlexConfig,
     UpstreamConfig,
 )
 from gateway.config.shorthand import KEY, POLICY_FIELDS, Finding, Path
@@ -164,7 +165,14 @@ def _type_hint(kind: str, path: Path, found: object) -> str:
     if found is None and kind != "string_type":
         return "leave the key out to take what is usual"
     name = "error_pages" if "error_pages" in path else str(path[-1])
-    return _listener_hint(path, found) or _section_hint(name, found)
+    return _digits_hint(kind, found) or _listener_hint(path, found) or _section_hint(name, found)
+
+
+def _digits_hint(kind: str, found: object) -> str:
+    """For who wrote a unit, or a word, with a number."""
+    digits = re.findall(r"[0-9]+", found) if isinstance(found, str) else []
+    is_number = kind.startswith("int_") and len(digits) == 1
+    return f"digits only, such as {digits[0]}" if is_number else ""
 
 
 def _listener_hint(path: Path, found: object = None) -> str:
@@ -204,6 +212,7 @@ _SECTION_HINTS: Final = {
     "health": "such as health: /healthz, or health: {path: /healthz, every: 5s}",
     "eject": "such as eject: {failures: 5}, or eject: off",
     "breaker": "such as breaker: 50%, or breaker: {failures: 50%, open: 10s}",
+    "throttlex": "such as throttlex: {type: TOKEN_BUCKET, capacity: 100, refillRate: 10}",
     "rules": "such as rules: [{owner: pay, limit: 10/s}]",
 }
 _EXAMPLES: Final = {
@@ -234,11 +243,20 @@ def _key_hint(path: Path) -> str:
     places = {place: _keys_of(home) for place, home in homes.items()} if is_section else {}
     return (
         called_here(word, names)
+        or _throttlex_hint(word, model)
         or belongs(word, places)
         or did_you_mean(word, names)
         or called_there(word, places)
         or f"known here: {', '.join(names)}"
     )
+
+
+def _throttlex_hint(word: str, model: type[BaseModel]) -> str:
+    """For who writes ThrottleX's words where a policy has its own."""
+    # Others have a type of something, too.
+    is_its = word in ThrottlexConfig.model_fields and (word != "type" or model is PolicyConfig)
+    takes = "throttlex" in _keys_of(model) and word not in _keys_of(model)
+    return f"it belongs under throttlex: {{{word}: ...}}" if is_its and takes else ""
 
 
 def _keys_of(model: type[BaseModel]) -> Sequence[str]:

@@ -7,6 +7,7 @@ use it. They have nothing to do with this gateway's own limits.
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import Final
 
@@ -26,6 +27,8 @@ from gateway.protocols.throttr_v2_memory import Memory2
 from gateway.protocols.throttr_v5 import Parser5
 from gateway.protocols.throttr_v5_memory import Memory5
 from gateway.tasks import becomes
+
+log = logging.getLogger(__name__)
 
 US: Final = 1_000_000
 BACKLOG: Final = 1024
@@ -59,6 +62,7 @@ class ThrottrFrontend:
         self._timeout_s = config.message_timeout / US
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._is_warned = False
 
     @property
     def address(self) -> Address:
@@ -72,7 +76,7 @@ class ThrottrFrontend:
 
     def parser(self) -> Parser:
         """Reads what a new client says."""
-        malformed = self._count_malformed
+        malformed = self.not_understood
         if self._config.version == "v2":
             return Parser2(malformed)
         return Parser5(self._config.bits, self._config.max_message, malformed)
@@ -114,8 +118,19 @@ class ThrottrFrontend:
             connection.close_if_heard()
         return not self.connections
 
-    def _count_malformed(self, kind: str) -> None:
+    def not_understood(self, kind: str) -> None:
+        """Count what is no request, and say once what it may be."""
         self.metrics.malformed[kind] += 1
+        if self._is_warned:
+            return
+        self._is_warned = True
+        config = self._config
+        spoken = f"v5 with values of {config.bits} bits" if config.version == "v5" else "v2"
+        log.warning(
+            "%s: a client said what is no request of Throttr %s (%s); its version or size may be "
+            "another; more of these are only counted",
+            *(self._address, spoken, kind),
+        )
 
     def _look(self) -> None:
         """End what has begun and takes too long."""

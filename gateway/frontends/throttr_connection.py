@@ -44,6 +44,9 @@ class Surroundings(Protocol):
     def parser(self) -> Parser:
         """Reads what a new client says."""
 
+    def not_understood(self, kind: str) -> None:
+        """Count what is no request, by its kind."""
+
     @property
     def is_full(self) -> bool:
         """Whether no more clients are taken."""
@@ -166,7 +169,7 @@ class Connection(asyncio.Protocol):
         if self._is_ended or self._is_held:
             self.abort()
         elif not self._is_busy:
-            self._home.metrics.malformed["timeout"] += 1
+            self._home.not_understood("timeout")
             self._write(NO)
             self._end()
 

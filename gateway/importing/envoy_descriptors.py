@@ -106,6 +106,10 @@ def read_domains(sources: Sequence[Source]) -> list[Domain]:
         root = reading.root(source)
         if root is None:
             continue
+        if member(root, "apiVersion") is not None:
+            hint = "give the text that is under data, as a file of its own"
+            reading.wrong(root.place, "this is an object of Kubernetes, with the file in it", hint)
+            continue
         reading.only(root, _ROOT, _ALL)
         name = reading.text(member(root, "domain"))
         if not name:

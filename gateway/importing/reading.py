@@ -69,7 +69,8 @@ class Reading:
         if node is None or is_nothing(node):
             return
         if not isinstance(node, SequenceNode):
-            self._expected(node, "a list")
+            hint = "a - before each" if isinstance(node, MappingNode) else ""
+            self._expected(node, "a list", hint)
             return
         for item in node.items:
             found = self.mapping(item, what)
@@ -123,13 +124,13 @@ class Reading:
             else:
                 self.wrong(member.key, f"there is no {key!r}", hint)
 
-    def _expected(self, node: Node, what: str) -> None:
+    def _expected(self, node: Node, what: str, hint: str = "") -> None:
         if isinstance(node, ScalarNode) and node.is_broken:
             return
         found = node.value if isinstance(node, ScalarNode) else node
         kinds = {MappingNode: "a mapping", SequenceNode: "a list"}
         shown = kinds.get(type(node)) or describe(found)
-        self.wrong(node.place, f"found {shown}, {what} was expected")
+        self.wrong(node.place, f"found {shown}, {what} was expected", hint)
 
 
 def member(node: MappingNode, key: str) -> Node | None:

@@ -19,6 +19,7 @@ import pytest
 import requests
 import yaml
 
+from gateway.config.ratio_environment import DEFAULTS
 from tests.conftest import StartGateway
 from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import wait_for_metric
@@ -437,3 +438,20 @@ def test_closed_standard_files_are_nobody_elses(tmp_path: Path, closed: str, wor
     log = (tmp_path / "log").read_text()
     assert "stopped" in log
     assert "SIG" not in log
+
+
+def test_the_demo_says_how_it_is_started_elsewhere() -> None:
+    """Its file is not the reader's to change."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = _sluice("demo", "--listen", f"127.0.0.1:{port}")
+    assert done.returncode == 1
+    assert f"127.0.0.1:{port} is in use already" in done.stderr
+    assert 'hint: make run ARGS="--listen ' in done.stderr
+
+
+def test_the_help_of_ratio_names_its_variables() -> None:
+    """Each with what it is if it is not set."""
+    text = " ".join(_sluice("ratio", "--help").stdout.split())
+    for name, usual in DEFAULTS.items():
+        assert f"{name} ({usual or 'every address'})" in text

@@ -6,6 +6,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import pytest
@@ -187,6 +188,32 @@ async def test_version_5_answers_what_is_no_request_and_closes() -> None:
         await client.say(INSERT + TAKE + b"\x07" + TAKE * 1000)
         assert await client.rest() == b"\1\1\0"
         assert run.metrics.malformed == {"unknown": 1}
+
+
+def _has_counted(run: Run, number: int) -> bool:
+    return sum(run.metrics.malformed.values()) >= number
+
+
+@pytest.mark.parametrize(
+    ("version", "said", "told"),
+    [
+        # The INSERT of a client that has 32 bits, and that of one of version 2.
+        ("v5", "01 02000000 04 3c000000 01 6b", "Throttr v5 with values of 16 bits (timeout)"),
+        ("v5", "01 0300" + "00" * 20, "Throttr v5 with values of 16 bits (unknown)"),
+        ("v2", "07", "Throttr v2 (unknown)"),
+    ],
+)
+async def test_clients_of_another_version_or_size_are_told_of_once(
+    version: str, said: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing else shows who moves what is wrong; a flood of it makes one line."""
+    async with running(f"{{ version: {version}, message_timeout: 20ms }}") as run:
+        for number in (1, 2):
+            async with connected(run.port) as client:
+                await client.say(bytes.fromhex(said))
+                await until(partial(_has_counted, run, number))
+    (record,) = [one for one in caplog.records if "is no request" in one.getMessage()]
+    assert told in record.getMessage()
 
 
 async def test_version_5_refuses_what_is_too_long_before_it_has_come() -> None:

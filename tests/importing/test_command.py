@@ -49,3 +49,10 @@ def test_what_is_wrong_is_told_and_nothing_is_printed(
 
     assert main(["import", "envoy-ratelimit", str(tmp_path / "none.yaml")]) == EXIT_FAILED
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_system_that_is_nearly_known_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """As with commands."""
+    with pytest.raises(SystemExit):
+        main(["import", "envoy_ratelimit", "config"])
+    assert "did you mean sluice import envoy-ratelimit?" in capsys.readouterr().err
