@@ -11,10 +11,10 @@ Sizes of N bytes are those of the whole listener; numbers are little-endian::
     ttl_type 1 ns, 2 us, 3 ms, 4 s, 5 min, 6 h; attribute 0 quota, 1 ttl;
     change 0 patch, 1 increase, 2 decrease
 
-Read from the v5 paper and the servers 4.0.12 to 4.0.17. Different on purpose: a type that is not
-one of these six is answered by 00 and the end of the connection, where Throttr falls silent;
-numbers end at their greatest value instead of beginning anew at 0; the ttl of a change is in the
-record's own unit, minutes and hours too.
+Read from the v5 paper and the servers 4.0.12 to 4.0.17; where these differ, as 4.0.14 does.
+Different on purpose: a type that is not one of these six is answered by 00 and the end of the
+connection, where Throttr falls silent; numbers end at their greatest value instead of beginning
+anew at 0; the ttl of a change is in the record's own unit, minutes and hours too.
 """
 
 from __future__ import annotations

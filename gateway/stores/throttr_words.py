@@ -1,6 +1,6 @@
 """What Throttr 5 is told, and what it answers: bytes and numbers, nothing else.
 
-Protocol 5.0.0, as its servers 4.0.12 to 4.0.17 speak it; numbers are little-endian and of one
+Protocol 5.0.0, as its servers 4.0.12 to 4.0.16 speak it; numbers are little-endian and of one
 size, which the server was built with and nobody says on the wire. Of the six types of requests
 a store needs those about counters: INSERT makes one and leaves one that is there alone, UPDATE
 changes what is left, QUERY tells it, PURGE forgets it.

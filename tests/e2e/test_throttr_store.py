@@ -15,6 +15,7 @@ from tests.conftest import StartGateway
 from tests.e2e.load import ask
 from tests.e2e.signs import metric, wait_for_metric
 from tests.processes import Gateway, free_port
+from tests.throttr_late import LateThrottr
 from tests.throttr_server import ThrottrServer
 from tests.upstreams import Upstream
 
@@ -78,6 +79,22 @@ async def test_two_gateways_on_one_throttr_hold_one_limit(
         assert metric(gateway, "sluice_requests_total", status="200") > 0
         assert metric(gateway, "sluice_store_errors_total") == 0
         assert wait_for_metric(gateway, "sluice_store_gateways", 2)
+
+
+async def test_a_throttr_may_tell_counters_as_they_are_when_it_writes(
+    start_gateway: StartGateway, nginx_upstream: Upstream
+) -> None:
+    """It is known for what it is, and the limit holds to the last request."""
+    with LateThrottr() as server:
+        config = CONFIG.format(store=server.url, domain=free_port(), url=nginx_upstream.url)
+        gateways = [start_gateway(config) for _ in range(2)]
+        for gateway in gateways:
+            assert wait_for_metric(gateway, "sluice_store_ready", 1)
+        one = await passed([f"{gateway.url}/one" for gateway in gateways], KEYS, 30)
+        assert one == dict.fromkeys(KEYS, 40)
+        for gateway in gateways:
+            assert metric(gateway, "sluice_store_errors_total") == 0
+            assert wait_for_metric(gateway, "sluice_store_gateways", 2)
 
 
 async def test_a_throttr_that_is_away_is_found_again(

@@ -95,9 +95,11 @@ class Rude:
 
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answer a store's first words as a server of 16 bits does."""
-    # QUERY, INSERT, QUERY and PURGE of a key of 14 bytes.
-    await reader.readexactly(3 * 16 + 21)
-    writer.write(b"\0\1\1" + bytes.fromhex("5a00 04 0400") + b"\1")
+    # QUERY, INSERT and QUERY of a key of 14 bytes; the PURGE comes when these are answered.
+    await reader.readexactly(2 * 16 + 21)
+    writer.write(b"\0\1\1" + bytes.fromhex("5a00 04 0400"))
+    await reader.readexactly(16)
+    writer.write(b"\1")
     await writer.drain()
 
 
