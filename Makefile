@@ -27,6 +27,10 @@ help: ## list the commands
 runtime:
 	@scripts/venv.sh runtime
 
+.PHONY: extras
+extras: ## put the libraries that only some need into .venv: MySQL, gRPC, ZeroMQ
+	@scripts/venv.sh extras
+
 .PHONY: dev
 dev: ## make .venv with everything that development needs
 	@scripts/venv.sh dev

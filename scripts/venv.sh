@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Makes .venv and keeps it at what the lock says: `scripts/venv.sh runtime` or `... dev`.
+# Makes .venv and keeps it at what the lock says: `scripts/venv.sh runtime`, `... extras`,
+# `... dev`.
 #
 # Needs a Python of at least 3.11 with pip, and nothing else: where Debian's python3 lacks
 # ensurepip (its package python3-venv), pip puts itself into the new environment. PYTHON names
 # the interpreter to use. A second call finds the stamp and is done.
 #
-# An environment that works is never taken away, since a gateway may be running in it: "dev" is
-# installed on top of "runtime", and a changed lock on top of what is there. It is made anew only
-# where the folder was moved or another Python is asked for; `make clean` removes it.
+# An environment that works is never taken away, since a gateway may be running in it: "extras" and
+# "dev" are installed on top of "runtime", and a changed lock on top of what is there. It is made
+# anew only where the folder was moved or another Python is asked for; `make clean` removes it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-want=${1:?runtime or dev}
+want=${1:?runtime, extras or dev}
 stamp=.venv/sluice-stamp
 
 say() { printf 'sluice: %s\n' "$*" >&2; }
@@ -51,6 +52,7 @@ make_environment() {
 }
 
 locks=(requirements/runtime.txt requirements/build.txt)
+[[ $want == extras ]] && locks=(requirements/image.txt requirements/build.txt)
 [[ $want == dev ]] && locks=(requirements/dev.txt)
 
 # What .venv was made from: the locks, the metadata.
@@ -60,10 +62,13 @@ had_key='' had_want='' had_python='' had_folder=''
 if .venv/bin/python -c '' 2>/dev/null && [[ -f $stamp ]]; then
     IFS=$'\t' read -r had_key had_want had_python had_folder <"$stamp"
 fi
-# "dev" holds all of "runtime".
+# "dev" holds all of "extras", and that all of "runtime".
 if [[ $had_want == dev ]]; then
     want=dev
     locks=(requirements/dev.txt)
+elif [[ $had_want == extras && $want == runtime ]]; then
+    want=extras
+    locks=(requirements/image.txt requirements/build.txt)
 fi
 # Scripts in an environment hold the path of its folder.
 is_usable=false

@@ -167,7 +167,8 @@ class Pipe(asyncio.Protocol):
         while self._calls:
             future = self._calls.popleft()[0]
             if not future.done():
-                future.set_exception(self._error)
+                # A new one each time: an exception raised twice would grow its traceback.
+                future.set_exception(type(self._error)(str(self._error), self._error.reason))
                 # Several commands of one introduction fail together; one is looked at.
                 future.exception()
 
