@@ -23,6 +23,8 @@ KEPT_IN: Final = frozenset({"memory", "redis", "sentinel", "cluster"})
 """Kinds of stores that records can be kept in."""
 SHORTEST_MAX: Final = 1024
 """Bytes of a message that any version may have."""
+SMALLEST: Final = 1024
+"""Bytes that any counter takes at most."""
 US: Final = 1_000_000
 
 
@@ -62,6 +64,14 @@ class ThrottrConfig(Model):
     def _check_size(cls, size: int | None) -> int | None:
         if size is not None and size not in SIZES:
             raise problem(f"Throttr has no values of {size} bits", "8, 16, 32 or 64")
+        return size
+
+    @field_validator("max_memory")
+    @classmethod
+    def _check_max_memory(cls, size: int) -> int:
+        if size < SMALLEST:
+            message = f"no record fits into {size} bytes, and all would be refused"
+            raise problem(message, f"at least {SMALLEST}")
         return size
 
     @field_validator("max_message")
