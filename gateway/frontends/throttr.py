@@ -15,6 +15,7 @@ from gateway.clock import Clock, monotonic_ns
 from gateway.config.address import Address
 from gateway.config.frontend_throttr import ThrottrConfig
 from gateway.config.frontends import FrontendConfig
+from gateway.config.models import GatewayConfig
 from gateway.config.store_url import parse_store_url
 from gateway.frontends.base import Ground
 from gateway.frontends.throttr_book import Book, MemoryBook, SharedBook
@@ -152,11 +153,10 @@ def make_throttr(
     config = listener.throttr
     assert config is not None, "it is a listener of this kind"
     metrics = ground.metrics.frontend(name)
-    store = ground.config.store
-    if parse_store_url(store.url).kind == "memory":
+    if parse_store_url(ground.config.store.url).kind == "memory":
         book: Book = _in_memory(config, metrics, clock)
     else:
-        book = _in_redis(config, ground.config.domain, store.url, store.deadline, metrics)
+        book = _in_redis(name, config, ground.config, metrics)
     return ThrottrFrontend(listener.address, config, book, metrics)
 
 
@@ -167,17 +167,19 @@ def _in_memory(config: ThrottrConfig, metrics: FrontendMetrics, clock: Clock) ->
 
 
 def _in_redis(
-    config: ThrottrConfig, domain: str, url: str, deadline_us: int, metrics: FrontendMetrics
+    name: str, config: ThrottrConfig, whole: GatewayConfig, metrics: FrontendMetrics
 ) -> SharedBook:
     from gateway.stores.redis_records import open_records
     from gateway.stores.redis_records_words import Words, Words2, Words5
 
+    domain, store = whole.domain, whole.store
     words: Words = Words2(domain) if config.version == "v2" else Words5(domain, config.bits)
     return SharedBook(
-        open_records(url, words, deadline_us=deadline_us),
+        open_records(store.url, words, deadline_us=store.deadline),
         refusal if config.version == "v2" else _no,
+        name,
         metrics,
-        deadline_us=deadline_us,
+        deadline_us=store.deadline,
         longest=config.max_message,
     )
 

@@ -32,6 +32,8 @@ SWEEP_S: Final = 1.0
 SWEEP_LOOKS: Final = 1000
 """how many at a time: about a millisecond."""
 SOON_S: Final = 0.01
+QUIET_US: Final = 10 * US
+"""Between two lines of the log about requests that were refused for want of an answer."""
 START_S: Final = 1.0
 """How long the start waits for Redis: the first requests would be refused."""
 BATCH: Final = 256
@@ -142,6 +144,7 @@ class SharedBook:
     Args:
         records: the records.
         refusal: the answer to a request that nothing could be done for.
+        name: of the listener, for the log.
         metrics: counters of the listener.
         deadline_us: how long one batch may take.
         longest: bytes of the longest buffer that can be asked for.
@@ -154,6 +157,7 @@ class SharedBook:
         self,
         records: SharedRecords,
         refusal: Callable[[Request], bytes],
+        name: str,
         metrics: FrontendMetrics,
         *,
         deadline_us: int,
@@ -163,6 +167,7 @@ class SharedBook:
         self._records = records
         self._most_gets = max(GOT_BYTES // longest, 1)
         self._refusal = refusal
+        self._name = name
         self._metrics = metrics
         self._deadline_s = deadline_us / US
         self._clock = clock
@@ -171,6 +176,7 @@ class SharedBook:
         self._pending: list[_Submitted] = []
         self._tasks = Tasks()
         self._is_lost = False
+        self._told_us = -QUIET_US
         metrics.refresh = lambda: show_counts(metrics, self._counts)
 
     async def start(self) -> None:
@@ -231,15 +237,29 @@ class SharedBook:
                 answers = await self._records.answer(requests)
         except StoreError as error:
             self._breaker.failure(self._clock())
-            if self._breaker.state is BreakerState.OPEN and not self._is_lost:
-                self._is_lost = True
-                log.warning("Throttr's records cannot be had (%s: %s)", error.reason, error)
+            self._tell_of(error, len(requests))
             return [None] * len(requests)
         self._breaker.success(self._clock())
         if self._is_lost and self._breaker.state is BreakerState.CLOSED:
             self._is_lost = False
-            log.warning("Throttr's records are there again")
+            log.warning("the records of %s are there again", self._name)
         return answers
+
+    def _tell_of(self, error: StoreError, refused: int) -> None:
+        """Say that clients were refused: they cannot tell it from a quota that is used up."""
+        now_us = self._clock()
+        is_lost = self._breaker.state is BreakerState.OPEN
+        if is_lost and not self._is_lost:
+            self._is_lost = True
+            log.warning("the records of %s cannot be had (%s: %s)", self._name, error.reason, error)
+        elif not is_lost and now_us - self._told_us >= QUIET_US:
+            log.warning(
+                "%d requests to %s were refused, since their records could not be had (%s: %s)",
+                *(refused, self._name, error.reason, error),
+            )
+        else:
+            return
+        self._told_us = now_us
 
     def _read(self, request: Request, answer: bytes | None) -> bytes:
         if answer is None:

@@ -194,8 +194,10 @@ async def test_without_redis_every_request_is_refused_in_order(tmp_path: Path) -
     redis.stop()
 
 
-async def test_a_frozen_redis_stalls_nobody(tmp_path: Path) -> None:
-    """And does nothing of what nobody waited for any more, when it goes on."""
+async def test_a_frozen_redis_stalls_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And does nothing of what nobody waited for any more, when it goes on; the log tells of it."""
     redis = RedisServer(tmp_path / "redis")
     redis.start()
     async with (
@@ -206,6 +208,7 @@ async def test_a_frozen_redis_stalls_nobody(tmp_path: Path) -> None:
         redis.freeze()
         assert await client.ask(TAKE * 600, 600) == b"\0" * 600
         assert run.answers()["update", "unavailable"] == 600
+        assert "requests to throttr were refused" in caplog.text
         await asyncio.sleep(0.1)
         redis.thaw()
 
