@@ -22,8 +22,11 @@ from tests.protocols.throttr_models import Model5, requests5
 from tests.protocols.throttr_wire import START
 from tests.servers import ClusterServers, RedisServer, until
 
-NAMES: Final = ("v5 ttl of type 01", "v5 ttl of type 02", "v2 quota 3, four times the same")
-"""Of the golden table, what cannot be awaited: its records live too short, or tell nanoseconds."""
+NAMES: Final = (
+    *("v5 ttl of type 01", "v5 ttl of type 02", "v5 ttl of type 03"),
+    "v2 quota 3, four times the same",
+)
+"""Of the golden table, what cannot be awaited: it tells of times that pass between two messages."""
 HOURS: Final = 6
 GATEWAYS: Final = 2
 CLIENTS: Final = 3

@@ -142,9 +142,11 @@ async def test_the_longest_wait_of_all_limits_counts(server: RedisServer) -> Non
 
 
 async def _ready(kept: Reports) -> None:
+    """Wait until every server of it answers, of whose slots some of these keys are."""
+    probes = [Report((BUCKET,), (f"probe{number}",), START_US) for number in range(40)]
     while True:
         try:
-            await kept.record([Report((BUCKET,), ("probe",), START_US)], START_US)
+            await kept.record(probes, START_US)
         except StoreError:
             await asyncio.sleep(0.01)
         else:
