@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import hiredis
 
 from gateway.clock import Clock, monotonic_us
 from gateway.errors import StoreError, StoreReplyError, StoreUnavailable
+from gateway.stores.pipelining import Pipelining
 from gateway.stores.redis_address import RedisAddress
 
 Command = tuple[bytes | int | str, ...]
@@ -70,7 +71,7 @@ class ClockSeen(NamedTuple):
     server_us: int
 
 
-class Pipe(asyncio.Protocol):
+class Pipe(Pipelining):
     """Commands out, answers in, matched in order.
 
     Args:
@@ -84,29 +85,17 @@ class Pipe(asyncio.Protocol):
     """
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__()
         self._clock = clock
         self._reader = hiredis.Reader()
         self._calls: deque[tuple[asyncio.Future[Any], int]] = deque()
-        self._transport: asyncio.Transport | None = None
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._error: StoreError = StoreUnavailable("the connection to the store was lost")
         self.clock_seen: ClockSeen | None = None
         self.evicts = ""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether commands can be sent."""
-        return self._transport is not None and not self._transport.is_closing()
 
     @property
     def oldest_us(self) -> int:
         """For how long the oldest call is without its answer."""
         return self._clock() - self._calls[0][1] if self._calls else 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
-        # A cast, not an assertion: those of uvloop only behave like one.
-        self._transport = cast("asyncio.Transport", transport)
 
     def call(self, *commands: Command) -> list[asyncio.Future[Any]]:
         """Send commands in one write; each future gets its answer, errors as values.
@@ -146,31 +135,9 @@ class Pipe(asyncio.Protocol):
         except hiredis.HiredisError:
             self.drop(StoreReplyError("the store does not speak the Redis protocol"))
 
-    def drop(self, error: StoreError) -> None:
-        """Close now; whoever waits for an answer gets `error`."""
-        self._error = error
-        if self._transport is not None:
-            self._transport.abort()
-        self._fail_calls()
-
-    def close(self) -> None:
-        """Close now; nobody is to blame."""
-        self.drop(StoreUnavailable("the connection to the store was closed"))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended; the outcome of what is unanswered is not known."""
-        self._fail_calls()
-        if not self.lost.done():
-            self.lost.set_result(None)
-
-    def _fail_calls(self) -> None:
+    def _take_unanswered(self) -> Iterator[asyncio.Future[Any]]:
         while self._calls:
-            future = self._calls.popleft()[0]
-            if not future.done():
-                # A new one each time: an exception raised twice would grow its traceback.
-                future.set_exception(type(self._error)(str(self._error), self._error.reason))
-                # Several commands of one introduction fail together; one is looked at.
-                future.exception()
+            yield self._calls.popleft()[0]
 
 
 async def open_pipe(

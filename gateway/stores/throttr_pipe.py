@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.clock import Clock, monotonic_us
 from gateway.errors import StoreError, StoreReplyError, StoreUnavailable
 from gateway.stores import throttr_words as words
+from gateway.stores.pipelining import Pipelining
 from gateway.stores.throttr_words import Answer, Counter, Reader, Request, Ttl
 
 CONNECT_TIMEOUT_S: Final = 2.0
@@ -69,7 +70,7 @@ class _Call:
         self.answers: list[Answer] = []
 
 
-class ThrottrPipe(asyncio.Protocol):
+class ThrottrPipe(Pipelining):
     """Requests out, answers in, matched in order.
 
     Args:
@@ -82,29 +83,17 @@ class ThrottrPipe(asyncio.Protocol):
     """
 
     def __init__(self, size: int, clock: Clock) -> None:
+        super().__init__()
         self.size = size
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._clock = clock
         self._reader = Reader(size)
         self._calls: deque[_Call] = deque()
         self._unanswered = 0
-        self._transport: asyncio.Transport | None = None
-        self._error: StoreError = StoreUnavailable("the connection to the store was lost")
-
-    @property
-    def is_open(self) -> bool:
-        """Whether something can be asked."""
-        return self._transport is not None and not self._transport.is_closing()
 
     @property
     def oldest_us(self) -> int:
         """For how long the oldest call is without its answers."""
         return self._clock() - self._calls[0].since_us if self._calls else 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
-        # A cast, not an assertion: those of uvloop only behave like one.
-        self._transport = cast("asyncio.Transport", transport)
 
     def call(self, requests: Sequence[Request]) -> asyncio.Future[list[Answer]]:
         """Send requests, at least one, in one write; the future gets their answers in order.
@@ -141,32 +130,10 @@ class ThrottrPipe(asyncio.Protocol):
         if reader and not self._calls:
             self.drop(StoreReplyError("the store answered what nobody asked"))
 
-    def drop(self, error: StoreError) -> None:
-        """Close now; whoever waits for an answer gets `error`."""
-        self._error = error
-        if self._transport is not None:
-            self._transport.abort()
-        self._fail_calls()
-
-    def close(self) -> None:
-        """Close now; nobody is to blame."""
-        self.drop(StoreUnavailable("the connection to the store was closed"))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended; the outcome of what is unanswered is not known."""
-        self._fail_calls()
-        if not self.lost.done():
-            self.lost.set_result(None)
-
-    def _fail_calls(self) -> None:
+    def _take_unanswered(self) -> Iterator[asyncio.Future[list[Answer]]]:
         self._unanswered = 0
         while self._calls:
-            future = self._calls.popleft().future
-            if not future.done():
-                # A new one each time: an exception raised twice would grow its traceback.
-                future.set_exception(type(self._error)(str(self._error), self._error.reason))
-                # Not everybody waits, such as for what was given back.
-                future.exception()
+            yield self._calls.popleft().future
 
 
 async def open_pipe(address: ThrottrAddress, *, clock: Clock = monotonic_us) -> ThrottrPipe:

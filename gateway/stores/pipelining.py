@@ -1,0 +1,65 @@
+"""A connection on which calls travel before earlier ones are answered: how it begins and ends.
+
+What is called, and how long an answer is, is the protocol's own (`redis_pipe`, `throttr_pipe`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, cast
+
+from gateway.errors import StoreError, StoreUnavailable
+
+
+class Pipelining(asyncio.Protocol, ABC):
+    """Calls out, answers in, matched in order.
+
+    Attributes:
+        lost: done when the connection has ended.
+    """
+
+    def __init__(self) -> None:
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport | None = None
+        self._error: StoreError = StoreUnavailable("the connection to the store was lost")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something can be asked."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        # A cast, not an assertion: those of uvloop only behave like one.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def drop(self, error: StoreError) -> None:
+        """Close now; whoever waits for an answer gets `error`."""
+        self._error = error
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail_calls()
+
+    def close(self) -> None:
+        """Close now; nobody is to blame."""
+        self.drop(StoreUnavailable("the connection to the store was closed"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection ended; the outcome of what is unanswered is not known."""
+        self._fail_calls()
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def _fail_calls(self) -> None:
+        for future in self._take_unanswered():
+            if not future.done():
+                # A new one each time: an exception raised twice would grow its traceback.
+                future.set_exception(type(self._error)(str(self._error), self._error.reason))
+                # Not everybody waits: what fails together is looked at once, or by nobody.
+                future.exception()
+
+    @abstractmethod
+    def _take_unanswered(self) -> Iterable[asyncio.Future[Any]]:
+        """What waits for answers, and does not any more."""
