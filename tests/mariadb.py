@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.processes import ServerProcess, free_port
+from tests.processes import OwnServer, ServerProcess
 
 DATABASE: Final = "sluice"
 USER: Final = "gateway"
@@ -31,7 +31,7 @@ def _command(name: str) -> str:
     return found
 
 
-class MariaDB:
+class MariaDB(OwnServer):
     """A server of a test's own, with default durability.
 
     Args:
@@ -43,13 +43,11 @@ class MariaDB:
     def __init__(
         self, folder: Path, options: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> None:
+        super().__init__()
         self._folder = folder
         self._data = folder / "data"
         self._options = tuple(options)
         self._env = env
-        self._process: ServerProcess | None = None
-        self._starts = 0
-        self.port = free_port()
         # A socket's path is short by law, a test's folder is not.
         self.socket = Path(tempfile.gettempdir()) / f"sluice-mariadb-{self.port}.sock"
         self._make()
@@ -76,12 +74,6 @@ class MariaDB:
     def url(self) -> str:
         """What a store connects to."""
         return f"mysql://{USER}:s3cret%2Fword@127.0.0.1:{self.port}/{DATABASE}"
-
-    @property
-    def process(self) -> ServerProcess:
-        """The running server."""
-        assert self._process is not None, "the server was not started"
-        return self._process
 
     def start(self) -> None:
         """Start, and return when statements are answered."""
@@ -153,26 +145,10 @@ class MariaDB:
         )
         self.sql(";".join(f"DELETE FROM {name}" for (name,) in tables))
 
-    def stop(self) -> None:
-        """End in order, if it runs."""
-        if self._process is not None and self._process.process.poll() is None:
-            self._process.stop()
-        self._process = None
-
     def kill(self) -> None:
         """End at once, as a crash would."""
-        self.process.process.kill()
-        self.process.process.wait(20)
-        self._process = None
+        super().kill()
         self.socket.unlink(missing_ok=True)
-
-    def freeze(self) -> None:
-        """Stop working, with all connections open."""
-        self.process.freeze()
-
-    def thaw(self) -> None:
-        """Go on after `freeze`."""
-        self.process.thaw()
 
 
 def _as_user() -> tuple[str, ...]:

@@ -172,6 +172,55 @@ class ServerProcess:
         return self.stdout + self.stderr
 
 
+class OwnServer:
+    """A server of a test's own, which may be started, ended, killed and frozen any number of times.
+
+    Attributes:
+        port: where it is, each time.
+    """
+
+    def __init__(self) -> None:
+        self._process: ServerProcess | None = None
+        self._starts = 0
+        self.port = free_port()
+
+    @property
+    def process(self) -> ServerProcess:
+        """The running server."""
+        assert self._process is not None, "the server was not started"
+        return self._process
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None
+
+    @property
+    def pid(self) -> int:
+        """Of the running server."""
+        return self.process.pid
+
+    def stop(self) -> None:
+        """End in order, if it runs."""
+        if self._process is not None and self._process.process.poll() is None:
+            self._process.stop()
+        self._process = None
+
+    def kill(self) -> None:
+        """End at once, without a word to clients."""
+        self.process.process.kill()
+        self.process.process.wait(20)
+        self._process = None
+
+    def freeze(self) -> None:
+        """Stop working, with all connections open."""
+        self.process.freeze()
+
+    def thaw(self) -> None:
+        """Go on after `freeze`."""
+        self.process.thaw()
+
+
 @dataclass(frozen=True)
 class Gateway:
     """A gateway that runs as a process of its own.

@@ -19,7 +19,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.processes import ServerProcess, free_port
+from tests.processes import OwnServer, ServerProcess, free_port
 
 WAIT_S: Final = 15.0
 COMMANDS: Final = ("redis-server", "valkey-server")
@@ -76,7 +76,7 @@ class Certificate(NamedTuple):
         return cls(key, file)
 
 
-class RedisServer:
+class RedisServer(OwnServer):
     """A Redis or Valkey server of a test's own, without persistence.
 
     Args:
@@ -99,6 +99,7 @@ class RedisServer:
         tls: Certificate | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__()
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._options = tuple(options)
@@ -107,9 +108,6 @@ class RedisServer:
         self._config = () if config is None else (str(config),)
         self._tls = tls
         self._env = env
-        self._process: ServerProcess | None = None
-        self._starts = 0
-        self.port = free_port()
 
     @property
     def url(self) -> str:
@@ -122,17 +120,6 @@ class RedisServer:
     def option(self, name: str) -> str:
         """The value of one of its options."""
         return self._options[self._options.index(name) + 1]
-
-    @property
-    def is_running(self) -> bool:
-        """Whether there is a process."""
-        return self._process is not None
-
-    @property
-    def pid(self) -> int:
-        """Of the running server."""
-        assert self._process is not None, "the server was not started"
-        return self._process.process.pid
 
     def client(self) -> redis.Redis:
         """A client for looking and meddling; answers are bytes."""
@@ -185,29 +172,6 @@ class RedisServer:
             *("--tls-key-file", str(self._tls.key), "--tls-cert-file", str(self._tls.file)),
             *("--tls-ca-cert-file", str(self._tls.file), "--tls-replication", "yes"),
         )
-
-    def stop(self) -> None:
-        """End in order, if it runs."""
-        if self._process is not None and self._process.process.poll() is None:
-            self._process.stop()
-        self._process = None
-
-    def kill(self) -> None:
-        """End at once, without a word to clients."""
-        assert self._process is not None, "the server was not started"
-        self._process.process.kill()
-        self._process.process.wait(20)
-        self._process = None
-
-    def freeze(self) -> None:
-        """Stop working, with all connections open."""
-        assert self._process is not None, "the server was not started"
-        self._process.freeze()
-
-    def thaw(self) -> None:
-        """Go on after `freeze`."""
-        assert self._process is not None, "the server was not started"
-        self._process.thaw()
 
     def restart(self) -> None:
         """Start anew, empty, on the same port."""

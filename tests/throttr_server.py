@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.processes import ROOT, ServerProcess, free_port
+from tests.processes import ROOT, OwnServer, ServerProcess
 
 CONFIG: Final = """
 listeners: [{{ throttr: {{ version: v5, size: {size} }}, bind: "127.0.0.1:{port}" }}]
@@ -15,7 +15,7 @@ admin: off
 """
 
 
-class ThrottrServer:
+class ThrottrServer(OwnServer):
     """A Throttr server of a test's own.
 
     Args:
@@ -24,12 +24,10 @@ class ThrottrServer:
     """
 
     def __init__(self, folder: Path, size: int = 16) -> None:
+        super().__init__()
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._size = size
-        self._process: ServerProcess | None = None
-        self._starts = 0
-        self.port = free_port()
 
     @property
     def url(self) -> str:
@@ -45,29 +43,6 @@ class ThrottrServer:
         argv = [sys.executable, "-m", "gateway", "run", str(path)]
         env = {"PYTHONPATH": str(ROOT)}
         self._process = ServerProcess(name, argv, self._folder, self._is_there, env)
-
-    def stop(self) -> None:
-        """End in order, if it runs."""
-        if self._process is not None and self._process.process.poll() is None:
-            self._process.stop()
-        self._process = None
-
-    def kill(self) -> None:
-        """End at once, without a word to clients."""
-        assert self._process is not None, "the server was not started"
-        self._process.process.kill()
-        self._process.process.wait(20)
-        self._process = None
-
-    def freeze(self) -> None:
-        """Stop working, with all connections open."""
-        assert self._process is not None, "the server was not started"
-        self._process.freeze()
-
-    def thaw(self) -> None:
-        """Go on after `freeze`."""
-        assert self._process is not None, "the server was not started"
-        self._process.thaw()
 
     def _is_there(self) -> bool:
         try:
