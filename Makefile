@@ -4,6 +4,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+# Tests and benches start hundreds of gateways: none of them is to compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 ARGS ?=
 SEEDS ?= 10
@@ -12,7 +14,7 @@ SECONDS ?= 10
 # after the other in one process, as a debugger wants it.
 JOBS ?= 3
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
 TYPED := gateway tests bench
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-annotate --custom-compile-command "make lock" $(LOCK_FLAGS)

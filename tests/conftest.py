@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 from blockbuster import blockbuster_ctx
@@ -24,6 +25,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("default")
+
+LONGEST: Final = ("model", "workers")
+"""Folders whose files take longest."""
 
 StartGateway = Callable[..., Gateway]
 """`start_gateway(config, env=None, hosts=("127.0.0.1",))`: see the fixture of this name."""
@@ -86,3 +90,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """An authority that nobody trusts."""
     return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take longest begin first, lest one process goes on alone at the end."""
+    items.sort(key=lambda item: item.path.parent.name not in LONGEST)

@@ -17,7 +17,7 @@ ROOT: Final = Path(__file__).parent.parent
 EXAMPLES: Final = sorted(path.parent for path in ROOT.glob("examples/*/run.sh"))
 
 
-SLOWNESS_S: Final = 5
+SLOWNESS_S: Final = 20
 """How much later than a reader's the test's last request may come."""
 
 

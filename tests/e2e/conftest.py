@@ -61,7 +61,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return "store: memory://\n"
     url = request.getfixturevalue(f"{request.param}_url")
     # A loaded machine is no reason to decide alone in tests of what is decided together.
-    return f"store: {{ url: '{url}', deadline: 2s }}\ndomain: t{free_port()}\n"
+    return f"store: {{ url: '{url}', deadline: 20s }}\ndomain: t{free_port()}\n"
 
 
 @pytest.fixture(scope="module")

@@ -89,6 +89,25 @@ def between(samples: Iterable[Sample], start: float, end: float) -> list[Sample]
     return [each for each in samples if start <= each.started and each.ended <= end]
 
 
+def least_admitted(samples: Sequence[Sample], rate: float, burst: float) -> int:
+    """How many of these a token bucket lets through at least, however scarce or late they were.
+
+    A request is decided at some moment between its beginning and its end. A bucket that is
+    smaller by what comes back within the longest such time lets no more through at the ends than
+    the true one did at the moments of decision: between any two of those lies at least the time
+    between the ends without that longest time.
+    """
+    latest_s = max(each.ended - each.started for each in samples)
+    size = burst - rate * latest_s
+    tokens, before, admitted = size, 0.0, 0
+    for now in sorted(each.ended for each in samples):
+        tokens, before = min(size, tokens + rate * (now - before)), now
+        if tokens >= 1:
+            tokens -= 1
+            admitted += 1
+    return admitted
+
+
 def span_s(samples: Sequence[Sample]) -> float:
     """From the first request to the last answer."""
     return max(each.ended for each in samples) - min(each.started for each in samples)

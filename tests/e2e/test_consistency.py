@@ -16,7 +16,7 @@ from tests.servers import RedisServer
 from tests.upstreams import Upstream
 
 CONFIG = """
-store: {{ url: '{redis}', deadline: 2s, share: 2 }}
+store: {{ url: '{redis}', deadline: 20s, share: 2 }}
 policies:
   main: {{ limit: 400/m per all, consistency: {consistency} }}
 routes:
@@ -66,10 +66,10 @@ def test_a_limit_moves_to_another_store_with_its_counts(
     old, new = redis_server.url, redis_server.url.removesuffix("/0") + "/1"
     route = f"routes: {{ /**: {{ upstream: '{nginx_upstream.url}', limit: 5/h }} }}\n"
     moving = start_gateway(
-        f"store: {{ url: '{old}', deadline: 2s, migrate: {{ to: '{new}' }} }}\n" + route
+        f"store: {{ url: '{old}', deadline: 20s, migrate: {{ to: '{new}' }} }}\n" + route
     )
     assert [get(moving.port, "/one").status for _ in range(3)] == [200] * 3
-    moved = start_gateway(f"store: {{ url: '{new}', deadline: 2s }}\n" + route)
+    moved = start_gateway(f"store: {{ url: '{new}', deadline: 20s }}\n" + route)
     assert [get(moved.port, "/one").status for _ in range(3)] == [200, 200, 429]
     assert [get(moving.port, "/one").status for _ in range(2)] == [429, 429]
 

@@ -11,13 +11,14 @@ from typing import Final
 import pytest
 
 from tests.conftest import StartGateway
-from tests.e2e.load import hammer, span_s, statuses
+from tests.e2e.load import hammer, least_admitted, span_s, statuses
 from tests.e2e.signs import metric
 from tests.processes import free_port
 from tests.upstreams import Upstream
 
-RATE: Final = 100
-BURST: Final = 50
+# Nothing of it is lost unless nobody asks for the time in which the burst comes back.
+RATE: Final = 50
+BURST: Final = 100
 KEYS: Final = ("a", "b", "c", "d")
 
 
@@ -25,7 +26,7 @@ KEYS: Final = ("a", "b", "c", "d")
 def test_wrk_gets_what_the_limit_allows(
     start_gateway: StartGateway, nginx_upstream: Upstream, connections: int
 ) -> None:
-    """`100/s burst 50` lets 50 + 100 t through, no more and hardly less."""
+    """`50/s burst 100` lets 100 + 50 t through, no more and hardly less."""
     gateway = start_gateway(
         "routes:\n  /**:\n    name: main\n"
         f"    upstream: {nginx_upstream.url}\n    limit: {RATE}/s burst {BURST} per all\n"
@@ -60,24 +61,24 @@ def test_wrk_gets_what_the_limit_allows(
 async def test_two_gateways_on_one_redis_hold_one_limit(
     start_gateway: StartGateway, nginx_upstream: Upstream, redis_url: str
 ) -> None:
-    """Hammered together for 10 s, each key gets 50 + 100 t at most, and 98 % of it at least."""
+    """Hammered together, each key gets `burst + rate t`, as far as it was asked for."""
     config = (
         # A loaded machine is no reason to decide alone.
-        f"store: {{ url: '{redis_url}', deadline: 2s }}\ndomain: two{free_port()}\n"
+        f"store: {{ url: '{redis_url}', deadline: 20s }}\ndomain: two{free_port()}\n"
         "routes:\n  /**:\n    name: main\n"
         f"    upstream: {nginx_upstream.url}\n"
         f"    limit: {RATE}/s burst {BURST} per header:X-Key\n"
     )
     gateways = [start_gateway(config) for _ in range(2)]
     samples = await hammer(
-        [f"{gateway.url}/one" for gateway in gateways], KEYS, lambda: asyncio.sleep(10)
+        [f"{gateway.url}/one" for gateway in gateways], KEYS, lambda: asyncio.sleep(5)
     )
     assert set(statuses(samples)) == {200, 429}
     for key in KEYS:
         own = [sample for sample in samples if sample.key == key]
         admitted = statuses(own)[200]
         allowed = BURST + RATE * span_s(own)
-        assert 0.98 * allowed <= admitted <= allowed, key
+        assert least_admitted(own, RATE, BURST) <= admitted <= allowed, key
     for gateway in gateways:
         # Both took part, and neither decided anything by itself.
         assert metric(gateway, "sluice_requests_total", status="200") > 0

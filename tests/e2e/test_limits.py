@@ -84,7 +84,7 @@ def gateway(
     if request.param == "redis":
         url = request.getfixturevalue("redis_url")
         # A loaded machine is no reason to decide alone.
-        lines = f"store: {{ url: '{url}', deadline: 2s }}\ndomain: d{free_port()}\n"
+        lines = f"store: {{ url: '{url}', deadline: 20s }}\ndomain: d{free_port()}\n"
     running = Gateway.start(
         lines + CONFIG.format(url=upstream.url),
         tmp_path_factory.mktemp("gateway"),
@@ -314,7 +314,7 @@ def test_every_count_in_redis_ends_by_itself(redis_url: str, tmp_path: Path) -> 
     with RecordingUpstream() as upstream:
         domain = f"ttl{free_port()}"
         gateway = Gateway.start(
-            f"store: {{ url: '{redis_url}', deadline: 2s }}\ndomain: {domain}\n"
+            f"store: {{ url: '{redis_url}', deadline: 20s }}\ndomain: {domain}\n"
             + CONFIG.format(url=upstream.url),
             tmp_path,
         )

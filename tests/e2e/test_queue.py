@@ -52,7 +52,7 @@ def test_turns_come_in_order_and_at_the_rate(start_gateway: StartGateway, store:
 
 def test_two_gateways_share_one_queue(start_gateway: StartGateway, redis_url: str) -> None:
     """Turns of one key are handed out by the store: together two gateways keep the rate."""
-    store = f"store: {{ url: '{redis_url}', deadline: 2s }}\ndomain: q{free_port()}\n"
+    store = f"store: {{ url: '{redis_url}', deadline: 20s }}\ndomain: q{free_port()}\n"
     with RecordingUpstream() as upstream, ExitStack() as stack:
         gateways = [
             _start(

@@ -20,7 +20,7 @@ from tests.servers import becomes
 from tests.upstreams import Upstream
 
 CONFIG: Final = """
-store: {{ url: "ratio://127.0.0.1:{port}", deadline: 2s }}
+store: {{ url: "ratio://127.0.0.1:{port}", deadline: 20s }}
 policies:
   api:
     limit: 40/h per header:X-Key

@@ -19,7 +19,7 @@ from tests.throttlex import Service
 from tests.upstreams import Upstream
 
 CONFIG: Final = """
-store: {{ url: '{database}', deadline: 2s }}
+store: {{ url: '{database}', deadline: 20s }}
 trusted_proxies: [127.0.0.1]
 policies:
   filter: {{ throttlex: {{ policies: table }} }}

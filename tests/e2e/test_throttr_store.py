@@ -21,7 +21,7 @@ from tests.upstreams import Upstream
 
 # Windows of an hour: none ends while a test runs. A loaded machine is no reason to decide alone.
 CONFIG: Final = """
-store: {{ url: "{store}", deadline: 2s }}
+store: {{ url: "{store}", deadline: 20s }}
 domain: t{domain}
 policies:
   one: {{ limit: "40/h per header:X-Key", algorithm: fixed_window }}

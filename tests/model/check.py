@@ -21,8 +21,6 @@ TIMER_US: Final = 100_000
 """How much later than it is due a timer may fire in a process that runs."""
 STARVED_US: Final = 5 * US
 """For how long a process that is not stopped may be kept from running: the machine is busy."""
-SETTLED_US: Final = 4 * US
-"""How long after the last fault every process decides by the store again."""
 
 Name = tuple[str, str]
 """A limit's scope and an identity."""
@@ -83,8 +81,7 @@ class Course:
         losses: what the store may have lost, in order of time.
         stopped: for each process when it was stopped and could not run.
         settled: the moment at which the last fault was over.
-        end: the moment at which processes were told to end, those that lived until then.
-        survivors: the names of those.
+        survivors: the names of the processes that lived to the end.
     """
 
     limits: Mapping[str, Limit]
@@ -96,7 +93,6 @@ class Course:
     losses: Sequence[Loss] = ()
     stopped: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     settled: int = 0
-    end: int = 0
     survivors: Sequence[str] = ()
 
 
@@ -340,13 +336,13 @@ def _overlap(spans: Iterable[Span], asked: Asked) -> bool:
 
 
 def _of_liveness(course: Course, notes: Sequence[Notes]) -> Iterator[str]:
-    """Each process that lives decides by the store again, soon after all is well."""
+    """Each process that lives decides by the store again when all is well."""
     for each in notes:
-        if each.name not in course.survivors:
-            continue
-        decided = [one for one in each.asked if one.kind in (PASSED, REFUSED)]
-        late = [one for one in decided if one.sent >= course.settled + SETTLED_US]
-        if not any(not one.alone for one in late):
-            yield f"{each.name}: {len(late)} decisions when all was well, none by the store"
-        elif all(one.alone for one in late[-20:]):
-            yield f"{each.name}: the last decisions were not the store's"
+        if each.name in course.survivors and not decides_by_store(each, course.settled):
+            yield f"{each.name}: does not decide by the store again when all is well"
+
+
+def decides_by_store(notes: Notes, since: int) -> bool:
+    """Whether a process has decided by the store after a moment, and most lately as well."""
+    decided = [one for one in notes.asked if one.sent >= since and one.kind in (PASSED, REFUSED)]
+    return any(not one.alone for one in decided[-20:])

@@ -16,7 +16,7 @@ from gateway.errors import StoreError
 from gateway.stores import StoreMaker, find_store
 from gateway.stores.base import Ask
 from tests.faketime import wrong_clock
-from tests.model.check import SETTLED_US, Course, Finding, findings, violations
+from tests.model.check import Course, Finding, decides_by_store, findings, violations
 from tests.model.history import Notes, Span, read
 from tests.model.limits import GATEWAYS, HELD, KEYS, LEASE_US, LIMITS, US
 from tests.model.schedule import Fault, Schedule, schedule
@@ -26,6 +26,10 @@ from tests.processes import ROOT, ServerProcess
 
 ENDING_S: Final = 15.0
 """How long a process may take to see through what is under way."""
+WELL_S: Final = 2.0
+"""How long a run goes on for at least after its last fault."""
+RECOVERY_S: Final = 20.0
+"""And at most: a process that does not decide by the store again by then never does."""
 WALL_US: Final = 2_000
 """How far the machine's wall clock may be adjusted during a run."""
 
@@ -143,6 +147,15 @@ class Gateways:
             spans = self.stopped.setdefault(self._names[place], [])
             spans.append(Span(first, monotonic_us()))
 
+    def wait_until_well(self, settled: int) -> None:
+        """Return when each that lives decides by the store again, or has had the time to."""
+        latest = time.monotonic() + RECOVERY_S
+        time.sleep(WELL_S)
+        while time.monotonic() < latest and not all(
+            decides_by_store(read(self._folder / name), settled) for name in self._names
+        ):
+            time.sleep(0.5)
+
     def end(self) -> list[str]:
         """Tell all to end, and wait until they have; the names of those that lived."""
         for process in self._running:
@@ -205,8 +218,7 @@ def perform(store: str, seed: int, folder: Path, seconds: float) -> Report:
             thread.join()
         failed = _do(plan, servers, gateways)
         settled = monotonic_us()
-        time.sleep(SETTLED_US / US + 1)
-        end = monotonic_us()
+        gateways.wait_until_well(settled)
         survivors = gateways.end()
         notes = gateways.notes()
         course = Course(
@@ -219,7 +231,6 @@ def perform(store: str, seed: int, folder: Path, seconds: float) -> Report:
             losses=servers.losses,
             stopped=gateways.stopped,
             settled=settled,
-            end=end,
             survivors=survivors,
         )
         wrong = [*failed, *gateways.wrong, *violations(course, notes)]

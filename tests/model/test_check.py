@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.limits import ALGORITHMS
 from gateway.limits.rate import Limit
-from tests.model.check import SETTLED_US, Course, Loss, findings, violations
+from tests.model.check import Course, Loss, findings, violations
 from tests.model.history import (
     CANCELLED,
     PASSED,
@@ -256,13 +256,13 @@ def test_nobody_waits_past_his_bound() -> None:
 
 
 def test_who_survives_decides_by_the_store_again() -> None:
-    """Soon after the last fault, and to the end."""
+    """After the last fault, and to the end."""
     course = replace(COURSE, settled=US, survivors=["gateway"], on_store_error="local")
-    late = US + SETTLED_US
-    assert judge(course, asked(late)) == []
-    assert judge(course, asked(late - 1)) != []
-    assert judge(course, asked(late, alone=True)) != []
-    assert judge(course, asked(late), *many(late + US, 20, alone=True, kind=REFUSED)) != []
+    assert judge(course, asked(US)) == []
+    assert judge(course, asked(US - 1)) != []
+    assert judge(course, asked(US, alone=True)) != []
+    assert judge(course, asked(US, alone=True), asked(US + 1)) == []
+    assert judge(course, asked(US), *many(2 * US, 20, alone=True, kind=REFUSED)) != []
 
 
 def test_notes_are_read_as_they_were_written() -> None:

@@ -51,12 +51,14 @@ class Lateness:
 
     def __init__(self) -> None:
         self._total_us = 0
-        self._due_us = 0
+        self._due_us = monotonic_us()
         self._tick()
 
     def _tick(self) -> None:
-        self._total_us += max(monotonic_us() - self._due_us, 0) if self._due_us else 0
-        self._due_us = monotonic_us() + round(TICK_S * US)
+        # One look at the clock for both: between two of them this process may be stopped as well.
+        now_us = monotonic_us()
+        self._total_us += max(now_us - self._due_us, 0)
+        self._due_us = now_us + round(TICK_S * US)
         asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def __call__(self) -> int:
