@@ -7,6 +7,10 @@
 -- The score of a hit is its time in milliseconds. What ratio names it is that time as well, so
 -- that two of one millisecond are one; ours are the time in microseconds and a number.
 
+-- How far the moment up to which a ratio server counts may be behind: it looks at its own clock
+-- before it asks for anything, and may wait for Redis in between.
+local LAG = 10000000
+
 local serial = 0
 
 local function milliseconds(us)
@@ -27,7 +31,9 @@ local function look(key, at, cost)
     if place > used then
       return now
     end
-    local found = call('ZRANGEBYSCORE', key, begins, '+inf', 'WITHSCORES', 'LIMIT', place - 1, 1)
+    -- From the newest on: there may be many more than count.
+    local found = call('ZREVRANGEBYSCORE', key, '+inf', begins, 'WITHSCORES',
+      'LIMIT', used - place, 1)
     -- The clock of a ratio server may be ahead.
     return min((tonumber(found[2]) or 0) * 1000, now)
   end
@@ -70,8 +76,12 @@ end
 local function refuse(seen, cost)
   if seen.counts then
     add(seen, cost)
-    -- The newest are enough to tell, and who does not stop asking must not fill the memory.
-    call('ZREMRANGEBYRANK', seen.key, 0, -seen.capacity - 1)
+    -- The newest are enough to tell, and who does not stop asking must not fill the memory. They
+    -- are enough for a ratio server if it counts them, too: it knows of none after its moment.
+    local settled = call('ZCOUNT', seen.key, '-inf', milliseconds(now - LAG))
+    if settled > seen.capacity then
+      call('ZREMRANGEBYRANK', seen.key, 0, settled - seen.capacity - 1)
+    end
   elseif seen.used > 0 then
     see_to_ttl(seen.key, seen.last + seen.window + 1000)
   end
