@@ -172,13 +172,29 @@ def test_what_is_given_back_may_be_had_again(client: redis.Redis) -> None:
     assert _decide(client, START_US, _ask(limit, 3))[0].allowed
 
 
-def test_a_key_of_another_kind_is_none(client: redis.Redis) -> None:
-    """Whatever somebody has put there."""
+def test_a_key_of_another_kind_is_refused_and_left_as_it_is(client: redis.Redis) -> None:
+    """Clients choose these names, and programs that share the Redis have keys of their own."""
     client.flushall()
     client.set(KEY, "text")
-    verdicts = _decide(client, START_US, _ask(_limit(1)), _ask(_limit(1)))
-    assert [verdict.allowed for verdict in verdicts] == [True, False]
-    assert client.type(KEY) == b"zset"
+    for count_refused in (True, False):
+        limit = _limit(2, count_refused=count_refused)
+        (verdict,) = _decide(client, START_US, _ask(limit))
+        assert (verdict.allowed, verdict.retry_after_us) == (False, MINUTE_US + 1_000)
+        (look,) = _decide(client, START_US, _ask(limit, 0))
+        assert look.decisions[0].remaining == 0
+        words = RatioCodec("d", "ratio").encode_give_back(_ask(limit), verdict, START_US)
+        assert client.eval(GIVE_BACK.source, *words) == 0  # type: ignore[arg-type]
+    assert (client.get(KEY), client.ttl(KEY)) == (b"text", -1)
+
+
+def test_a_server_that_is_full_counts_nothing_and_says_so(client: redis.Redis) -> None:
+    """With ratio everything passes then: its hits are lost, and nobody is told."""
+    client.flushall()
+    client.config_set("maxmemory", 1)
+    with pytest.raises(redis.exceptions.OutOfMemoryError):
+        _decide(client, START_US, _ask(_limit(2)))
+    client.config_set("maxmemory", 0)
+    assert not client.exists(KEY)
 
 
 def test_a_look_takes_nothing_and_tells_what_is_left(client: redis.Redis) -> None:
@@ -192,6 +208,9 @@ def test_a_look_takes_nothing_and_tells_what_is_left(client: redis.Redis) -> Non
     (look,) = _decide(client, START_US + 1_000_000, _ask(limit, 0))
     assert look.decisions[0].remaining == 2
     assert look.decisions[0].reset_us == MINUTE_US - 1_000_000 + 1
+    _decide(client, START_US + 2_000_000, *[_ask(limit)] * 9)
+    (look,) = _decide(client, START_US + 3_000_000, _ask(limit, 0))
+    assert (look.decisions[0].remaining, client.zcard(KEY)) == (0, 10)
 
 
 async def test_a_listener_counts_where_ratio_would(server: RedisServer) -> None:

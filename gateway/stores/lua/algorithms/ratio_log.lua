@@ -22,13 +22,15 @@ local function look(key, at, cost)
   local counts_refused = ARGV[at + 4] == '1'
   local begins = milliseconds(now - window)
   local used = pcall('ZCOUNT', key, begins, '+inf')
+  -- These names are in nobody's domain, and clients choose them: what another program has put
+  -- there is left as it is. ratio answers with an error then.
   local is_foreign = type(used) ~= 'number'
   if is_foreign then
-    used = 0
+    used = capacity
   end
   -- When the hit of a place among those of the window was, or will have been.
   local function time_of(place)
-    if place > used then
+    if is_foreign or place > used then
       return now
     end
     -- From the newest on: there may be many more than count.
@@ -38,7 +40,7 @@ local function look(key, at, cost)
     return min((tonumber(found[2]) or 0) * 1000, now)
   end
   local allowed = cost == 0 or used + cost <= capacity
-  local counts = not allowed and counts_refused and cost <= capacity
+  local counts = not allowed and not is_foreign and counts_refused and cost <= capacity
   local seen, last, turn = used, now, now
   if counts then
     local dropped = max(used + cost - capacity, 0)
@@ -57,15 +59,13 @@ local function look(key, at, cost)
 end
 
 local function add(seen, cost)
-  if seen.is_foreign then
-    call('DEL', seen.key)
-  end
-  call('ZREMRANGEBYSCORE', seen.key, '-inf', '(' .. seen.begins)
+  -- Before all else: a server that is full refuses this, but nothing once a script has written.
   for _ = 1, cost do
     repeat
       serial = serial + 1
     until call('ZADD', seen.key, 'NX', milliseconds(now), format('%.0f:%d', now, serial)) == 1
   end
+  call('ZREMRANGEBYSCORE', seen.key, '-inf', '(' .. seen.begins)
   call('PEXPIRE', seen.key, ttl_ms(now + seen.window + 1000))
 end
 
@@ -82,7 +82,7 @@ local function refuse(seen, cost)
     if settled > seen.capacity then
       call('ZREMRANGEBYRANK', seen.key, 0, settled - seen.capacity - 1)
     end
-  elseif seen.used > 0 then
+  elseif seen.used > 0 and not seen.is_foreign then
     see_to_ttl(seen.key, seen.last + seen.window + 1000)
   end
 end
