@@ -7,11 +7,12 @@ not on the wire.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import grpc
 import grpc.aio
+from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio
@@ -45,7 +46,7 @@ class Reflection:
         old = known(reflection_pb2)
         names = [*services, f"{_NEW}.{_SERVICE}", f"{_OLD}.{_SERVICE}"]
         # What it says of itself is untyped.
-        self._describe: Any = aio.ReflectionServicer(names, pool_of([*files, old, _renamed(old)]))
+        self._describe: Any = aio.ReflectionServicer(names, _Symbols([*files, old, _renamed(old)]))
         self._ended = asyncio.Event()
         self._malformed = malformed
 
@@ -65,6 +66,7 @@ class Reflection:
         asked = self._until_ended(requests)
         try:
             async for response in self._describe.ServerReflectionInfo(asked, context):
+                response.valid_host = response.original_request.host
                 yield response
         except DecodeError:
             self._malformed()
@@ -85,6 +87,36 @@ class Reflection:
             ended.cancel()
             if following is not None:
                 following.cancel()
+
+
+class _Symbols:
+    """A pool of descriptors that knows methods by their names, too, as reflection promises.
+
+    protobuf's own pool finds whatever a file has but these, and load generators such as ghz ask for
+    nothing else.
+    """
+
+    def __init__(self, files: Sequence[FileDescriptorProto]) -> None:
+        self._pool = pool_of(files)
+        self._services = {
+            f"{prefix}{service.name}.{method.name}": f"{prefix}{service.name}"
+            for file in files
+            for prefix in (f"{file.package}." if file.package else "",)
+            for service in file.service
+            for method in service.method
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the pool's."""
+        return getattr(self._pool, name)
+
+    def FindFileContainingSymbol(self, name: str) -> FileDescriptor:  # noqa: N802 - as the pool's
+        """The file that says what this is.
+
+        Raises:
+            KeyError: none does.
+        """
+        return self._pool.FindFileContainingSymbol(self._services.get(name, name))
 
 
 async def _next(requests: AsyncIterator[bytes]) -> bytes | None:

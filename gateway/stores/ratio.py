@@ -8,7 +8,8 @@ to take a call back or to look without being counted. So:
 - `remaining` and `retry_after` are bounds: at most the limit without what this call took, and at
   most the whole window.
 - `give_back` does nothing: too little may pass then, never too much.
-- A look is a health check, which is counted by nobody.
+- A look is a health check, which is counted by nobody. A server that has none, as ratio's own,
+  passes until a question fails; then a question about no key tells when it decides again.
 
 `gateway.config.store_fit_ratio` has what policies need and such a server cannot give.
 """
@@ -51,6 +52,8 @@ STALE_US: Final = 2_000_000
 """A connection over which nothing has come for so long, though it was asked, is made anew: a host
 that vanished does not close its connections.
 """
+NOTHING: Final = "nothing"
+"""The resource of a question that is for its answer alone; no key makes this one."""
 SERVING: Final = b"\x08\x01"
 """A health check's answer, `grpc.health.v1.HealthCheckResponse` with `SERVING`."""
 
@@ -102,6 +105,7 @@ class RatioStore:
         self._link: _Link | None = None
         self._is_closed = False
         self._unheard_since_us = 0
+        self._has_failed = False
         self._tasks = Tasks()
 
     def __repr__(self) -> str:
@@ -150,7 +154,9 @@ class RatioStore:
                 calls = self._calls(link, ask)
                 under_way.append((ask, calls))
             return [
-                _verdict(ask, is_allowed=all([await self._answer(call, ask) for call in calls]))
+                _verdict(
+                    ask, is_allowed=all([await self._is_allowed(link, call, ask) for call in calls])
+                )
                 if calls
                 else _never(ask)
                 for ask, calls in under_way
@@ -197,8 +203,42 @@ class RatioStore:
         data = write_question(question)
         return [link.ask(data, timeout=self._deadline_s) for _ in range(ask.cost)]
 
-    async def _answer(self, call: _Call, ask: Ask) -> bool:
-        """Whether a call is let through."""
+    async def _is_allowed(self, link: _Link, call: _Call, ask: Ask) -> bool:
+        if ask.cost == 0:
+            await self._look(link, call)
+            return True
+        return await self._code(call) == OK
+
+    async def _look(self, link: _Link, check: _Call) -> None:
+        """Return if the server can decide, as far as that can be known."""
+        try:
+            data = await self._data(check)
+        except StoreReplyError:
+            # ratio has no health checks; but something that speaks gRPC is there. Whether that has
+            # its Redis only a question tells, which is asked where there is reason to doubt it.
+            if self._has_failed:
+                data = write_question(Question(self._owner, NOTHING))
+                await self._code(link.ask(data, timeout=self._deadline_s))
+            return
+        if data != SERVING:
+            raise StoreUnavailable("the server says that it is not serving", "not_serving")
+
+    async def _code(self, call: _Call) -> int:
+        """What a question is answered."""
+        is_answered = False
+        try:
+            code = read_code(await self._data(call))
+            is_answered = code in (OK, OVER_LIMIT)
+        except DecodeError as error:
+            raise StoreReplyError(f"the answer is none of ratio's: {error}") from error
+        finally:
+            self._has_failed = not is_answered
+        if not is_answered:
+            raise StoreReplyError("the server does not know whether it is over the limit")
+        return code
+
+    async def _data(self, call: _Call) -> bytes:
+        """The answer to a call, or why there is none."""
         try:
             data = await call
         except grpc.aio.AioRpcError as error:
@@ -208,10 +248,7 @@ class RatioStore:
             self._unheard_since_us = 0
             if code is not grpc.StatusCode.UNIMPLEMENTED:
                 label = code.name.lower()
-                raise StoreUnavailable(f"{label}: {error.details()}", label) from error
-            if ask.cost == 0:
-                # ratio has no health checks; but something that speaks gRPC is there.
-                return True
+                raise StoreUnavailable(error.details() or label, label) from error
             raise StoreReplyError("the server is no ratio server", "unimplemented") from error
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -220,17 +257,7 @@ class RatioStore:
             # Not this task was cancelled but the call, with its connection.
             raise StoreUnavailable("the connection was given up", "connection_lost") from None
         self._unheard_since_us = 0
-        if ask.cost == 0:
-            if data != SERVING:
-                raise StoreUnavailable("the server says that it is not serving", "not_serving")
-            return True
-        try:
-            code_of_answer = read_code(data)
-        except DecodeError as error:
-            raise StoreReplyError(f"the answer is none of ratio's: {error}") from error
-        if code_of_answer not in (OK, OVER_LIMIT):
-            raise StoreReplyError("the server does not know whether it is over the limit")
-        return code_of_answer == OK
+        return data
 
 
 class _Link:

@@ -15,6 +15,7 @@ import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
@@ -225,6 +226,30 @@ async def test_reflection_describes_every_service_and_a_call_can_be_made_from_it
                 assert call(taken(text="hi")).text == "hi!"
 
         await asyncio.to_thread(converse)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "file"),
+    [
+        ("try.Echo", b"echo.proto"),
+        ("try.Echo.Say", b"echo.proto"),
+        ("try.Text.text", b"echo.proto"),
+        ("grpc.health.v1.Health.Check", b"health.proto"),
+        ("grpc.reflection.v1.ServerReflection.ServerReflectionInfo", b"reflection.proto"),
+        ("try.Echo.Sing", b"not found"),
+        ("Echo.Say", b"not found"),
+        ("", b"not found"),
+    ],
+)
+async def test_reflection_finds_whatever_has_a_full_name(symbol: str, file: bytes) -> None:
+    """Methods as well, which load generators ask for; the answer names the host of its question."""
+    async with _served() as (_, port), _channel(port) as channel:
+        question = reflection_pb2.ServerReflectionRequest(host="h", file_containing_symbol=symbol)
+        method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+        call: Any = channel.stream_stream(method)
+        answer = await anext(aiter(call(iter([question.SerializeToString()]))))
+        assert file in answer
+        assert reflection_pb2.ServerReflectionResponse.FromString(answer).valid_host == "h"
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])

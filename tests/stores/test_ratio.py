@@ -15,11 +15,19 @@ from gateway.clock import Clock, ManualClock, monotonic_us
 from gateway.config.policies import PolicyConfig
 from gateway.decider import Decider, Outcome
 from gateway.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
+from gateway.frontends.grpc_server import Context
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.metrics import PolicyMetrics, StoreMetrics
 from gateway.policy import RouteKeys, compile_plan, compile_policy
-from gateway.protocols.ratio_messages import Question
+from gateway.protocols.ratio_messages import (
+    METHOD,
+    OVER_LIMIT,
+    SERVICE,
+    Question,
+    read_question,
+    write_code,
+)
 from gateway.stores import open_store
 from gateway.stores.base import Ask
 from gateway.stores.ratio import MAX_CALLS, RatioStore, resource_of
@@ -150,6 +158,40 @@ async def test_a_look_passes_where_there_are_no_health_checks() -> None:
         with pytest.raises(StoreReplyError) as error:
             await _decide(store, _ask())
         assert error.value.reason == "unimplemented"
+    await bare.stop(None)
+
+
+async def test_a_look_that_no_health_check_answers_asks_once_a_question_has_failed() -> None:
+    """With ratio itself, only a question tells whether its Redis is back; no key is asked about."""
+    asked: list[Question] = []
+    is_away = False
+
+    async def answer(data: bytes, context: Context) -> bytes:
+        asked.append(read_question(data))
+        if is_away:
+            await context.abort(grpc.StatusCode.UNKNOWN, "getting hits count: refused")
+        return write_code(OVER_LIMIT)
+
+    method: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(answer)
+    handler = grpc.method_handlers_generic_handler(SERVICE, {METHOD: method})
+    bare = grpc.aio.server(handlers=[handler])
+    server = RatioServer(5, DAY_US)
+    server.port = bare.add_insecure_port("127.0.0.1:0")
+    await bare.start()
+    async with _asking(server) as store:
+        assert (await _decide(store, _ask(cost=0)))[0].allowed
+        assert asked == []
+        is_away = True
+        for ask in (_ask(), _ask(cost=0), _ask(cost=0)):
+            with pytest.raises(StoreUnavailable, match=r"^getting hits") as error:
+                await _decide(store, ask)
+            assert error.value.reason == "unknown"
+        is_away = False
+        for _ in range(2):
+            assert (await _decide(store, _ask(cost=0)))[0].allowed
+        own = Question("shop", resource_of(LIMIT, "k"))
+        nothing = Question("shop", "nothing")
+        assert asked == [own, nothing, nothing, nothing]
     await bare.stop(None)
 
 

@@ -21,6 +21,8 @@ from tests.ratio import Model, read_files_first, serving
 from tests.servers import RedisServer
 
 MINUTE_US: Final = 60_000_000
+LAG_US: Final = 10_000_000
+"""How long a call of a ratio server may take, from its look at the clock to its count."""
 START_US: Final = 1_800_000_000_000_000
 KEY: Final = "shop-/v1/pay"
 
@@ -91,7 +93,7 @@ def test_alone_every_answer_is_that_of_the_algorithm(
             assert verdict.allowed == model.passes("", "")
             assert verdict.decisions[0].limit == count
         left: Any = client.pttl(KEY)
-        assert client.zcard(KEY) in range(count + 1)
+        assert client.zcount(KEY, "-inf", (now_us[0] - LAG_US) // 1000) in range(count + 1)
         assert not client.exists(KEY) or left > 0
 
 
@@ -111,6 +113,28 @@ def test_with_a_ratio_server_beside_both_count_together(
             assert verdict.allowed == model.passes("", "")
         else:
             assert _hit_of_ratio(client, count, now_us[0]) == model.passes("", "")
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(1, 4),
+    st.lists(st.one_of(PAUSES, st.just(0), st.integers(1, 400).map(lambda ms: ms * 1000))),
+    st.integers(0, LAG_US // 1000).map(lambda ms: ms * 1000),
+)
+def test_a_ratio_server_that_is_late_finds_what_there_was(
+    client: redis.Redis, count: int, pauses: list[int], lag_us: int
+) -> None:
+    """It counts up to when it was asked: hits of before are kept, however many came since."""
+    client.flushall()
+    now_us = START_US
+    hits: list[int] = []
+    for pause_us in pauses:
+        now_us += pause_us
+        _decide(client, now_us, _ask(_limit(count)))
+        hits.append(now_us // 1000)
+    asked_us = now_us - lag_us
+    found = [hit for hit in hits if now_us - MINUTE_US <= hit * 1000 <= asked_us]
+    assert _hit_of_ratio(client, count, asked_us) == (len(found) < count)
 
 
 @settings(max_examples=60)
@@ -148,13 +172,29 @@ def test_what_is_given_back_may_be_had_again(client: redis.Redis) -> None:
     assert _decide(client, START_US, _ask(limit, 3))[0].allowed
 
 
-def test_a_key_of_another_kind_is_none(client: redis.Redis) -> None:
-    """Whatever somebody has put there."""
+def test_a_key_of_another_kind_is_refused_and_left_as_it_is(client: redis.Redis) -> None:
+    """Clients choose these names, and programs that share the Redis have keys of their own."""
     client.flushall()
     client.set(KEY, "text")
-    verdicts = _decide(client, START_US, _ask(_limit(1)), _ask(_limit(1)))
-    assert [verdict.allowed for verdict in verdicts] == [True, False]
-    assert client.type(KEY) == b"zset"
+    for count_refused in (True, False):
+        limit = _limit(2, count_refused=count_refused)
+        (verdict,) = _decide(client, START_US, _ask(limit))
+        assert (verdict.allowed, verdict.retry_after_us) == (False, MINUTE_US + 1_000)
+        (look,) = _decide(client, START_US, _ask(limit, 0))
+        assert look.decisions[0].remaining == 0
+        words = RatioCodec("d", "ratio").encode_give_back(_ask(limit), verdict, START_US)
+        assert client.eval(GIVE_BACK.source, *words) == 0  # type: ignore[arg-type]
+    assert (client.get(KEY), client.ttl(KEY)) == (b"text", -1)
+
+
+def test_a_server_that_is_full_counts_nothing_and_says_so(client: redis.Redis) -> None:
+    """With ratio everything passes then: its hits are lost, and nobody is told."""
+    client.flushall()
+    client.config_set("maxmemory", 1)
+    with pytest.raises(redis.exceptions.OutOfMemoryError):
+        _decide(client, START_US, _ask(_limit(2)))
+    client.config_set("maxmemory", 0)
+    assert not client.exists(KEY)
 
 
 def test_a_look_takes_nothing_and_tells_what_is_left(client: redis.Redis) -> None:
@@ -168,6 +208,9 @@ def test_a_look_takes_nothing_and_tells_what_is_left(client: redis.Redis) -> Non
     (look,) = _decide(client, START_US + 1_000_000, _ask(limit, 0))
     assert look.decisions[0].remaining == 2
     assert look.decisions[0].reset_us == MINUTE_US - 1_000_000 + 1
+    _decide(client, START_US + 2_000_000, *[_ask(limit)] * 9)
+    (look,) = _decide(client, START_US + 3_000_000, _ask(limit, 0))
+    assert (look.decisions[0].remaining, client.zcard(KEY)) == (0, 10)
 
 
 async def test_a_listener_counts_where_ratio_would(server: RedisServer) -> None:
@@ -179,7 +222,7 @@ async def test_a_listener_counts_where_ratio_would(server: RedisServer) -> None:
     async with serving("10/h", url, more) as service:
         answers = await asyncio.gather(*[service.passes("shop", "/v1/pay") for _ in range(25)])
         assert sum(answers) == 10
-        assert redis_client.zcard(KEY) == 10
+        assert redis_client.zcard(KEY) in range(10, 26)
         redis_client.delete(KEY)
         assert await service.passes("shop", "/v1/pay")
 

@@ -7,6 +7,10 @@
 -- The score of a hit is its time in milliseconds. What ratio names it is that time as well, so
 -- that two of one millisecond are one; ours are the time in microseconds and a number.
 
+-- How far the moment up to which a ratio server counts may be behind: it looks at its own clock
+-- before it asks for anything, and may wait for Redis in between.
+local LAG = 10000000
+
 local serial = 0
 
 local function milliseconds(us)
@@ -18,21 +22,25 @@ local function look(key, at, cost)
   local counts_refused = ARGV[at + 4] == '1'
   local begins = milliseconds(now - window)
   local used = pcall('ZCOUNT', key, begins, '+inf')
+  -- These names are in nobody's domain, and clients choose them: what another program has put
+  -- there is left as it is. ratio answers with an error then.
   local is_foreign = type(used) ~= 'number'
   if is_foreign then
-    used = 0
+    used = capacity
   end
   -- When the hit of a place among those of the window was, or will have been.
   local function time_of(place)
-    if place > used then
+    if is_foreign or place > used then
       return now
     end
-    local found = call('ZRANGEBYSCORE', key, begins, '+inf', 'WITHSCORES', 'LIMIT', place - 1, 1)
+    -- From the newest on: there may be many more than count.
+    local found = call('ZREVRANGEBYSCORE', key, '+inf', begins, 'WITHSCORES',
+      'LIMIT', used - place, 1)
     -- The clock of a ratio server may be ahead.
     return min((tonumber(found[2]) or 0) * 1000, now)
   end
   local allowed = cost == 0 or used + cost <= capacity
-  local counts = not allowed and counts_refused and cost <= capacity
+  local counts = not allowed and not is_foreign and counts_refused and cost <= capacity
   local seen, last, turn = used, now, now
   if counts then
     local dropped = max(used + cost - capacity, 0)
@@ -51,15 +59,13 @@ local function look(key, at, cost)
 end
 
 local function add(seen, cost)
-  if seen.is_foreign then
-    call('DEL', seen.key)
-  end
-  call('ZREMRANGEBYSCORE', seen.key, '-inf', '(' .. seen.begins)
+  -- Before all else: a server that is full refuses this, but nothing once a script has written.
   for _ = 1, cost do
     repeat
       serial = serial + 1
     until call('ZADD', seen.key, 'NX', milliseconds(now), format('%.0f:%d', now, serial)) == 1
   end
+  call('ZREMRANGEBYSCORE', seen.key, '-inf', '(' .. seen.begins)
   call('PEXPIRE', seen.key, ttl_ms(now + seen.window + 1000))
 end
 
@@ -70,9 +76,13 @@ end
 local function refuse(seen, cost)
   if seen.counts then
     add(seen, cost)
-    -- The newest are enough to tell, and who does not stop asking must not fill the memory.
-    call('ZREMRANGEBYRANK', seen.key, 0, -seen.capacity - 1)
-  elseif seen.used > 0 then
+    -- The newest are enough to tell, and who does not stop asking must not fill the memory. They
+    -- are enough for a ratio server if it counts them, too: it knows of none after its moment.
+    local settled = call('ZCOUNT', seen.key, '-inf', milliseconds(now - LAG))
+    if settled > seen.capacity then
+      call('ZREMRANGEBYRANK', seen.key, 0, settled - seen.capacity - 1)
+    end
+  elseif seen.used > 0 and not seen.is_foreign then
     see_to_ttl(seen.key, seen.last + seen.window + 1000)
   end
 end
