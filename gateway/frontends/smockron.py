@@ -21,6 +21,7 @@ from gateway.config.store_url import parse_store_url
 from gateway.errors import StoreError, StoreTimeout
 from gateway.frontends.asking import caller_keys
 from gateway.frontends.base import Ground
+from gateway.frontends.files import affordable_connections
 from gateway.limits.reported import FURTHEST_US
 from gateway.metrics import FrontendMetrics
 from gateway.policy import Missing, Plan, Policy, compile_plan
@@ -34,6 +35,7 @@ from gateway.protocols.smockron import (
 )
 from gateway.stores.reports import MemoryReports, Report, Reports
 from gateway.stores.zeromq import Frames, Publisher, Sockets, Subscriber, bind_pair
+from gateway.stores.zeromq_peers import Peer
 from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -104,6 +106,7 @@ class SmockronMaster:
         domains: by name, what is done with their messages.
         reports: where histories are kept.
         metrics: counters.
+        max_connections: how many peers may be connected to each of the two sockets.
         deadline_us: how long the store may take for a batch.
         clock: the time of day, in microseconds since 1970.
     """
@@ -115,10 +118,12 @@ class SmockronMaster:
         reports: Reports,
         metrics: FrontendMetrics,
         *,
+        max_connections: int,
         deadline_us: int,
         clock: Clock = wall_us,
     ) -> None:
         self._address = address
+        self._max_connections = max_connections
         self._domains = domains
         self._reports = reports
         self._at_once = reports if isinstance(reports, MemoryReports) else None
@@ -131,6 +136,7 @@ class SmockronMaster:
         self._lines = Lines(clock)
         self._tasks = Tasks()
         self._is_lost = False
+        self._is_full = False
         self._is_recording = False
         self._heard = Heard()
         self._sockets: Sockets | None = None
@@ -152,6 +158,9 @@ class SmockronMaster:
         self._sockets = sockets = Sockets()
         accounting = sockets.subscriber(self._take, [ALL_TOPICS])
         control = sockets.publisher()
+        # Before the first of them can come.
+        sockets.watch_peers(accounting, self._max_connections, self._note_gatekeeper)
+        sockets.watch_peers(control, self._max_connections, self._note_peer)
         try:
             port = bind_pair(accounting, control, hosts, self._address.port)
         except OSError:
@@ -160,7 +169,6 @@ class SmockronMaster:
             raise
         self._address = Address(self._address.host, port)
         self._accounting, self._control = accounting, control
-        sockets.watch_peers(accounting, self._note_peer)
         await self._reports.start()
         accounting.start()
 
@@ -184,9 +192,24 @@ class SmockronMaster:
             self._sockets = None
         await self._reports.aclose()
 
-    def _note_peer(self, has_come: bool) -> None:  # noqa: FBT001 - what has happened
-        self._metrics.connections += has_come
-        self._metrics.open_connections += 1 if has_come else -1
+    def _note_gatekeeper(self, peer: Peer) -> None:
+        """Count those who report: whoever listens is one of them."""
+        self._metrics.connections += peer is not Peer.HAS_GONE
+        self._metrics.open_connections += (peer is Peer.HAS_COME) - (peer is Peer.HAS_GONE)
+        self._note_peer(peer)
+
+    def _note_peer(self, peer: Peer) -> None:
+        """Count those for whom there is no room, and say it the first time."""
+        if peer is not Peer.IS_TURNED_AWAY:
+            return
+        self._metrics.malformed["too_many_connections"] += 1
+        if not self._is_full:
+            self._is_full = True
+            log.warning(
+                "smockron: %d gatekeepers are connected, and no more may be (max_connections, and "
+                "a third of all open files at most); more that are turned away are only counted",
+                self._max_connections,
+            )
 
     def _refresh_metrics(self) -> None:
         if self._at_once is not None:
@@ -343,6 +366,7 @@ def make_master(
     return SmockronMaster(
         *(listener.address, domains, open_reports(store.url, ground.config.domain)),
         ground.metrics.frontend(name),
+        max_connections=max(min(settings.max_connections, affordable_connections() // 2), 1),
         deadline_us=store.deadline,
         clock=clock,
     )

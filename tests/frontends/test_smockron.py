@@ -59,12 +59,13 @@ async def running(
     port: int | None = None,
     host: str = "127.0.0.1",
     deadline: str = "10s",
+    more: str = "",
 ) -> AsyncIterator[Run]:
-    """A master of these domains, given in YAML."""
+    """A master of these domains, given in YAML as whatever else is said of it."""
     text = f"""
 store: {{ url: "{store}", deadline: {deadline} }}
 listeners:
-  - smockron: {{ domains: {{ probe: {PROBE_LIMIT}, {domains} }} }}
+  - smockron: {{ domains: {{ probe: {PROBE_LIMIT}, {domains} }}, {more} }}
     bind: "{host}:{free_pair() if port is None else port}"
 """
     config = check_text(text).config
@@ -232,20 +233,58 @@ async def test_gatekeepers_are_counted() -> None:
         assert (metrics.records, bool(metrics.record_bytes)) == (2, True)
 
 
+GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\0" + b"NULL".ljust(20, b"\0") + bytes(32)
+"""With which a peer of ZMTP 3.0 begins."""
+
+
+async def _gone(reader: asyncio.StreamReader) -> bool:
+    """Wait until the other side has closed a connection."""
+    async with asyncio.timeout(20):
+        try:
+            while await reader.read(1024):
+                pass
+        except ConnectionError:
+            pass
+    return True
+
+
 @pytest.mark.parametrize(("above", "kind", "size"), [(0, b"PUB", 16_385), (1, b"SUB", 1_025)])
 async def test_who_sends_a_long_frame_is_disconnected(above: int, kind: bytes, size: int) -> None:
     """At its length: nothing of it is kept. Topics are kept for good, and are shorter."""
     async with running("default: 1/h burst 3") as run:
         reader, writer = await asyncio.open_connection("127.0.0.1", run.port + above)
-        name = b"NULL".ljust(20, b"\0")
         ready = b"\x05READY\x0bSocket-Type\0\0\0\x03" + kind
-        writer.write(b"\xff" + bytes(8) + b"\x7f\x03\0" + name + bytes(32))
-        writer.write(bytes((4, len(ready))) + ready)
-        writer.write(b"\x02" + size.to_bytes(8, "big"))
+        writer.write(GREETING + bytes((4, len(ready))) + ready)
         async with asyncio.timeout(20):
-            while await reader.read(1024):
-                pass
+            # Before that whatever comes ends the handshake.
+            await reader.readuntil(b"READY")
+        writer.write(b"\2" + (size - 1).to_bytes(8, "big") + bytes(size - 1))
+        writer.write(b"\2" + size.to_bytes(8, "big"))
+        assert await _gone(reader)
         writer.close()
+
+
+@pytest.mark.parametrize("above", [0, 1])
+async def test_peers_are_bounded_in_number(above: int, caplog: pytest.LogCaptureFixture) -> None:
+    """At either port: who comes then is turned away, which is said once, and has room later."""
+    async with running("default: 1/h burst 1", more="max_connections: 2") as run:
+        metrics = run.metrics.frontend("smockron")
+        port = run.port + above
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for reader, _ in idle:
+            await reader.readexactly(10)
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await _gone(reader)
+            writer.close()
+        assert metrics.malformed["too_many_connections"] == 3
+        assert metrics.open_connections == (0 if above else 2)
+        for _, writer in idle:
+            writer.close()
+        async with gatekeeper(run.port, "default") as peer:
+            await peer.report("default", "ACCEPTED", "k")
+            assert len(await peer.settled()) == 1
+    assert caplog.text.count("gatekeepers are connected, and no more may be") == 1
 
 
 async def test_both_ports_are_needed() -> None:
