@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import redis
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from gateway.errors import StoreError
 from gateway.limits.rate import Limit
-from gateway.limits.reported import State, record
 from gateway.stores import redis_reports
 from gateway.stores.redis_reports import RedisClusterReports, RedisReports, Words
 from gateway.stores.redis_source import REPORT
 from gateway.stores.reports import MemoryReports, Report, Reports
+from tests.limits.reported import State, record
 from tests.limits.schedules import START_US, limits
 from tests.servers import ClusterServers, RedisServer
 from tests.stores.twins import WRAPPER
@@ -115,6 +115,34 @@ def test_the_script_says_what_the_pure_function_says(
                 max([0, *(next(found) for _ in report.limits)]) for report in reports
             ] == model.record(reports, now_us)
             assert all(time != NO_END for time in times_to_live)
+
+
+MANY: Final = 300
+"""More times than the script moves one by one."""
+
+
+@settings(max_examples=50)
+@given(late=st.lists(st.integers(-5, 2 * MANY), min_size=1, max_size=6))
+def test_late_ones_among_many(server: RedisServer, late: list[int]) -> None:
+    """In memory and in Redis: each finds its place, whatever the number of those behind it."""
+    limit = Limit(MANY, 2 * MANY, MANY, "paced_history", scope="reports/many")
+    moments = [START_US + number for number in range(0, 2 * MANY, 2)]
+    now_us = moments[-1]
+    reports = [
+        Report((limit,), ("k",), at_us)
+        for at_us in [*moments, *(now_us - each for each in late), *moments[-10:]]
+    ]
+    wanted = Model().record(reports, now_us)
+    assert MemoryReports().record_now(reports, now_us) == wanted
+    with server.client() as client:
+        client.flushall()
+        words = Words(DOMAIN)
+        pieces = [(limit, "k", report.at_us) for report in reports]
+        reply, _ = _eval(client, words.encode(pieces, now_us))
+        assert reply == wanted
+        (key,) = client.keys("*")
+        times = [int(time) for time in client.lrange(key, 0, -1)]
+        assert times == sorted(report.at_us for report in reports)[-MANY:]
 
 
 def _eval(client: redis.Redis, words: list[bytes]) -> Any:
