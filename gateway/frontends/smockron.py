@@ -22,6 +22,7 @@ from gateway.errors import StoreError, StoreTimeout
 from gateway.frontends.asking import caller_keys
 from gateway.frontends.base import Ground
 from gateway.frontends.files import affordable_connections
+from gateway.frontends.smockron_others import Others
 from gateway.limits.reported import FURTHEST_US
 from gateway.metrics import FrontendMetrics
 from gateway.policy import Missing, Plan, Policy, compile_plan
@@ -33,7 +34,7 @@ from gateway.protocols.smockron import (
     read_accounting,
     write_control,
 )
-from gateway.stores.reports import MemoryReports, Report, Reports
+from gateway.stores.reports import MemoryReports, Report, Reports, SharedReports
 from gateway.stores.zeromq import Frames, Publisher, Sockets, Subscriber, bind_pair
 from gateway.stores.zeromq_peers import Peer
 from gateway.tasks import Tasks
@@ -102,6 +103,7 @@ class SmockronMaster:
     """A `Frontend`.
 
     Args:
+        name: what the configuration calls it; masters of one name on one store are one.
         address: of the accounting socket; the control socket has the port above.
         domains: by name, what is done with their messages.
         reports: where histories are kept.
@@ -113,6 +115,7 @@ class SmockronMaster:
 
     def __init__(
         self,
+        name: str,
         address: Address,
         domains: dict[str, Domain],
         reports: Reports,
@@ -131,6 +134,9 @@ class SmockronMaster:
         if self._at_once is not None:
             metrics.refresh = self._refresh_metrics
             self._refresh_metrics()
+        self._others: Others | None = None
+        if isinstance(reports, SharedReports):
+            self._others = Others(reports, name, domains, self._send, metrics, clock)
         self._deadline_s = deadline_us / US
         self._clock = clock
         self._lines = Lines(clock)
@@ -170,6 +176,8 @@ class SmockronMaster:
         self._address = Address(self._address.host, port)
         self._accounting, self._control = accounting, control
         await self._reports.start()
+        if self._others is not None:
+            self._others.start()
         accounting.start()
 
     async def _hosts(self) -> list[str]:
@@ -186,6 +194,8 @@ class SmockronMaster:
             self._accounting.pause()
             self._accounting = None
         await self._tasks.finish(min(seconds, self._deadline_s))
+        if self._others is not None:
+            await self._others.aclose()
         self._control = None
         if self._sockets is not None:
             await self._sockets.aclose()
@@ -321,20 +331,25 @@ class SmockronMaster:
 
     def _publish(self, told: Sequence[Accounting], found: Sequence[int]) -> None:
         """Tell gatekeepers of those that have to wait, of each what was found out last."""
-        if self._control is None:
-            return
         waiting = {
             (message.domain, message.identifier): next_us
             for message, next_us in zip(told, found, strict=True)
             if next_us
         }
-        for (domain, identifier), next_us in waiting.items():
-            frames = write_control(DelayUntil(domain, identifier, next_us))
-            if frames is None:
-                self._metrics.answers["DELAY_UNTIL", "too_long"] += 1
-                continue
-            self._metrics.answers["DELAY_UNTIL", "sent"] += 1
+        holds = [DelayUntil(*whose, next_us) for whose, next_us in waiting.items()]
+        for one in holds:
+            self._metrics.answers["DELAY_UNTIL", "sent"] += self._send(one)
+        if self._others is not None:
+            self._others.tell(holds)
+
+    def _send(self, message: DelayUntil) -> bool:
+        """Tell gatekeepers of one; False if that is not possible."""
+        frames = write_control(message)
+        if frames is None:
+            self._metrics.answers["DELAY_UNTIL", "too_long"] += 1
+        elif self._control is not None:
             self._control.send(frames)
+        return frames is not None and self._control is not None
 
 
 def _count(status: Status, policies: Sequence[Policy]) -> None:
@@ -364,7 +379,7 @@ def make_master(
         )
     store = ground.config.store
     return SmockronMaster(
-        *(listener.address, domains, open_reports(store.url, ground.config.domain)),
+        *(name, listener.address, domains, open_reports(store.url, ground.config.domain)),
         ground.metrics.frontend(name),
         max_connections=max(min(settings.max_connections, affordable_connections() // 2), 1),
         deadline_us=store.deadline,

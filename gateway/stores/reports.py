@@ -7,7 +7,7 @@ Masters of Smockron ask this and not a `Store`: nothing is decided, only taken d
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from gateway.limits.rate import Limit
@@ -63,6 +63,40 @@ class Reports(Protocol):
 
     async def aclose(self) -> None:
         """Let go of connections."""
+
+
+Hear = Callable[[bytes], None]
+"""What is done with a message of a `Relay`, at once: there may be many."""
+
+
+class Relay(Protocol):
+    """Carries messages between all that keep their reports in one place, as far as it can."""
+
+    def start(self) -> None:
+        """Listen, in the background."""
+
+    def tell(self, data: bytes) -> bool:
+        """Say something to all of them, ourselves included, without waiting.
+
+        Returns:
+            Whether it is on its way.
+        """
+
+    async def aclose(self) -> None:
+        """Listen no more."""
+
+
+@runtime_checkable
+class SharedReports(Reports, Protocol):
+    """Reports that several gateways share."""
+
+    def relay(self, name: str, hear: Hear) -> Relay:
+        """What carries messages between them; to be closed before this is.
+
+        Args:
+            name: tells one kind of messages from another.
+            hear: what is done with each.
+        """
 
 
 class _Keys:

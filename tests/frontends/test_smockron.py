@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -17,8 +18,11 @@ from gateway.config.check import check_text
 from gateway.decider import Decider
 from gateway.frontends.base import Ground
 from gateway.frontends.smockron import LINES_PER_SECOND, SmockronMaster, make_master
+from gateway.frontends.smockron_others import WAITING_MAX
 from gateway.metrics import GatewayMetrics
 from gateway.policy import compile_policies
+from gateway.protocols.smockron import DelayUntil
+from gateway.protocols.smockron_relay import write_relay
 from gateway.stores import find_store
 from gateway.stores.memory import MemoryStore
 from tests.processes import free_pair
@@ -372,7 +376,7 @@ async def _until(is_so: Callable[[], bool]) -> None:
 
 
 async def test_two_masters_on_one_store_are_one(redis_server: RedisServer) -> None:
-    """Whichever a gatekeeper reports to: the one that hears of the last of the burst tells."""
+    """Whichever a gatekeeper reports to; and whoever finds that somebody has to wait, both tell."""
     async with (
         running("default: 1/h burst 10", redis_server.url) as one,
         running("default: 1/h burst 10", redis_server.url) as two,
@@ -383,9 +387,85 @@ async def test_two_masters_on_one_store_are_one(redis_server: RedisServer) -> No
             await (first, second)[number % 2].report("default", "ACCEPTED", "k")
         assert await first.settled() == await second.settled() == []
         await first.report("default", "ACCEPTED", "k")
-        assert len(await first.settled()) == 1
-        await second.report("default", "ACCEPTED", "k")
-        assert len(await second.settled()) == 1
+        (found,) = await first.settled()
+        assert await _heard(second) == [found]
+        # What was told to one by the other makes no rounds.
+        assert await first.settled() == await second.settled() == []
+        relayed = ("DELAY_UNTIL", "relayed")
+        await _until(lambda: two.answers[relayed] == first.probes + 1)
+        await _until(lambda: one.answers[relayed] == second.probes)
+
+
+async def _heard(peer: TestGatekeeper) -> list[list[bytes]]:
+    """What a gatekeeper hears next."""
+    async with asyncio.timeout(15):
+        while not (heard := await peer.settled()):
+            pass
+    return heard
+
+
+async def test_masters_hear_of_each_other_again(redis_server: RedisServer) -> None:
+    """After their Redis was away, which they are told nothing of."""
+    async with (
+        running(f"default: {SLOW}", redis_server.url) as one,
+        running(f"default: {SLOW}", redis_server.url) as two,
+        gatekeeper(one.port, "default") as first,
+        gatekeeper(two.port, "default") as second,
+    ):
+        redis_server.restart()
+        heard: list[list[bytes]] = []
+        async with asyncio.timeout(15):
+            for number in itertools.count():
+                for _ in range(3):
+                    await first.report("default", "ACCEPTED", f"k{number}")
+                if heard := await second.settled():
+                    break
+        assert heard[0][2] in [frames[2] for frames in await first.settled()]
+
+
+async def test_what_others_say_is_bounded(redis_server: RedisServer) -> None:
+    """And read with care: what is no message, of no domain, or of the past, is passed over."""
+    async with (
+        running("default: 1/h burst 1", redis_server.url) as run,
+        # It does not listen to so many.
+        gatekeeper(run.port),
+    ):
+        now_us = wall_us()
+        many = [
+            DelayUntil("default", f"n{number}", now_us + 60_000_000)
+            for number in range(WAITING_MAX + 500)
+        ]
+        other = b"another."
+        with redis_server.client() as client:
+            (channel,) = client.pubsub_channels()
+            for data in (
+                *(b"", b"\x01", b"\x02" + other, write_relay(other, many)[:-1]),
+                write_relay(other, [DelayUntil("nobody", "k", now_us + 60_000_000)]),
+                write_relay(other, [DelayUntil("default", "past", now_us)]),
+                write_relay(other, many),
+            ):
+                client.publish(channel, data)
+        told = ("DELAY_UNTIL", "relayed")
+        await _until(lambda: run.answers.get(told, 0) == WAITING_MAX)
+        assert run.answers["DELAY_UNTIL", "not_relayed"] == 500
+        assert run.metrics.frontend("smockron").malformed["relay"] == 4
+
+
+async def test_who_may_not_listen_is_a_master_all_the_same(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A user of Redis without channels: the log says it once."""
+    with redis_server.client() as client:
+        rules = {"commands": ["+@all"], "keys": ["*"], "passwords": ["+secret"]}
+        client.acl_setuser("master", enabled=True, reset_channels=True, **rules)
+    url = redis_server.url.replace("://", "://master:secret@")
+    async with (
+        running("default: 1/h burst 1", url) as run,
+        gatekeeper(run.port, "default") as peer,
+    ):
+        await peer.report("default", "ACCEPTED", "k")
+        assert [name for name, _ in delays(await peer.settled())] == ["k"]
+        await _until(lambda: "lets nobody listen to the channel" in caplog.text)
 
 
 # Any program of messages, against the README's rule.
