@@ -36,7 +36,7 @@ class TestGatekeeper:
             self._control.subscribe(domain.encode() + b"\0")
         self._accounting.connect(f"tcp://127.0.0.1:{port}")
         self._control.connect(f"tcp://127.0.0.1:{port + 1}")
-        self._probes = 0
+        self.probes = 0
         self.heard: list[list[bytes]] = []
 
     async def send(self, *frames: bytes) -> None:
@@ -65,8 +65,8 @@ class TestGatekeeper:
 
         A first time also waits for the connections.
         """
-        self._probes += 1
-        name = f"probe-{id(self)}-{self._probes}"
+        self.probes += 1
+        name = f"probe-{id(self)}-{self.probes}"
         async with asyncio.timeout(WAIT_S):
             while True:
                 await self.report(PROBE, "ACCEPTED", name, at_ms)

@@ -18,7 +18,7 @@ def explain_smockron(listener: FrontendConfig) -> Iterator[str]:
     port = listener.address.port
     yield (
         f"Gatekeepers report to port {port} and hear of port {port + 1} whom to hold until when; "
-        "nobody waits here."
+        f"nobody waits here. {settings.max_connections:,} of them may be connected."
     )
     for name, domain in settings.domains.items():
         if domain.policies:

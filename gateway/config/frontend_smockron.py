@@ -24,7 +24,7 @@ from pydantic import Field, field_validator
 
 from gateway.config.base import Model
 from gateway.config.shorthand_place import Place
-from gateway.config.values import ListOf, Switch, problem
+from gateway.config.values import ListOf, Positive, Switch, problem
 from gateway.protocols.smockron import MAX_NAME
 
 USUAL: Final = {"algorithm": "paced_history"}
@@ -51,6 +51,11 @@ class SmockronConfig(Model):
         min_length=1,
         description="By name what holds for each: a limit, a list of them, or a mapping that may "
         "say more; nothing for a domain that is only logged.",
+    )
+    max_connections: Positive = Field(
+        1024,
+        description="How many gatekeepers may be connected, to each of the two ports; further "
+        "connections are turned away.",
     )
 
     @field_validator("domains")

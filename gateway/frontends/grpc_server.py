@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import resource
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -22,6 +21,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 
 from gateway.config.models import Address
+from gateway.frontends.files import affordable_connections
 from gateway.frontends.grpc_health import HEALTH, UNREADABLE, Health
 from gateway.frontends.grpc_reflection import Reflection
 from gateway.protocols.protobuf import DecodeError, known
@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 US: Final = 1_000_000
 MAX_OPTION: Final = 2**31 - 1
 """Of grpcio; as milliseconds 24 days."""
-MANY_FILES: Final = 1_000_000
-"""Files where there is no bound on them."""
 Context = grpc.aio.ServicerContext[Any, Any]
 Answer = Callable[[bytes, Context], Awaitable[bytes]]
 """Answers one call: the bytes of a request, and the call itself; raises `DecodeError` for bytes
@@ -183,15 +181,12 @@ def _options(bounds: Bounds) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", bounds.message_bytes),
         ("grpc.max_concurrent_streams", bounds.calls_per_connection),
-        ("grpc.max_allowed_incoming_connections", min(bounds.connections, _affordable())),
+        (
+            "grpc.max_allowed_incoming_connections",
+            min(bounds.connections, affordable_connections()),
+        ),
         ("grpc.server_handshake_timeout_ms", min(max(bounds.handshake_us // 1000, 1), MAX_OPTION)),
     ]
-
-
-def _affordable() -> int:
-    """How many connections leave files enough for stores and for other listeners."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(files // 3, 1) if files != resource.RLIM_INFINITY else MANY_FILES
 
 
 async def _free(address: Address) -> list[str]:

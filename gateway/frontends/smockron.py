@@ -21,6 +21,8 @@ from gateway.config.store_url import parse_store_url
 from gateway.errors import StoreError, StoreTimeout
 from gateway.frontends.asking import caller_keys
 from gateway.frontends.base import Ground
+from gateway.frontends.files import affordable_connections
+from gateway.frontends.smockron_others import Others
 from gateway.limits.reported import FURTHEST_US
 from gateway.metrics import FrontendMetrics
 from gateway.policy import Missing, Plan, Policy, compile_plan
@@ -32,8 +34,9 @@ from gateway.protocols.smockron import (
     read_accounting,
     write_control,
 )
-from gateway.stores.reports import MemoryReports, Report, Reports
+from gateway.stores.reports import MemoryReports, Report, Reports, SharedReports
 from gateway.stores.zeromq import Frames, Publisher, Sockets, Subscriber, bind_pair
+from gateway.stores.zeromq_peers import Peer
 from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -100,25 +103,30 @@ class SmockronMaster:
     """A `Frontend`.
 
     Args:
+        name: what the configuration calls it; masters of one name on one store are one.
         address: of the accounting socket; the control socket has the port above.
         domains: by name, what is done with their messages.
         reports: where histories are kept.
         metrics: counters.
+        max_connections: how many peers may be connected to each of the two sockets.
         deadline_us: how long the store may take for a batch.
         clock: the time of day, in microseconds since 1970.
     """
 
     def __init__(
         self,
+        name: str,
         address: Address,
         domains: dict[str, Domain],
         reports: Reports,
         metrics: FrontendMetrics,
         *,
+        max_connections: int,
         deadline_us: int,
         clock: Clock = wall_us,
     ) -> None:
         self._address = address
+        self._max_connections = max_connections
         self._domains = domains
         self._reports = reports
         self._at_once = reports if isinstance(reports, MemoryReports) else None
@@ -126,11 +134,15 @@ class SmockronMaster:
         if self._at_once is not None:
             metrics.refresh = self._refresh_metrics
             self._refresh_metrics()
+        self._others: Others | None = None
+        if isinstance(reports, SharedReports):
+            self._others = Others(reports, name, domains, self._send, metrics, clock)
         self._deadline_s = deadline_us / US
         self._clock = clock
         self._lines = Lines(clock)
         self._tasks = Tasks()
         self._is_lost = False
+        self._is_full = False
         self._is_recording = False
         self._heard = Heard()
         self._sockets: Sockets | None = None
@@ -152,6 +164,9 @@ class SmockronMaster:
         self._sockets = sockets = Sockets()
         accounting = sockets.subscriber(self._take, [ALL_TOPICS])
         control = sockets.publisher()
+        # Before the first of them can come.
+        sockets.watch_peers(accounting, self._max_connections, self._note_gatekeeper)
+        sockets.watch_peers(control, self._max_connections, self._note_peer)
         try:
             port = bind_pair(accounting, control, hosts, self._address.port)
         except OSError:
@@ -160,8 +175,9 @@ class SmockronMaster:
             raise
         self._address = Address(self._address.host, port)
         self._accounting, self._control = accounting, control
-        sockets.watch_peers(accounting, self._note_peer)
         await self._reports.start()
+        if self._others is not None:
+            self._others.start()
         accounting.start()
 
     async def _hosts(self) -> list[str]:
@@ -178,15 +194,32 @@ class SmockronMaster:
             self._accounting.pause()
             self._accounting = None
         await self._tasks.finish(min(seconds, self._deadline_s))
+        if self._others is not None:
+            await self._others.aclose()
         self._control = None
         if self._sockets is not None:
             await self._sockets.aclose()
             self._sockets = None
         await self._reports.aclose()
 
-    def _note_peer(self, has_come: bool) -> None:  # noqa: FBT001 - what has happened
-        self._metrics.connections += has_come
-        self._metrics.open_connections += 1 if has_come else -1
+    def _note_gatekeeper(self, peer: Peer) -> None:
+        """Count those who report: whoever listens is one of them."""
+        self._metrics.connections += peer is not Peer.HAS_GONE
+        self._metrics.open_connections += (peer is Peer.HAS_COME) - (peer is Peer.HAS_GONE)
+        self._note_peer(peer)
+
+    def _note_peer(self, peer: Peer) -> None:
+        """Count those for whom there is no room, and say it the first time."""
+        if peer is not Peer.IS_TURNED_AWAY:
+            return
+        self._metrics.malformed["too_many_connections"] += 1
+        if not self._is_full:
+            self._is_full = True
+            log.warning(
+                "smockron: %d gatekeepers are connected, and no more may be (max_connections, and "
+                "a third of all open files at most); more that are turned away are only counted",
+                self._max_connections,
+            )
 
     def _refresh_metrics(self) -> None:
         if self._at_once is not None:
@@ -298,20 +331,25 @@ class SmockronMaster:
 
     def _publish(self, told: Sequence[Accounting], found: Sequence[int]) -> None:
         """Tell gatekeepers of those that have to wait, of each what was found out last."""
-        if self._control is None:
-            return
         waiting = {
             (message.domain, message.identifier): next_us
             for message, next_us in zip(told, found, strict=True)
             if next_us
         }
-        for (domain, identifier), next_us in waiting.items():
-            frames = write_control(DelayUntil(domain, identifier, next_us))
-            if frames is None:
-                self._metrics.answers["DELAY_UNTIL", "too_long"] += 1
-                continue
-            self._metrics.answers["DELAY_UNTIL", "sent"] += 1
+        holds = [DelayUntil(*whose, next_us) for whose, next_us in waiting.items()]
+        for one in holds:
+            self._metrics.answers["DELAY_UNTIL", "sent"] += self._send(one)
+        if self._others is not None:
+            self._others.tell(holds)
+
+    def _send(self, message: DelayUntil) -> bool:
+        """Tell gatekeepers of one; False if that is not possible."""
+        frames = write_control(message)
+        if frames is None:
+            self._metrics.answers["DELAY_UNTIL", "too_long"] += 1
+        elif self._control is not None:
             self._control.send(frames)
+        return frames is not None and self._control is not None
 
 
 def _count(status: Status, policies: Sequence[Policy]) -> None:
@@ -341,8 +379,9 @@ def make_master(
         )
     store = ground.config.store
     return SmockronMaster(
-        *(listener.address, domains, open_reports(store.url, ground.config.domain)),
+        *(name, listener.address, domains, open_reports(store.url, ground.config.domain)),
         ground.metrics.frontend(name),
+        max_connections=max(min(settings.max_connections, affordable_connections() // 2), 1),
         deadline_us=store.deadline,
         clock=clock,
     )

@@ -4,8 +4,10 @@ Who decides by itself reports afterwards, each request with the time at which it
 on. Nothing can be refused here; what is found is when the next request is allowed. Smockron's
 masters do this.
 
-For `paced_history` the state is what Smockron's README says: the newest `burst` times, ascending.
-For `token_bucket` it is one time, that at which the bucket would be full again.
+For `paced_history` what is kept is what Smockron's README says: the newest `burst` times. For
+`token_bucket` it is one time, that at which the bucket would be full again. Both are changed in
+place: a report that comes in order costs the same with any burst, and a late one the way to its
+place, found by halves.
 
 Times are microseconds since 1970; each reported time is its reporter's, so it may be late or ahead.
 The twin of this is `gateway/stores/lua/report.lua`.
@@ -13,82 +15,127 @@ The twin of this is `gateway/stores/lua/report.lua`.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 from gateway.limits.paced_history import interval_us, window_us
 from gateway.limits.rate import Limit
 
-State = tuple[int, ...]
-
-ALGORITHMS: Final = ("paced_history", "token_bucket")
-"""Those that can follow reports."""
-
 FURTHEST_US: Final = 60_000_000
 """How far ahead of now a time may be; what is further is no time of a request that waits."""
+SPARED: Final = 64
+"""Times that are left where they are at least, before all that were dropped are taken out."""
 
 
-class Reported(NamedTuple):
-    """What became of a key.
+class Reported(Protocol):
+    """What is kept of a key; its length is the number of times in it.
 
     Attributes:
-        state: what is kept for it; empty if nothing is.
         next_us: when the next request may go; 0 if it may go now.
-        expires_us: when the state can be forgotten.
+        expires_us: when it can be forgotten; 0 for at once.
     """
 
-    state: State
     next_us: int
     expires_us: int
 
+    def __len__(self) -> int:
+        """How many times are kept."""
 
-def record(state: State, at_us: int, now_us: int, limit: Limit) -> Reported:
-    """Take down a request, and say when the next may go.
+    def record(self, at_us: int, now_us: int, limit: Limit) -> None:
+        """Take down a request.
 
-    Args:
-        state: what is kept for the key; empty for a new one.
-        at_us: when the request went on, or will; not after `now_us` + `FURTHEST_US`.
-        now_us: the present.
-        limit: a limit of one of `ALGORITHMS`.
-    """
-    if limit.algorithm == "token_bucket":
-        return _record_in_bucket(state, at_us, now_us, limit)
-    furthest = now_us + FURTHEST_US
-    oldest = now_us - window_us(limit)
-    if state and state[-1] > furthest:  # The clock went back.
-        state = tuple(min(time, furthest) for time in state)
-    if not state or at_us >= state[-1]:
-        times = (*state, at_us)
-    else:
-        place = bisect_right(state, at_us)
-        times = (*state[:place], at_us, *state[place:])
-    first = max(len(times) - limit.burst, 0)
-    if times[first] < oldest:
-        first = bisect_left(times, oldest)
-    if first:
-        times = times[first:]
-    if not times:
-        return Reported((), 0, 0)
-    newest = times[-1]
-    next_us = 0
-    if len(times) >= limit.burst:
-        next_us = max(now_us, newest) + interval_us(limit)
-    return Reported(times, next_us, newest + window_us(limit) + 1)
+        Args:
+            at_us: when the request went on, or will; not after `now_us` + `FURTHEST_US`.
+            now_us: the present.
+            limit: the limit, of the algorithm that this is for.
+        """
 
 
-def bucket_us(limit: Limit) -> int:
-    """How long an empty bucket takes to be full."""
-    return limit.burst * interval_us(limit)
+class History:
+    """The newest `burst` times: `Reported` by `paced_history`."""
+
+    __slots__ = ("_first", "_times", "expires_us", "next_us")
+
+    def __init__(self) -> None:
+        self.next_us = 0
+        self.expires_us = 0
+        # Ascending; those before the first are dropped, and are taken out many at a time.
+        self._times = array("q")
+        self._first = 0
+
+    def __len__(self) -> int:
+        return len(self._times) - self._first
+
+    @property
+    def times(self) -> list[int]:
+        """All of them, ascending."""
+        return self._times[self._first :].tolist()
+
+    def record(self, at_us: int, now_us: int, limit: Limit) -> None:
+        """See `Reported.record`."""
+        times, window = self._times, window_us(limit)
+        self._pull_back(now_us + FURTHEST_US)
+        if len(times) == self._first or at_us >= times[-1]:
+            times.append(at_us)
+        else:
+            times.insert(bisect_right(times, at_us, self._first), at_us)
+        self._drop(max(len(times) - limit.burst, self._first), now_us - window)
+        kept = len(self)
+        self.next_us = self.expires_us = 0
+        if kept:
+            self.expires_us = times[-1] + window + 1
+        if kept >= limit.burst:
+            self.next_us = max(now_us, times[-1]) + interval_us(limit)
+
+    def _pull_back(self, furthest_us: int) -> None:
+        """Bring within reach what is further ahead, as after the clock went back."""
+        times = self._times
+        if len(self) and times[-1] > furthest_us:
+            place = bisect_right(times, furthest_us, self._first)
+            times[place:] = array("q", [furthest_us]) * (len(times) - place)
+
+    def _drop(self, first: int, oldest_us: int) -> None:
+        """Keep those from a place on, of these the ones that are not before a moment."""
+        times = self._times
+        if first < len(times) and times[first] < oldest_us:
+            first = bisect_left(times, oldest_us, first)
+        if first > SPARED and 2 * first > len(times):
+            del times[:first]
+            first = 0
+        self._first = first
 
 
-def _record_in_bucket(state: State, at_us: int, now_us: int, limit: Limit) -> Reported:
-    """One token is taken at `at_us`; the next request is allowed as soon as there is another.
+class Bucket:
+    """When the bucket would be full again: `Reported` by `token_bucket`."""
 
-    Requests that went on although there was none are owed for, up to `FURTHEST_US`.
-    """
-    interval, whole = interval_us(limit), bucket_us(limit)
-    # A bucket that is full is as good as a new one, also for what is told late.
-    full = max(state[0], at_us) if state and state[0] > now_us else at_us
-    full = min(full, now_us + FURTHEST_US + whole) + interval
-    next_us = full + interval - whole
-    return Reported((full,), next_us if next_us > now_us else 0, full)
+    __slots__ = ("expires_us", "next_us")
+
+    def __init__(self) -> None:
+        self.next_us = 0
+        self.expires_us = 0
+
+    def __len__(self) -> int:
+        return 1
+
+    def record(self, at_us: int, now_us: int, limit: Limit) -> None:
+        """Take one token at a time; the next may go as soon as there is another.
+
+        Requests that went on although there was none are owed for, up to `FURTHEST_US`.
+        """
+        interval = interval_us(limit)
+        whole = limit.burst * interval
+        # A bucket that is full is as good as a new one, also for what is told late.
+        full = max(self.expires_us, at_us) if self.expires_us > now_us else at_us
+        full = min(full, now_us + FURTHEST_US + whole) + interval
+        next_us = full + interval - whole
+        self.next_us = next_us if next_us > now_us else 0
+        self.expires_us = full
+
+
+ALGORITHMS: Final[Mapping[str, Callable[[], Reported]]] = {
+    "paced_history": History,
+    "token_bucket": Bucket,
+}
+"""What is kept of a new key, by those algorithms that can follow reports."""

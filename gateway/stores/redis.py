@@ -140,3 +140,10 @@ def place_of(url: str) -> Place:
     if url.startswith(SENTINEL_SCHEMES):
         return Sentinels(*parse_sentinel_url(url))
     return FixedPlace(parse_redis_url(without_option(url)))
+
+
+def database_of(url: str) -> int:
+    """The number of the database that a URL of one server or of Sentinels names."""
+    if url.startswith(SENTINEL_SCHEMES):
+        return parse_sentinel_url(url).server.db
+    return parse_redis_url(without_option(url)).db

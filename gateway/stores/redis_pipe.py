@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import hiredis
@@ -82,6 +82,7 @@ class Pipe(Pipelining):
         evicts: the `maxmemory-policy` by which the server, when it is full, forgets keys that
             still count; empty if it does not, or did not tell.
         lost: done when the connection has ended.
+        hear: what is done with messages of a channel, once that was subscribed to.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -91,6 +92,7 @@ class Pipe(Pipelining):
         self._calls: deque[tuple[asyncio.Future[Any], int]] = deque()
         self.clock_seen: ClockSeen | None = None
         self.evicts = ""
+        self.hear: Callable[[bytes], None] | None = None
 
     @property
     def oldest_us(self) -> int:
@@ -125,6 +127,9 @@ class Pipe(Pipelining):
         try:
             reader.feed(data)
             while (reply := reader.gets()) is not False:
+                if self.hear is not None and type(reply) is list and reply[:1] == [b"message"]:
+                    self.hear(reply[2])
+                    continue
                 if not calls:
                     self.drop(StoreReplyError("the store answered what nobody asked"))
                     return

@@ -13,18 +13,19 @@ from gateway.clock import monotonic_us
 from gateway.errors import StoreReplyError, StoreUnavailable
 from gateway.limits.paced_history import interval_us, window_us
 from gateway.limits.rate import Limit
-from gateway.stores.redis import place_of
+from gateway.stores.redis import database_of, place_of
 from gateway.stores.redis_address import RedisAddress
 from gateway.stores.redis_call import RoutedCall, send, settle
 from gateway.stores.redis_connection import Connection, FixedPlace
 from gateway.stores.redis_lane import Lane, run
 from gateway.stores.redis_nodes import Node, Nodes
 from gateway.stores.redis_pipe import Pipe
-from gateway.stores.redis_script import Codec, scope_prefix, store_key
+from gateway.stores.redis_relay import AnyPlace, RedisRelay
+from gateway.stores.redis_script import Codec, channel_name, scope_prefix, store_key
 from gateway.stores.redis_slots import slot_of
 from gateway.stores.redis_source import REPORT
 from gateway.stores.redis_url import parse_cluster_url
-from gateway.stores.reports import Report
+from gateway.stores.reports import Hear, Report
 
 _TAGS: Final = {"paced_history": "rh", "token_bucket": "rt"}
 """What keys of reports have in place of an algorithm's tag: nothing else can read them."""
@@ -78,6 +79,8 @@ class RedisReports:
     """
 
     def __init__(self, url: str, *, domain: str) -> None:
+        self._domain = domain
+        self._url = url
         self._words = Words(domain)
         self._connection = Connection(place_of(url), (REPORT.source,))
 
@@ -96,6 +99,12 @@ class RedisReports:
         reply = await run(pipe, REPORT, self._words.encode(pieces, now_us))
         return _join(reports, _answers(reply, len(pieces)))
 
+    def relay(self, name: str, hear: Hear) -> RedisRelay:
+        """See `SharedReports.relay`; messages go out on the connection for reports."""
+        channel = channel_name(self._domain, name, database_of(self._url))
+        place = place_of(self._url)
+        return RedisRelay(place, channel, hear, lambda: _working(self._connection))
+
 
 class RedisClusterReports:
     """`Reports` in a Redis Cluster.
@@ -109,9 +118,11 @@ class RedisClusterReports:
     """
 
     def __init__(self, url: str, *, domain: str) -> None:
+        self._domain = domain
         self._words = Words(domain)
         self._codec = Codec(domain)
-        self._nodes = Nodes(parse_cluster_url(url), self._make_lane)
+        self._seeds = parse_cluster_url(url)
+        self._nodes = Nodes(self._seeds, self._make_lane)
 
     async def start(self) -> None:
         """Connect in the background."""
@@ -151,6 +162,15 @@ class RedisClusterReports:
             for number, answer in zip(numbers, _answers(one.reply, len(numbers)), strict=True):
                 found[number] = answer
         return _join(reports, found)
+
+    def relay(self, name: str, hear: Hear) -> RedisRelay:
+        """See `SharedReports.relay`; whatever one server is told, all of them tell."""
+        channel = channel_name(self._domain, name, 0)
+
+        def find_pipe() -> Pipe:
+            return _working(self._nodes.owner(slot_of(name)).lane.connection)
+
+        return RedisRelay(AnyPlace(self._seeds), channel, hear, find_pipe)
 
     def _make_lane(self, address: RedisAddress) -> Lane:
         connection = Connection(FixedPlace(address), (REPORT.source,))

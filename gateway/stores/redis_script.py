@@ -39,6 +39,12 @@ def gateways_key(domain: str) -> bytes:
     return without_brace(b"{", f"{domain}:".encode()) + b"{gateways}"
 
 
+def channel_name(domain: str, name: str, database: int) -> bytes:
+    """The channel of messages of one kind; these know nothing of databases, as keys do."""
+    place = f"{domain}@{database}" if database else domain
+    return without_brace(b"{", f"{place}:".encode()) + b"{" + hash_tag(name) + b"}"
+
+
 def hash_tag(key: str) -> bytes:
     """The part of an identity's keys that says which slot of a Cluster they are in.
 

@@ -7,19 +7,19 @@ Masters of Smockron ask this and not a `Store`: nothing is decided, only taken d
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from gateway.limits.rate import Limit
-from gateway.limits.reported import record
+from gateway.limits.reported import ALGORITHMS, Reported
 
 MAX_KEYS: Final = 100_000
 """Keys of one limit that are remembered in memory."""
 MAX_TIMES: Final = 2_000_000
-"""Times that are remembered in memory for one limit: some 80 MB."""
-TIME_BYTES: Final = 40
-KEY_BYTES: Final = 300
-"""About what a time and a key take in memory."""
+"""Times that are remembered in memory for one limit: some 32 MB."""
+TIME_BYTES: Final = 16
+KEY_BYTES: Final = 400
+"""About what a time and a key take in memory, with room for what was dropped and may come."""
 LOOKED_AT: Final = 8
 """Old keys among which one is looked for that can be forgotten."""
 
@@ -65,6 +65,40 @@ class Reports(Protocol):
         """Let go of connections."""
 
 
+Hear = Callable[[bytes], None]
+"""What is done with a message of a `Relay`, at once: there may be many."""
+
+
+class Relay(Protocol):
+    """Carries messages between all that keep their reports in one place, as far as it can."""
+
+    def start(self) -> None:
+        """Listen, in the background."""
+
+    def tell(self, data: bytes) -> bool:
+        """Say something to all of them, ourselves included, without waiting.
+
+        Returns:
+            Whether it is on its way.
+        """
+
+    async def aclose(self) -> None:
+        """Listen no more."""
+
+
+@runtime_checkable
+class SharedReports(Reports, Protocol):
+    """Reports that several gateways share."""
+
+    def relay(self, name: str, hear: Hear) -> Relay:
+        """What carries messages between them; to be closed before this is.
+
+        Args:
+            name: tells one kind of messages from another.
+            hear: what is done with each.
+        """
+
+
 class _Keys:
     """The keys of one limit; those that were heard of last are last."""
 
@@ -73,9 +107,8 @@ class _Keys:
     def __init__(self, max_keys: int, max_times: int) -> None:
         self._max_keys = max_keys
         self._max_times = max_times
-        # State, when it can be forgotten, and until when the key has to wait. Not a `dict`: the
-        # way to the first of one leads past all that were taken out before it.
-        self._states: OrderedDict[str, tuple[tuple[int, ...], int, int]] = OrderedDict()
+        # Not a `dict`: the way to the first of one leads past all that were taken out before it.
+        self._states: OrderedDict[str, Reported] = OrderedDict()
         self._times = 0
 
     def __len__(self) -> int:
@@ -89,24 +122,27 @@ class _Keys:
     def record(self, limit: Limit, key: str, at_us: int, now_us: int) -> int:
         """When the next request of a key may go."""
         states = self._states
-        before = states.pop(key, None)
-        after = record(before[0] if before is not None else (), at_us, now_us, limit)
-        if before is not None:
-            self._times -= len(before[0])
-        if after.expires_us > now_us:
-            states[key] = (after.state, after.expires_us, after.next_us)
-            self._times += len(after.state)
-        if before is None:
+        kept = states.pop(key, None)
+        is_new = kept is None
+        if kept is None:
+            kept = ALGORITHMS[limit.algorithm]()
+        else:
+            self._times -= len(kept)
+        kept.record(at_us, now_us, limit)
+        if kept.expires_us > now_us:
+            states[key] = kept
+            self._times += len(kept)
+        if is_new:
             self._tidy(now_us)
         while len(states) > self._max_keys or (self._times > self._max_times and len(states) > 1):
             self._forget(self._least_missed(now_us))
-        return after.next_us
+        return kept.next_us
 
     def _tidy(self, now_us: int) -> None:
         """Forget up to two old keys that do not matter any more: one more than came."""
         for _ in range(2):
             oldest = next(iter(self._states), None)
-            if oldest is None or self._states[oldest][1] > now_us:
+            if oldest is None or self._states[oldest].expires_us > now_us:
                 return
             self._forget(oldest)
 
@@ -114,10 +150,10 @@ class _Keys:
         """An old key; one that has to wait only if no other is near."""
         states = self._states
         near = [key for key, _ in zip(states, range(LOOKED_AT), strict=False)]
-        return next((key for key in near if states[key][2] <= now_us), near[0])
+        return next((key for key in near if states[key].next_us <= now_us), near[0])
 
     def _forget(self, key: str) -> None:
-        self._times -= len(self._states.pop(key)[0])
+        self._times -= len(self._states.pop(key))
 
 
 class MemoryReports:

@@ -20,6 +20,8 @@ from typing import Final
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from gateway.stores.zeromq_peers import EVENTS, Closer, Peer, Peers
+
 SENT_MAX: Final = 10_000
 """Messages that are kept for a peer before more are dropped."""
 TAKEN_MAX: Final = 1_000
@@ -33,7 +35,12 @@ SLICE: Final = 64
 FIRST_RETRY_MS: Final = 100
 LONGEST_RETRY_MS: Final = 2_000
 """Pauses between attempts to reach a peer."""
+HANDSHAKE_MS: Final = 10_000
+"""How long a connection may take until both sides know what the other speaks."""
 KEEPALIVE_S: Final = 15
+"""A peer whose machine is gone is noticed after twice as long, by the operating system. ZeroMQ's
+own heartbeats would end the connections of all peers that speak ZMTP 3.0, as those of Smockron's
+time do: they do not answer a PING."""
 PORTS_TRIED: Final = 100
 NOW: Final = int(zmq.NOBLOCK)
 NOW_AND_MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -43,15 +50,22 @@ three times as long for it."""
 Frames = list[bytes]
 Take = Callable[[Sequence[Frames]], None]
 """What is done with messages: those of one turn of the loop."""
+NotePeer = Callable[[Peer], None]
 
 
 class Sockets:
-    """The ZeroMQ sockets of one owner; to be made in the process that uses them."""
+    """The ZeroMQ sockets of one owner; to be made in the process that uses them.
 
-    def __init__(self) -> None:
+    Args:
+        handshake_ms: how long a connection may take to become one.
+    """
+
+    def __init__(self, handshake_ms: int = HANDSHAKE_MS) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._sockets: list[zmq.Socket[bytes]] = []
         self._readers: list[Subscriber] = []
+        self._handshake_ms = handshake_ms
+        self._closer: Closer | None = None
 
     def publisher(self) -> Publisher:
         """A new PUB socket."""
@@ -71,29 +85,28 @@ class Sockets:
             del descriptor
             note(event != zmq.EVENT_DISCONNECTED)
 
-        self._watch(end, zmq.EVENT_HANDSHAKE_SUCCEEDED, take)
+        self._watch(end, int(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED), take)
 
-    def watch_peers(self, end: Subscriber, note: Callable[[bool], None]) -> None:
-        """Tell `note` whenever somebody has connected to a socket that is bound, or has gone."""
-        connected: set[int] = set()
+    def watch_peers(self, end: Publisher | Subscriber, most: int, note: NotePeer) -> None:
+        """Let no more than so many peers be connected; to be called before the socket is bound.
 
-        def take(event: int, descriptor: int) -> None:
-            if event == zmq.EVENT_ACCEPTED:
-                connected.add(descriptor)
-                note(True)
-            elif descriptor in connected:
-                connected.discard(descriptor)
-                note(False)
+        Args:
+            end: the socket.
+            most: how many there may be; each that comes then is turned away.
+            note: is told what becomes of each.
+        """
+        if self._closer is None:
+            self._closer = Closer()
+        peers = Peers(lambda: end.port, most, note, self._closer)
+        self._watch(end, EVENTS, peers.take)
 
-        self._watch(end, zmq.EVENT_ACCEPTED, take)
-
-    def _watch(self, end: Subscriber, event: int, take: Callable[[int, int], None]) -> None:
+    def _watch(self, end: _End, events: int, take: Callable[[int, int], None]) -> None:
         def read(messages: Sequence[Frames]) -> None:
             for frames in messages:
                 found = parse_monitor_message(frames)
                 take(int(found["event"]), int(found["value"]))
 
-        monitor = end.socket.get_monitor_socket(int(event | zmq.EVENT_DISCONNECTED))
+        monitor = end.socket.get_monitor_socket(events)
         self._sockets.append(monitor)
         reader = Subscriber(monitor, read)
         self._readers.append(reader)
@@ -107,6 +120,9 @@ class Sockets:
             socket.close(0)
         # It waits for the thread that does the transfer, which may have something to do.
         await asyncio.to_thread(self._context.term)
+        if self._closer is not None:
+            self._closer.close()
+            self._closer = None
 
     def _socket(self, kind: int, max_frame: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
@@ -115,9 +131,9 @@ class Sockets:
             (zmq.SNDHWM, SENT_MAX),
             (zmq.RCVHWM, TAKEN_MAX),
             (zmq.MAXMSGSIZE, max_frame),
+            (zmq.HANDSHAKE_IVL, self._handshake_ms),
             (zmq.RECONNECT_IVL, FIRST_RETRY_MS),
             (zmq.RECONNECT_IVL_MAX, LONGEST_RETRY_MS),
-            # Not ZeroMQ's own heartbeats: peers of older versions do not know them.
             (zmq.TCP_KEEPALIVE, 1),
             (zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S),
             (zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S),
@@ -129,10 +145,16 @@ class Sockets:
 
 
 class _End:
-    """What both kinds of sockets can do."""
+    """What both kinds of sockets can do.
+
+    Attributes:
+        socket: as pyzmq has it.
+        port: that it is bound to; 0 for none.
+    """
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self.socket = socket
+        self.port = 0
         self._bound: list[str] = []
 
     def bind(self, host: str, port: int) -> int:
@@ -147,7 +169,8 @@ class _End:
         except zmq.ZMQError as error:
             raise OSError(error.errno or 0, error.strerror or str(error)) from error
         self._bound.append(self._endpoint)
-        return int(self._endpoint.rpartition(":")[2])
+        self.port = int(self._endpoint.rpartition(":")[2])
+        return self.port
 
     def _allow(self, host: str) -> None:
         """Use IPv6 where that is meant: with it a name would have no other addresses."""
@@ -163,6 +186,7 @@ class _End:
         """Wait for peers nowhere."""
         while self._bound:
             self.socket.unbind(self._bound.pop())
+        self.port = 0
 
     def connect(self, host: str, port: int) -> None:
         """Connect in the background, again and again.

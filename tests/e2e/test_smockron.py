@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
+import itertools
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -23,6 +27,7 @@ from tests.smockron import PROBE_LIMIT, gatekeeper
 WAIT_S: Final = 20.0
 HOUR_S: Final = 3600
 FLOOD: Final = 100_000
+FEW_FILES: Final = 200
 
 
 def master_config(port: int, domains: str, store: str = "memory://") -> str:
@@ -104,8 +109,31 @@ async def test_two_masters_on_one_redis_count_exactly(
         assert await one.settled() == await two.settled() == []
         for number, name in enumerate(names):
             await (one, two)[number % 2].report("api", "ACCEPTED", name, now_ms)
-        heard = await one.settled() + await two.settled()
-        assert sorted(frames[2].decode() for frames in heard) == sorted(names)
+        for peer in (one, two):
+            heard: set[str] = set()
+            async with asyncio.timeout(WAIT_S):
+                # Of half of them the other master has found it, and says so.
+                while len(heard) < len(names):
+                    heard |= {frames[2].decode() for frames in await peer.settled()}
+            assert heard == set(names)
+
+
+def test_gatekeepers_hear_what_another_master_found(
+    start_gateway: StartGateway, redis_server: RedisServer
+) -> None:
+    """A client that was never seen there is refused by a gatekeeper of the other master."""
+    ports = [free_pair(), free_pair()]
+    for port in ports:
+        start_gateway(master_config(port, "api: 1/h burst 5", redis_server.url))
+    here, there = (start_gateway(gatekeeper_config(port, "1/h burst 5")) for port in ports)
+    with client(here) as one, client(there) as two:
+        deadline = time.monotonic() + WAIT_S
+        for number in itertools.count():
+            # Another each time: one request of one is far from five.
+            one.until_refused(f"k{number}")
+            if two.get(f"k{number}")[0] == 503:
+                break
+            assert time.monotonic() < deadline
 
 
 def test_the_burst_passes_and_what_is_too_far_is_refused(start_gateway: StartGateway) -> None:
@@ -120,7 +148,8 @@ def test_the_burst_passes_and_what_is_too_far_is_refused(start_gateway: StartGat
         assert [one.get("other") for _ in range(5)] == [(200, 0)] * 5
     refused = request_lines(gateway, 10)
     assert "refuse" in {line["decision"] for line in refused if line["policy"] == "api"}
-    wait_for_metric(master, "sluice_decisions_total", 3, policy="smockron/api", decision="refuse")
+    refusals = {"policy": "smockron/api", "decision": "refuse"}
+    assert wait_for_metric(master, "sluice_decisions_total", 3, **refusals)
 
 
 def test_who_is_over_waits_and_each_has_a_turn(start_gateway: StartGateway) -> None:
@@ -272,6 +301,31 @@ def test_gatekeepers_that_flood_stop_nothing(start_gateway: StartGateway) -> Non
     finally:
         accounting.close(0)
         context.term()
+
+
+async def test_idle_peers_do_not_use_up_all_files(tmp_path: Path) -> None:
+    """More of them than files: requests are served, and gatekeepers when they are gone."""
+    port = free_pair()
+    config = master_config(port, "api: 1/h burst 1") + "routes: { /**: { respond: ok } }\n"
+    before = ("prlimit", f"--nofile={FEW_FILES}:{FEW_FILES}")
+    gateway = Gateway.start(config, tmp_path, before=before)
+    try:
+        with ExitStack() as crowd:
+            for number in range(2 * FEW_FILES):
+                idle = crowd.enter_context(socket.socket())
+                idle.setblocking(False)
+                idle.connect_ex(("127.0.0.1", port + number % 2))
+            for _ in range(10):
+                with client(gateway, is_warm=False) as one:
+                    assert one.get("k") == (200, 0)
+            name = "sluice_listener_malformed_total"
+            turned_away = 2 * FEW_FILES - 2 * (FEW_FILES // 6)
+            assert wait_for_metric(gateway, name, turned_away, kind="too_many_connections")
+        async with gatekeeper(port, "api") as peer:
+            await peer.report("api", "ACCEPTED", "k")
+            assert len(await peer.settled()) == 1
+    finally:
+        gateway.stop()
 
 
 def test_each_worker_is_a_gatekeeper(start_gateway: StartGateway) -> None:

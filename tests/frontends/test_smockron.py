@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -17,8 +18,11 @@ from gateway.config.check import check_text
 from gateway.decider import Decider
 from gateway.frontends.base import Ground
 from gateway.frontends.smockron import LINES_PER_SECOND, SmockronMaster, make_master
+from gateway.frontends.smockron_others import WAITING_MAX
 from gateway.metrics import GatewayMetrics
 from gateway.policy import compile_policies
+from gateway.protocols.smockron import DelayUntil
+from gateway.protocols.smockron_relay import write_relay
 from gateway.stores import find_store
 from gateway.stores.memory import MemoryStore
 from tests.processes import free_pair
@@ -59,12 +63,13 @@ async def running(
     port: int | None = None,
     host: str = "127.0.0.1",
     deadline: str = "10s",
+    more: str = "",
 ) -> AsyncIterator[Run]:
-    """A master of these domains, given in YAML."""
+    """A master of these domains, given in YAML as whatever else is said of it."""
     text = f"""
 store: {{ url: "{store}", deadline: {deadline} }}
 listeners:
-  - smockron: {{ domains: {{ probe: {PROBE_LIMIT}, {domains} }} }}
+  - smockron: {{ domains: {{ probe: {PROBE_LIMIT}, {domains} }}, {more} }}
     bind: "{host}:{free_pair() if port is None else port}"
 """
     config = check_text(text).config
@@ -232,20 +237,58 @@ async def test_gatekeepers_are_counted() -> None:
         assert (metrics.records, bool(metrics.record_bytes)) == (2, True)
 
 
+GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\0" + b"NULL".ljust(20, b"\0") + bytes(32)
+"""With which a peer of ZMTP 3.0 begins."""
+
+
+async def _gone(reader: asyncio.StreamReader) -> bool:
+    """Wait until the other side has closed a connection."""
+    async with asyncio.timeout(20):
+        try:
+            while await reader.read(1024):
+                pass
+        except ConnectionError:
+            pass
+    return True
+
+
 @pytest.mark.parametrize(("above", "kind", "size"), [(0, b"PUB", 16_385), (1, b"SUB", 1_025)])
 async def test_who_sends_a_long_frame_is_disconnected(above: int, kind: bytes, size: int) -> None:
     """At its length: nothing of it is kept. Topics are kept for good, and are shorter."""
     async with running("default: 1/h burst 3") as run:
         reader, writer = await asyncio.open_connection("127.0.0.1", run.port + above)
-        name = b"NULL".ljust(20, b"\0")
         ready = b"\x05READY\x0bSocket-Type\0\0\0\x03" + kind
-        writer.write(b"\xff" + bytes(8) + b"\x7f\x03\0" + name + bytes(32))
-        writer.write(bytes((4, len(ready))) + ready)
-        writer.write(b"\x02" + size.to_bytes(8, "big"))
+        writer.write(GREETING + bytes((4, len(ready))) + ready)
         async with asyncio.timeout(20):
-            while await reader.read(1024):
-                pass
+            # Before that whatever comes ends the handshake.
+            await reader.readuntil(b"READY")
+        writer.write(b"\2" + (size - 1).to_bytes(8, "big") + bytes(size - 1))
+        writer.write(b"\2" + size.to_bytes(8, "big"))
+        assert await _gone(reader)
         writer.close()
+
+
+@pytest.mark.parametrize("above", [0, 1])
+async def test_peers_are_bounded_in_number(above: int, caplog: pytest.LogCaptureFixture) -> None:
+    """At either port: who comes then is turned away, which is said once, and has room later."""
+    async with running("default: 1/h burst 1", more="max_connections: 2") as run:
+        metrics = run.metrics.frontend("smockron")
+        port = run.port + above
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for reader, _ in idle:
+            await reader.readexactly(10)
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await _gone(reader)
+            writer.close()
+        assert metrics.malformed["too_many_connections"] == 3
+        assert metrics.open_connections == (0 if above else 2)
+        for _, writer in idle:
+            writer.close()
+        async with gatekeeper(run.port, "default") as peer:
+            await peer.report("default", "ACCEPTED", "k")
+            assert len(await peer.settled()) == 1
+    assert caplog.text.count("gatekeepers are connected, and no more may be") == 1
 
 
 async def test_both_ports_are_needed() -> None:
@@ -333,7 +376,7 @@ async def _until(is_so: Callable[[], bool]) -> None:
 
 
 async def test_two_masters_on_one_store_are_one(redis_server: RedisServer) -> None:
-    """Whichever a gatekeeper reports to: the one that hears of the last of the burst tells."""
+    """Whichever a gatekeeper reports to; and whoever finds that somebody has to wait, both tell."""
     async with (
         running("default: 1/h burst 10", redis_server.url) as one,
         running("default: 1/h burst 10", redis_server.url) as two,
@@ -344,9 +387,85 @@ async def test_two_masters_on_one_store_are_one(redis_server: RedisServer) -> No
             await (first, second)[number % 2].report("default", "ACCEPTED", "k")
         assert await first.settled() == await second.settled() == []
         await first.report("default", "ACCEPTED", "k")
-        assert len(await first.settled()) == 1
-        await second.report("default", "ACCEPTED", "k")
-        assert len(await second.settled()) == 1
+        (found,) = await first.settled()
+        assert await _heard(second) == [found]
+        # What was told to one by the other makes no rounds.
+        assert await first.settled() == await second.settled() == []
+        relayed = ("DELAY_UNTIL", "relayed")
+        await _until(lambda: two.answers[relayed] == first.probes + 1)
+        await _until(lambda: one.answers[relayed] == second.probes)
+
+
+async def _heard(peer: TestGatekeeper) -> list[list[bytes]]:
+    """What a gatekeeper hears next."""
+    async with asyncio.timeout(15):
+        while not (heard := await peer.settled()):
+            pass
+    return heard
+
+
+async def test_masters_hear_of_each_other_again(redis_server: RedisServer) -> None:
+    """After their Redis was away, which they are told nothing of."""
+    async with (
+        running(f"default: {SLOW}", redis_server.url) as one,
+        running(f"default: {SLOW}", redis_server.url) as two,
+        gatekeeper(one.port, "default") as first,
+        gatekeeper(two.port, "default") as second,
+    ):
+        redis_server.restart()
+        heard: list[list[bytes]] = []
+        async with asyncio.timeout(15):
+            for number in itertools.count():
+                for _ in range(3):
+                    await first.report("default", "ACCEPTED", f"k{number}")
+                if heard := await second.settled():
+                    break
+        assert heard[0][2] in [frames[2] for frames in await first.settled()]
+
+
+async def test_what_others_say_is_bounded(redis_server: RedisServer) -> None:
+    """And read with care: what is no message, of no domain, or of the past, is passed over."""
+    async with (
+        running("default: 1/h burst 1", redis_server.url) as run,
+        # It does not listen to so many.
+        gatekeeper(run.port),
+    ):
+        now_us = wall_us()
+        many = [
+            DelayUntil("default", f"n{number}", now_us + 60_000_000)
+            for number in range(WAITING_MAX + 500)
+        ]
+        other = b"another."
+        with redis_server.client() as client:
+            (channel,) = client.pubsub_channels()
+            for data in (
+                *(b"", b"\x01", b"\x02" + other, write_relay(other, many)[:-1]),
+                write_relay(other, [DelayUntil("nobody", "k", now_us + 60_000_000)]),
+                write_relay(other, [DelayUntil("default", "past", now_us)]),
+                write_relay(other, many),
+            ):
+                client.publish(channel, data)
+        told = ("DELAY_UNTIL", "relayed")
+        await _until(lambda: run.answers.get(told, 0) == WAITING_MAX)
+        assert run.answers["DELAY_UNTIL", "not_relayed"] == 500
+        assert run.metrics.frontend("smockron").malformed["relay"] == 4
+
+
+async def test_who_may_not_listen_is_a_master_all_the_same(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A user of Redis without channels: the log says it once."""
+    with redis_server.client() as client:
+        rules = {"commands": ["+@all"], "keys": ["*"], "passwords": ["+secret"]}
+        client.acl_setuser("master", enabled=True, reset_channels=True, **rules)
+    url = redis_server.url.replace("://", "://master:secret@")
+    async with (
+        running("default: 1/h burst 1", url) as run,
+        gatekeeper(run.port, "default") as peer,
+    ):
+        await peer.report("default", "ACCEPTED", "k")
+        assert [name for name, _ in delays(await peer.settled())] == ["k"]
+        await _until(lambda: "lets nobody listen to the channel" in caplog.text)
 
 
 # Any program of messages, against the README's rule.

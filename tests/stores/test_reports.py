@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import redis
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from gateway.errors import StoreError
 from gateway.limits.rate import Limit
-from gateway.limits.reported import State, record
 from gateway.stores import redis_reports
 from gateway.stores.redis_reports import RedisClusterReports, RedisReports, Words
 from gateway.stores.redis_source import REPORT
-from gateway.stores.reports import MemoryReports, Report, Reports
+from gateway.stores.reports import MemoryReports, Relay, Report, Reports
+from tests.limits.reported import State, record
 from tests.limits.schedules import START_US, limits
 from tests.servers import ClusterServers, RedisServer
 from tests.stores.twins import WRAPPER
@@ -117,6 +117,34 @@ def test_the_script_says_what_the_pure_function_says(
             assert all(time != NO_END for time in times_to_live)
 
 
+MANY: Final = 300
+"""More times than the script moves one by one."""
+
+
+@settings(max_examples=50)
+@given(late=st.lists(st.integers(-5, 2 * MANY), min_size=1, max_size=6))
+def test_late_ones_among_many(server: RedisServer, late: list[int]) -> None:
+    """In memory and in Redis: each finds its place, whatever the number of those behind it."""
+    limit = Limit(MANY, 2 * MANY, MANY, "paced_history", scope="reports/many")
+    moments = [START_US + number for number in range(0, 2 * MANY, 2)]
+    now_us = moments[-1]
+    reports = [
+        Report((limit,), ("k",), at_us)
+        for at_us in [*moments, *(now_us - each for each in late), *moments[-10:]]
+    ]
+    wanted = Model().record(reports, now_us)
+    assert MemoryReports().record_now(reports, now_us) == wanted
+    with server.client() as client:
+        client.flushall()
+        words = Words(DOMAIN)
+        pieces = [(limit, "k", report.at_us) for report in reports]
+        reply, _ = _eval(client, words.encode(pieces, now_us))
+        assert reply == wanted
+        (key,) = client.keys("*")
+        times = [int(time) for time in client.lrange(key, 0, -1)]
+        assert times == sorted(report.at_us for report in reports)[-MANY:]
+
+
 def _eval(client: redis.Redis, words: list[bytes]) -> Any:
     """Call the script; afterwards keys live on whatever the clock of the server says."""
     script = WRAPPER % REPORT.source.decode()
@@ -168,6 +196,53 @@ async def test_two_on_one_server_are_one(server: RedisServer) -> None:
         await each.aclose()
 
 
+async def _carries(one: Relay, two: Relay, heard: list[bytes]) -> None:
+    """Wait until what one says is heard by the other, from then on once each."""
+    one.start()
+    two.start()
+    async with asyncio.timeout(10):
+        while b"begin" not in heard:
+            one.tell(b"begin")
+            await asyncio.sleep(0.01)
+        for data in (*(b"%d" % number for number in range(100)), b"end"):
+            # So many are not on their way at a time.
+            while not one.tell(data):  # noqa: ASYNC110 - the server says so
+                await asyncio.sleep(0)
+        while b"end" not in heard:  # noqa: ASYNC110 - the server says so
+            await asyncio.sleep(0.01)
+    assert [data for data in heard if data != b"begin"] == [
+        *(b"%d" % number for number in range(100)),
+        b"end",
+    ]
+
+
+async def test_messages_are_carried_between_those_who_share(server: RedisServer) -> None:
+    """Those of one domain, one database and one name; nobody waits where there is no server."""
+    heard: list[bytes] = []
+    strange: list[bytes] = []
+    url = server.url
+    names = [(url, "one"), (url, "one"), (url, "two"), (url.replace("/0", "/1"), "one")]
+    kept = [RedisReports(url, domain=domain) for url, domain in names]
+    for each in kept:
+        await each.start()
+        await _ready(each)
+    relays = [each.relay("a", strange.append) for each in kept[2:]]
+    relays.append(kept[0].relay("b", strange.append))
+    for relay in relays:
+        relay.start()
+    relays += [kept[0].relay("a", lambda _: None), kept[1].relay("a", heard.append)]
+    await _carries(relays[-2], relays[-1], heard)
+    for relay in relays:
+        await relay.aclose()
+    for each in kept:
+        await each.aclose()
+    assert not strange
+    away = RedisReports("redis://127.0.0.1:1/0", domain="away")
+    await away.start()
+    assert not away.relay("a", heard.append).tell(b"nobody hears it")
+    await away.aclose()
+
+
 async def test_a_server_that_is_away_is_an_error(server: RedisServer) -> None:
     """At once, and nothing else."""
     kept = RedisReports("redis://127.0.0.1:1/0", domain="away")
@@ -206,7 +281,7 @@ async def test_a_server_that_does_not_answer_is_given_up(
 async def test_a_cluster_takes_down_each_key_where_it_belongs(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Keys of many slots in one batch, each answered in its place."""
+    """Keys of many slots in one batch, each answered in its place; and messages to all."""
     servers = ClusterServers(tmp_path_factory.mktemp("cluster-reports"))
     servers.start()
     try:
@@ -218,6 +293,11 @@ async def test_a_cluster_takes_down_each_key_where_it_belongs(
         model = Model()
         for _ in range(6):
             assert await kept.record(reports, START_US) == model.record(reports, START_US)
+        heard: list[bytes] = []
+        one, two = kept.relay("a", lambda _: None), kept.relay("a", heard.append)
+        await _carries(one, two, heard)
+        await one.aclose()
+        await two.aclose()
         await kept.aclose()
     finally:
         servers.stop()

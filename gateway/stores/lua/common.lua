@@ -47,44 +47,51 @@ local function load_numbers(key, pattern)
   end
 end
 
--- Of the times of a list, which are ascending, how many are before `moment`. The first of them
--- is at the index `begin`.
-local function count_before(key, begin, length, moment)
-  local counted = 0
-  if length == 0 or (tonumber(call('LINDEX', key, begin)) or 0) >= moment then
-    return 0
-  end
-  while counted < length do
-    local first = begin + counted
-    local times = call('LRANGE', key, first, first + CHUNK - 1)
-    for i = 1, #times do
-      if (tonumber(times[i]) or 0) >= moment then
-        return counted + i - 1
-      end
-    end
-    counted = counted + #times
-  end
-  return counted
+local function time_at(key, index)
+  return tonumber(call('LINDEX', key, index)) or 0
 end
 
--- How many times at the tail of a list are after `moment`, of the last `length`.
-local function count_after(key, length, moment)
-  if length == 0 or (tonumber(call('LINDEX', key, -1)) or 0) <= moment then
+-- Of the times of a list, which are ascending, how many are before `moment`. The first of them
+-- is at the index `begin`. Mostly these are few: so the steps begin small, and double.
+local function count_before(key, begin, length, moment)
+  if length == 0 or time_at(key, begin) >= moment then
     return 0
   end
-  local rest = length
-  while rest > 0 do
-    local taken = min(rest, CHUNK)
-    local after = length - rest
-    local times = call('LRANGE', key, -after - taken, -after - 1)
-    for i = #times, 1, -1 do
-      if (tonumber(times[i]) or 0) <= moment then
-        return after + taken - i
-      end
-    end
-    rest = rest - taken
+  local known, open = 1, 2
+  while open <= length and time_at(key, begin + open - 1) < moment do
+    known, open = open, open * 2
   end
-  return length
+  open = min(open, length + 1)
+  while open - known > 1 do
+    local middle = floor((known + open) / 2)
+    if time_at(key, begin + middle - 1) < moment then
+      known = middle
+    else
+      open = middle
+    end
+  end
+  return known
+end
+
+-- How many times at the tail of a list are after `moment`, of the last `length`; likewise.
+local function count_after(key, length, moment)
+  if length == 0 or time_at(key, -1) <= moment then
+    return 0
+  end
+  local known, open = 1, 2
+  while open <= length and time_at(key, -open) > moment do
+    known, open = open, open * 2
+  end
+  open = min(open, length + 1)
+  while open - known > 1 do
+    local middle = floor((known + open) / 2)
+    if time_at(key, -middle) > moment then
+      known = middle
+    else
+      open = middle
+    end
+  end
+  return known
 end
 
 local function push(key, time, count)

@@ -9,6 +9,24 @@
 
 local FURTHEST = 60000000
 
+-- Put a time in its place, before `behind` later ones. These are moved; where they are many, Redis
+-- looks for the first of them from the head, which is a tenth as dear for each that it passes.
+local function insert(key, length, at, behind)
+  if behind > CHUNK and 10 * behind > length then
+    call('LINSERT', key, 'BEFORE', call('LINDEX', key, -behind), format('%.0f', at))
+    return
+  end
+  local later = {}
+  if behind > 0 then
+    later = call('LRANGE', key, -behind, -1)
+    call('LTRIM', key, 0, -behind - 1)
+  end
+  push(key, at, 1)
+  for first = 1, behind, CHUNK do
+    call('RPUSH', key, unpack(later, first, min(first + CHUNK - 1, behind)))
+  end
+end
+
 local function record(key, at, burst, interval, window)
   local length = pcall('LLEN', key)
   if type(length) ~= 'number' then
@@ -22,16 +40,7 @@ local function record(key, at, burst, interval, window)
     call('LTRIM', key, 0, -ahead - 1)
     push(key, furthest, ahead)
   end
-  local behind = count_after(key, length, at)
-  local later = {}
-  if behind > 0 then
-    later = call('LRANGE', key, -behind, -1)
-    call('LTRIM', key, 0, -behind - 1)
-  end
-  push(key, at, 1)
-  for _, time in ipairs(later) do
-    call('RPUSH', key, time)
-  end
+  insert(key, length, at, count_after(key, length, at))
   length = length + 1
   local first = max(length - burst, 0)
   first = first + count_before(key, first, length - first, oldest)
