@@ -139,7 +139,8 @@ class Gateway:
         routes = compile_routes(config, self._upstreams, policies, self.metrics)
         self._frontends: list[Frontend] = []
         if seat is None or seat.is_first:
-            ground = Ground(config, self._decider, store, policies, self.metrics)
+            shared = self._decider, store, policies, self.metrics
+            ground = Ground(config, *shared, lambda: self._phase is Phase.DRAINING)
             self._frontends = make_frontends(ground)
         gate = Gate(
             routes,

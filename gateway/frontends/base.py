@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from gateway.config.address import Address
@@ -23,6 +23,7 @@ class Ground(NamedTuple):
         store: the store itself, for what is no limit of a policy.
         policies: the run-time form of every policy, by name.
         metrics: all counters.
+        is_leaving: whether the gateway has begun to end, and serves for a while yet.
     """
 
     config: GatewayConfig
@@ -30,6 +31,7 @@ class Ground(NamedTuple):
     store: Store
     policies: Mapping[str, Policy]
     metrics: GatewayMetrics
+    is_leaving: Callable[[], bool] = lambda: False
 
 
 class Frontend(Protocol):

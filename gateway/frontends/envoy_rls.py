@@ -13,12 +13,14 @@ import grpc
 from gateway.config.frontend_envoy_rls import MAX_ENTRIES
 from gateway.config.frontends import FrontendConfig
 from gateway.config.models import Address
+from gateway.frontends.asking import can_answer
 from gateway.frontends.base import Ground
 from gateway.frontends.envoy_rls_asking import Asking
 from gateway.frontends.envoy_rls_plan import Plan, Planner
 from gateway.frontends.envoy_rls_replies import Replies
 from gateway.frontends.envoy_rls_rules import Domains, TooManyOverridesError, UnknownUnitError
-from gateway.frontends.grpc_server import Bounds, Context, GrpcServer, Service
+from gateway.frontends.grpc_calls import Context
+from gateway.frontends.grpc_server import Bounds, GrpcServer, Service
 from gateway.metrics import FrontendMetrics
 from gateway.protocols.envoy_rls_messages import (
     MESSAGES,
@@ -64,7 +66,8 @@ class EnvoyRls:
         # What Envoy asks, it mostly asks again.
         self._plans: dict[bytes, Plan] = {}
         service = Service(SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files)
-        self._server = GrpcServer([service], Bounds(), self._malformed)
+        # Without the store the answer is one of ours, too: `on_store_error` says which.
+        self._server = GrpcServer([service], Bounds(), self._malformed, can_answer(ground, ()))
 
     async def start(self) -> None:
         """Listen and serve.

@@ -13,7 +13,7 @@ import errno
 import logging
 import resource
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -22,10 +22,11 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 
 from gateway.config.models import Address
-from gateway.frontends.grpc_health import HEALTH, UNREADABLE, Health
+from gateway.frontends.grpc_calls import UNREADABLE, Answer, Calls, Context
+from gateway.frontends.grpc_health import HEALTH, Health
 from gateway.frontends.grpc_reflection import Reflection
 from gateway.protocols.protobuf import DecodeError, known
-from gateway.tasks import Tasks
+from gateway.tasks import Tasks, becomes
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +35,14 @@ MAX_OPTION: Final = 2**31 - 1
 """Of grpcio; as milliseconds 24 days."""
 MANY_FILES: Final = 1_000_000
 """Files where there is no bound on them."""
-Context = grpc.aio.ServicerContext[Any, Any]
-Answer = Callable[[bytes, Context], Awaitable[bytes]]
-"""Answers one call: the bytes of a request, and the call itself; raises `DecodeError` for bytes
-that are no such request. A method that cannot answer calls `Context.abort`.
-"""
+RARE_S: Final = 0.5
+"""How long the end waits for a moment in which no call begins: those that come after grpcio has
+begun to end, from clients that have not heard of it, it answers `CANCELLED`."""
+HEARD_S: Final = 1.0
+"""How long clients have to hear of the end: to send the rest of a request that has begun, or to
+answer the PING with which grpcio makes sure. It would wait 20 s for that itself."""
+SENT_S: Final = 0.1
+"""How long the last answers have to be sent."""
 
 
 class Bounds(NamedTuple):
@@ -95,9 +99,10 @@ class GrpcServer:
         names = [service.name for service in services]
         files = [file for service in services for file in service.files]
         reflection = Reflection([*names, HEALTH], [*files, known(health_pb2)], malformed)
-        self._streams = (Health(names, is_able, malformed), reflection)
+        self._calls = Calls()
+        self._streams = (Health(names, is_able, malformed, self._calls), reflection)
         handlers = {
-            f"/{service.name}/{method}": _unary(answer, malformed)
+            f"/{service.name}/{method}": self._calls.unary(_reading(answer, malformed))
             for service in services
             for method, answer in service.methods.items()
         }
@@ -138,13 +143,29 @@ class GrpcServer:
         """
         for stream in self._streams:
             stream.end()
-        # If this is cancelled the server must go all the same: its threads would outlive the loop.
-        stopping = self._tasks.start(self._server.stop(seconds))
+        due = asyncio.get_running_loop().time() + seconds
         try:
-            await asyncio.shield(stopping)
+            await self._calls.become_rare(min(RARE_S, seconds))
+            await self._end(due)
         except asyncio.CancelledError:
+            # The server must go all the same: its threads would outlive the loop.
             await self._server.stop(None)
             raise
+
+    async def _end(self, due: float) -> None:
+        """Take no more calls, and close when those under way have ended, or are due."""
+        loop = asyncio.get_running_loop()
+        stopping = self._tasks.start(self._server.stop(max(due - loop.time(), 0)))
+        await asyncio.wait({stopping}, timeout=HEARD_S)
+        await self._calls.refuse_unread()
+        calls = self._calls
+        await becomes(lambda: stopping.done() or calls.is_none_under_way, due - loop.time())
+        # Normally all is over with the last answer.
+        await asyncio.wait({stopping}, timeout=SENT_S)
+        if not stopping.done():
+            # Only connections are left, whose other ends do not say a word.
+            await self._server.stop(None)
+        await asyncio.shield(stopping)
 
 
 class _Handlers(grpc.GenericRpcHandler):
@@ -160,7 +181,7 @@ class _Handlers(grpc.GenericRpcHandler):
         return self._handlers.get(handler_call_details.method)
 
 
-def _unary(answer: Answer, malformed: Callable[[], None]) -> grpc.RpcMethodHandler[Any, Any]:
+def _reading(answer: Answer, malformed: Callable[[], None]) -> Answer:
     async def call(data: bytes, context: Context) -> bytes:
         try:
             return await answer(data, context)
@@ -174,7 +195,7 @@ def _unary(answer: Answer, malformed: Callable[[], None]) -> grpc.RpcMethodHandl
             log.exception("A call failed in a way that it must not")
             await context.abort(grpc.StatusCode.INTERNAL, "the server failed")
 
-    return grpc.unary_unary_rpc_method_handler(call)
+    return call
 
 
 def _options(bounds: Bounds) -> list[tuple[str, int]]:

@@ -15,7 +15,8 @@ from gateway.config.store_url import parse_store_url
 from gateway.decider import Outcome
 from gateway.frontends.asking import Asking, caller_keys, can_answer, passes
 from gateway.frontends.base import Ground
-from gateway.frontends.grpc_server import Bounds, Context, GrpcServer, Service
+from gateway.frontends.grpc_calls import Context
+from gateway.frontends.grpc_server import Bounds, GrpcServer, Service
 from gateway.protocols.ratio_messages import (
     MESSAGES,
     METHOD,
