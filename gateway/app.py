@@ -124,7 +124,8 @@ class Gateway:
         self._moving = store if isinstance(store, MovingStore) else None
         workers = seat.workers if seat is not None else 1
         self._decider = decider_of(config, store, self.metrics.store("main"), workers)
-        self._certificates = certificates_of(config)
+        has_frontends = seat is None or seat.is_first
+        self._certificates = certificates_of(config, has_frontends=has_frontends)
         self._upstreams = {
             name: Upstream(
                 *(name, upstream, self.metrics.upstream(name), MAX_ANSWER_HEAD),
@@ -138,8 +139,9 @@ class Gateway:
         policies = compile_policies(config, self.metrics, book)
         routes = compile_routes(config, self._upstreams, policies, self.metrics)
         self._frontends: list[Frontend] = []
-        if seat is None or seat.is_first:
-            shared = self._decider, store, policies, self.metrics
+        if has_frontends:
+            tls = dict(zip(titles(config.listeners), self._certificates.frontends, strict=True))
+            shared = self._decider, store, policies, self.metrics, tls
             ground = Ground(config, *shared, lambda: self._phase is Phase.DRAINING)
             self._frontends = make_frontends(ground)
         gate = Gate(
@@ -350,9 +352,8 @@ class Gateway:
         self._renewal.look_now()
 
     def _note_certificates(self) -> None:
-        for tls in self._certificates.listeners:
-            if tls is not None:
-                self.metrics.certificates.update(tls.expiries)
+        for tls in self._certificates.shown:
+            self.metrics.certificates.update(tls.expiries)
 
     def reopen_log(self) -> None:
         """Go on in a new file of the same name, after the old one was renamed."""

@@ -9,6 +9,7 @@ from gateway.config.explain_envoy_rls import explain_envoy_rls
 from gateway.config.explain_ratio import explain_ratio
 from gateway.config.explain_smockron import explain_smockron
 from gateway.config.explain_throttr import explain_throttr
+from gateway.config.explain_tls import explain_tls
 from gateway.config.explain_words import join
 from gateway.config.frontends import KINDS, FrontendConfig, titles
 
@@ -27,6 +28,9 @@ def explain_frontends(listeners: tuple[FrontendConfig, ...]) -> Iterator[str]:
         kind = KINDS[listener.kind]
         where = join([str(address) for address in listener.addresses])
         yield f"Listener {name}: clients of {kind.title} are served on {where}."
+        if listener.tls is not None:
+            for line in explain_tls(listener.tls, where):
+                yield f"  {line.strip()}"
         if listener.policies:
             word = "policy" if len(listener.policies) == 1 else "policies"
             yield f"  They are limited by {word} {join(listener.policies)}."

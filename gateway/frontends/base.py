@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from gateway.config.address import Address
@@ -12,6 +13,7 @@ from gateway.decider import Decider
 from gateway.metrics import GatewayMetrics
 from gateway.policy import Policy
 from gateway.stores.base import Store
+from gateway.tls.texts import TlsTexts
 
 
 class Ground(NamedTuple):
@@ -23,6 +25,7 @@ class Ground(NamedTuple):
         store: the store itself, for what is no limit of a policy.
         policies: the run-time form of every policy, by name.
         metrics: all counters.
+        tls: of listeners, by name; loaded before they are started, and None for plain ones.
         is_leaving: whether the gateway has begun to end, and serves for a while yet.
     """
 
@@ -31,6 +34,7 @@ class Ground(NamedTuple):
     store: Store
     policies: Mapping[str, Policy]
     metrics: GatewayMetrics
+    tls: Mapping[str, TlsTexts | None] = MappingProxyType({})
     is_leaving: Callable[[], bool] = lambda: False
 
 

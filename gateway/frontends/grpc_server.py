@@ -1,9 +1,9 @@
 """A gRPC server for front ends, with what tools expect of any: health checks and reflection.
 
-It speaks HTTP/2 without TLS, as the services that it stands for do, so it belongs on loopback or
-into a network that one trusts. grpcio's own threads poll the sockets; methods run on the event
-loop. There are no interceptors and no serialisers: a method is given the bytes of its request and
-answers with bytes, since every layer of grpcio's own costs a call more than deciding on it does.
+It speaks HTTP/2, with TLS or without; without it belongs on loopback or into a network that one
+trusts. grpcio's own threads poll the sockets; methods run on the event loop. There are no
+interceptors and no serialisers: a method is given the bytes of its request and answers with bytes,
+since every layer of grpcio's own costs a call more than deciding on it does.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from gateway.config.models import Address
 from gateway.frontends.grpc_calls import UNREADABLE, Answer, Calls, Context
 from gateway.frontends.grpc_health import HEALTH, Health
 from gateway.frontends.grpc_reflection import Reflection
+from gateway.frontends.grpc_tls import credentials_of
 from gateway.protocols.protobuf import DecodeError, known
 from gateway.tasks import Tasks, becomes
+from gateway.tls.texts import TlsTexts
 
 log = logging.getLogger(__name__)
 
@@ -115,25 +117,35 @@ class GrpcServer:
         )
         self._tasks = Tasks()
 
-    async def start(self, address: Address) -> Address:
+    async def start(self, address: Address, tls: TlsTexts | None = None) -> Address:
         """Listen and serve; returns the address with the port that was really taken.
 
         An empty host stands for every address of this machine, and so does 0.0.0.0, those of IPv6
         included.
 
+        Args:
+            address: where.
+            tls: its certificates, loaded; None to be plain.
+
         Raises:
             OSError: the address cannot be had.
         """
+        credentials = None if tls is None else credentials_of(tls)
         hosts = await _free(address)
         port = address.port
         for host in hosts:
             try:
-                port = self._server.add_insecure_port(str(Address(host, port)))
+                port = self._add_port(str(Address(host, port)), credentials)
             except RuntimeError as error:
                 # What it says is how to make it say more.
                 raise OSError(errno.EADDRINUSE, "gRPC could not bind it") from error
         await self._server.start()
         return Address(address.host, port)
+
+    def _add_port(self, place: str, credentials: grpc.ServerCredentials | None) -> int:
+        if credentials is None:
+            return self._server.add_insecure_port(place)
+        return self._server.add_secure_port(place, credentials)
 
     async def drain(self, seconds: float) -> None:
         """Say that it ends, take no more calls, let those under way end, and close.

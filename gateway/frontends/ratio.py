@@ -80,6 +80,7 @@ class RatioFrontend:
         assert listener.ratio is not None, "the kind of a listener is what it says"
         config = listener.ratio
         self._wanted = self.address = listener.address
+        self._tls = ground.tls.get(name)
         self._metrics = metrics = ground.metrics.frontend(name)
         metrics.sees_connections = False
         self._find = _finder(config, ground)
@@ -98,7 +99,7 @@ class RatioFrontend:
         Raises:
             OSError: the address cannot be had.
         """
-        self.address = await self._server.start(self._wanted)
+        self.address = await self._server.start(self._wanted, self._tls)
 
     async def drain(self, seconds: float) -> None:
         """Take no more calls, let those under way end within so many seconds, and close."""

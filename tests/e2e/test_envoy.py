@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.certificates import Authority, Issued
 from tests.conftest import StartGateway
 from tests.envoy import Envoy
 from tests.processes import free_port
@@ -36,10 +37,13 @@ def start_envoy(tmp_path: Path, nginx_upstream: Upstream) -> Iterator[StartEnvoy
     running: list[Envoy] = []
 
     def start(
-        service: int, limits: Sequence[Mapping[str, Any]] = PER_USER, **options: object
+        service: int | Path,
+        limits: Sequence[Mapping[str, Any]] = PER_USER,
+        tls: tuple[Authority, Issued] | None = None,
+        **options: object,
     ) -> Envoy:
         upstream = int(nginx_upstream.url.rpartition(":")[2])
-        running.append(Envoy(tmp_path, upstream, service, limits, options))
+        running.append(Envoy(tmp_path, upstream, service, limits, options, tls))
         return running[-1]
 
     yield start
@@ -151,3 +155,19 @@ def test_envoy_may_give_back_what_a_request_did_not_cost(
 def _until(envoy: Envoy, headers: Mapping[str, str], status: int) -> bool:
     """Whether Envoy comes to answer so: it connects again after a while."""
     return any(envoy.get("/one", headers=headers).status == status for _ in range(2000))
+
+
+def test_envoy_and_the_service_show_each_other_certificates(
+    start_gateway: StartGateway, start_envoy: StartEnvoy, authority: Authority, stranger: Authority
+) -> None:
+    """One that has another authority's is not answered."""
+    port, shown = free_port(), authority.issue("a.test")
+    tls = f"cert: {shown.cert}, key: {shown.key}, client_ca: {authority.file}"
+    more = f"    tls: {{ {tls}, client_certificates: required }}\n"
+    start_gateway(RULES.format(port=port, options="headers: envoy") + more)
+    trusted = start_envoy(port, tls=(authority, authority.issue("envoy")))
+    foreign = start_envoy(port, tls=(authority, stranger.issue("envoy")), failure_mode_deny=True)
+
+    answers = [trusted.get("/one", headers={"x-user": "ann"}).status for _ in range(4)]
+    assert answers == [200, 200, 200, 429]
+    assert foreign.get("/one", headers={"x-user": "ben"}).status == 500
