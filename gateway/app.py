@@ -16,6 +16,7 @@ import gateway
 from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
 from gateway.admin.resources import OneProcess
+from gateway.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
 from gateway.config.address import UnixAddress
 from gateway.config.frontends import titles
 from gateway.config.models import Address, GatewayConfig, ListenerConfig
@@ -28,7 +29,6 @@ from gateway.obstacles import cannot_listen, cannot_log
 from gateway.opening import book_of, decider_of, reader_of, store_of
 from gateway.policy import compile_policies
 from gateway.proxy.admission import affordable
-from gateway.proxy.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
 from gateway.proxy.gate import Gate
 from gateway.proxy.health import HealthChecks
 from gateway.proxy.listener import Listener, Patience
@@ -171,7 +171,7 @@ class Gateway:
         ]
 
     @property
-    def frontend_addresses(self) -> list[Address]:
+    def frontend_addresses(self) -> list[Address | UnixAddress]:
         """Where clients of other systems may connect, in the order of the configuration."""
         return [frontend.address for frontend in self._frontends]
 

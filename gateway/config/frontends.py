@@ -11,15 +11,16 @@ from typing import Final, NamedTuple
 
 from pydantic import Field, model_validator
 
-from gateway.config.address import Address
+from gateway.config.address import Address, UnixAddress
 from gateway.config.base import Model
 from gateway.config.frontend_envoy_rls import EnvoyRlsConfig
 from gateway.config.frontend_ratio import RatioConfig
 from gateway.config.frontend_smockron import SmockronConfig
 from gateway.config.frontend_throttr import ThrottrConfig
-from gateway.config.listeners import ListenerTls
+from gateway.config.listeners import FileMode, ListenerTls
+from gateway.config.places import ListenerAddress
 from gateway.config.shorthand import KEY
-from gateway.config.values import ListenAddress, problem
+from gateway.config.values import problem
 
 
 class Kind(NamedTuple):
@@ -86,10 +87,13 @@ _UNFIT: Final[Mapping[str, tuple[object, str, str]]] = {
 class FrontendConfig(Model):
     """A listener for clients of another system."""
 
-    bind: ListenAddress | None = Field(
+    bind: ListenerAddress | None = Field(
         None,
-        description="host:port; if left out the port that its clients expect, on this machine "
-        "only.",
+        description="host:port, or unix:/path; if left out the port that its clients expect, on "
+        "this machine only.",
+    )
+    mode: FileMode | None = Field(
+        None, description="Of a Unix socket's file: who may connect, such as 0660."
     )
     tls: ListenerTls | None = Field(
         None,
@@ -125,9 +129,21 @@ class FrontendConfig(Model):
         if len(said) > 1:
             message = f"a listener speaks one protocol, and this one says {' and '.join(said)}"
             raise problem(message, "a listener for each", under=(said[1], KEY))
+        self._check_bind()
         if self.tls is not None:
             self._check_tls(self.tls)
         return self
+
+    def _check_bind(self) -> None:
+        if not isinstance(self.bind, UnixAddress):
+            if self.mode is not None:
+                message = "mode goes with a Unix socket, and this is a TCP address"
+                raise problem(message, "leave it out, or bind: unix:/run/...", under=("mode",))
+            return
+        kind = KINDS[self.kind]
+        if kind.ports > 1:
+            message = f"clients of {kind.title} connect to {kind.ports} ports, and to no file"
+            raise problem(message, f"such as 127.0.0.1:{kind.port}", under=("bind",))
 
     def _check_tls(self, tls: ListenerTls) -> None:
         kind = KINDS[self.kind]
@@ -153,15 +169,15 @@ class FrontendConfig(Model):
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> Address | UnixAddress:
         """Where it listens."""
         return self.bind or Address("127.0.0.1", KINDS[self.kind].port)
 
     @property
-    def addresses(self) -> tuple[Address, ...]:
+    def addresses(self) -> tuple[Address | UnixAddress, ...]:
         """All that it takes."""
         first = self.address
-        if not first.port:
+        if isinstance(first, UnixAddress) or not first.port:
             return (first,)
         ports = range(first.port, first.port + KINDS[self.kind].ports)
         return tuple(Address(first.host, port) for port in ports)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from gateway.config.address import Address
+from gateway.config.address import Address, UnixAddress
 from gateway.config.frontends import FrontendConfig
 from gateway.config.models import GatewayConfig
 from gateway.decider import Decider
@@ -49,7 +49,7 @@ class Frontend(Protocol):
         """
 
     @property
-    def address(self) -> Address:
+    def address(self) -> Address | UnixAddress:
         """Where it listens, with the port that was really taken."""
 
     async def drain(self, seconds: float) -> None:

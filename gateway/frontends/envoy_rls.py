@@ -12,7 +12,6 @@ import grpc
 
 from gateway.config.frontend_envoy_rls import MAX_ENTRIES
 from gateway.config.frontends import FrontendConfig
-from gateway.config.models import Address
 from gateway.frontends.asking import can_answer
 from gateway.frontends.base import Ground
 from gateway.frontends.envoy_rls_asking import Asking
@@ -20,7 +19,7 @@ from gateway.frontends.envoy_rls_plan import Plan, Planner
 from gateway.frontends.envoy_rls_replies import Replies
 from gateway.frontends.envoy_rls_rules import Domains, TooManyOverridesError, UnknownUnitError
 from gateway.frontends.grpc_calls import Context
-from gateway.frontends.grpc_server import Bounds, GrpcServer, Service
+from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
 from gateway.protocols.envoy_rls_messages import (
     MESSAGES,
     METHOD,
@@ -56,8 +55,8 @@ class EnvoyRls:
     def __init__(self, name: str, listener: FrontendConfig, ground: Ground) -> None:
         config = listener.envoy_rls
         assert config is not None, "made for listeners of this kind"
-        self.address: Address = listener.address
-        self._tls = ground.tls.get(name)
+        self.address = listener.address
+        self._door = Door(listener.address, listener.mode, ground.tls.get(name))
         self._planner = Planner(Domains(config, ground))
         self._asking = Asking(ground.decider)
         self._replies = Replies(config)
@@ -75,7 +74,7 @@ class EnvoyRls:
         Raises:
             OSError: the address cannot be had.
         """
-        self.address = await self._server.start(self.address, self._tls)
+        self.address = await self._server.start(self._door)
 
     async def drain(self, seconds: float) -> None:
         """Take no more calls, let those under way end within so many seconds, and close."""

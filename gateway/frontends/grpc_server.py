@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import resource
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -21,7 +23,8 @@ import grpc.aio
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 
-from gateway.config.models import Address
+from gateway.binding import bound_file
+from gateway.config.address import Address, UnixAddress
 from gateway.frontends.grpc_calls import UNREADABLE, Answer, Calls, Context
 from gateway.frontends.grpc_health import HEALTH, Health
 from gateway.frontends.grpc_reflection import Reflection
@@ -64,6 +67,20 @@ class Bounds(NamedTuple):
     calls: int = 10_000
     connections: int = 10_000
     handshake_us: int = 5 * US
+
+
+class Door(NamedTuple):
+    """Where clients come in.
+
+    Attributes:
+        address: to listen on.
+        mode: of a Unix socket's file; None for what the umask says.
+        tls: its certificates, loaded; None to be plain.
+    """
+
+    address: Address | UnixAddress
+    mode: int | None = None
+    tls: TlsTexts | None = None
 
 
 class Service(NamedTuple):
@@ -117,35 +134,38 @@ class GrpcServer:
         )
         self._tasks = Tasks()
 
-    async def start(self, address: Address, tls: TlsTexts | None = None) -> Address:
+    async def start(self, door: Door) -> Address | UnixAddress:
         """Listen and serve; returns the address with the port that was really taken.
 
         An empty host stands for every address of this machine, and so does 0.0.0.0, those of IPv6
         included.
 
-        Args:
-            address: where.
-            tls: its certificates, loaded; None to be plain.
-
         Raises:
             OSError: the address cannot be had.
         """
-        credentials = None if tls is None else credentials_of(tls)
+        address = door.address
+        credentials = None if door.tls is None else credentials_of(door.tls)
+        if isinstance(address, UnixAddress):
+            await asyncio.to_thread(_try_file, address)
+            with _files_of(door.mode):
+                self._add_port(str(address), credentials)
+            await self._server.start()
+            return address
         hosts = await _free(address)
         port = address.port
         for host in hosts:
-            try:
-                port = self._add_port(str(Address(host, port)), credentials)
-            except RuntimeError as error:
-                # What it says is how to make it say more.
-                raise OSError(errno.EADDRINUSE, "gRPC could not bind it") from error
+            port = self._add_port(str(Address(host, port)), credentials)
         await self._server.start()
         return Address(address.host, port)
 
     def _add_port(self, place: str, credentials: grpc.ServerCredentials | None) -> int:
-        if credentials is None:
-            return self._server.add_insecure_port(place)
-        return self._server.add_secure_port(place, credentials)
+        try:
+            if credentials is None:
+                return self._server.add_insecure_port(place)
+            return self._server.add_secure_port(place, credentials)
+        except RuntimeError as error:
+            # What it says is how to make it say more.
+            raise OSError(errno.EADDRINUSE, "gRPC could not bind it") from error
 
     async def drain(self, seconds: float) -> None:
         """Say that it ends, take no more calls, let those under way end, and close.
@@ -219,6 +239,35 @@ def _options(bounds: Bounds) -> list[tuple[str, int]]:
         ("grpc.max_allowed_incoming_connections", min(bounds.connections, _affordable())),
         ("grpc.server_handshake_timeout_ms", min(max(bounds.handshake_us // 1000, 1), MAX_OPTION)),
     ]
+
+
+def _try_file(address: UnixAddress) -> None:
+    """See whether a socket's file can be had, and leave nothing there; blocks.
+
+    grpcio does not say why one cannot, and takes the place of one that another listens on.
+
+    Raises:
+        OSError: it cannot, and why.
+    """
+    one, file = bound_file(address, None)
+    one.close()
+    file.remove()
+
+
+@contextmanager
+def _files_of(mode: int | None) -> Iterator[None]:
+    """Let files that are made have a mode from the first moment on.
+
+    gRPC's library binds and listens in one step, and whoever connects in between has connected.
+    """
+    if mode is None:
+        yield
+        return
+    before = os.umask(0o777 & ~mode)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _affordable() -> int:

@@ -16,7 +16,7 @@ from gateway.decider import Outcome
 from gateway.frontends.asking import Asking, caller_keys, can_answer, passes
 from gateway.frontends.base import Ground
 from gateway.frontends.grpc_calls import Context
-from gateway.frontends.grpc_server import Bounds, GrpcServer, Service
+from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
 from gateway.protocols.ratio_messages import (
     MESSAGES,
     METHOD,
@@ -79,8 +79,8 @@ class RatioFrontend:
     def __init__(self, name: str, listener: FrontendConfig, ground: Ground) -> None:
         assert listener.ratio is not None, "the kind of a listener is what it says"
         config = listener.ratio
-        self._wanted = self.address = listener.address
-        self._tls = ground.tls.get(name)
+        self.address = listener.address
+        self._door = Door(listener.address, listener.mode, ground.tls.get(name))
         self._metrics = metrics = ground.metrics.frontend(name)
         metrics.sees_connections = False
         self._find = _finder(config, ground)
@@ -99,7 +99,7 @@ class RatioFrontend:
         Raises:
             OSError: the address cannot be had.
         """
-        self.address = await self._server.start(self._wanted, self._tls)
+        self.address = await self._server.start(self._door)
 
     async def drain(self, seconds: float) -> None:
         """Take no more calls, let those under way end within so many seconds, and close."""

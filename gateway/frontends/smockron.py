@@ -330,7 +330,9 @@ def make_master(
 ) -> SmockronMaster:
     """The master that a listener describes; see `MakeFrontend`."""
     settings = listener.smockron
+    address = listener.address
     assert settings is not None, "it is a listener of this kind"
+    assert isinstance(address, Address), "two ports are no file"
     key_of = caller_keys(str, {})
     domains = {}
     for domain, said in settings.domains.items():
@@ -341,7 +343,7 @@ def make_master(
         )
     store = ground.config.store
     return SmockronMaster(
-        *(listener.address, domains, open_reports(store.url, ground.config.domain)),
+        *(address, domains, open_reports(store.url, ground.config.domain)),
         ground.metrics.frontend(name),
         deadline_us=store.deadline,
         clock=clock,

@@ -58,6 +58,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "limit-too-fast",
         "listeners-collide",
         "listeners-tls",
+        "listeners-unix-twice",
         "listeners-of-one-file",
         "migrate-to-itself",
         "migrate-to-itself-cluster",

@@ -91,11 +91,14 @@ def test_envoy_takes_limits_whose_period_is_no_unit_of_time(
     assert refused.headers["x-ratelimit-limit"] == "0"
 
 
-def test_a_refusal_may_have_a_body(start_gateway: StartGateway, start_envoy: StartEnvoy) -> None:
-    """A problem document says so."""
-    port = free_port()
-    start_gateway(RULES.format(port=port, options="body: problem"))
-    answer = start_envoy(port).get("/one", headers={"x-user": "foe"})
+def test_a_refusal_may_have_a_body(
+    start_gateway: StartGateway, start_envoy: StartEnvoy, tmp_path: Path
+) -> None:
+    """A problem document says so; the service may be behind a socket of this machine."""
+    path = tmp_path / "rls.sock"
+    rules = RULES.format(port=0, options="body: problem")
+    start_gateway(rules.replace("bind: 127.0.0.1:0", f"bind: unix:{path}"))
+    answer = start_envoy(path).get("/one", headers={"x-user": "foe"})
 
     assert answer.status == 429
     assert answer.headers["content-type"] == "application/problem+json"

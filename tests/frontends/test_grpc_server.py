@@ -21,8 +21,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from gateway.config.models import Address
 from gateway.frontends.grpc_calls import Context
-from gateway.frontends.grpc_server import Bounds, GrpcServer, Service
+from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
 from gateway.protocols.protobuf import Field, Messages, file, message, service
+from tests.grpc_engine import port_of
 from tests.servers import until
 
 MESSAGES = Messages(
@@ -55,9 +56,9 @@ async def _served(
 ) -> AsyncIterator[tuple[GrpcServer, int]]:
     described = Service("try.Echo", {"Say": say}, MESSAGES.files)
     server = GrpcServer([described], bounds or Bounds(), malformed, is_able)
-    address = await server.start(Address("127.0.0.1", 0))
+    port = port_of(await server.start(Door(Address("127.0.0.1", 0))))
     try:
-        yield server, address.port
+        yield server, port
     finally:
         await server.drain(0)
 
@@ -137,7 +138,7 @@ async def test_a_port_that_is_taken_is_an_error_of_the_system() -> None:
         for host in ("127.0.0.1", "localhost", ""):
             server = GrpcServer([], Bounds())
             with pytest.raises(OSError, match="in use") as error:
-                await server.start(Address(host, taken.getsockname()[1]))
+                await server.start(Door(Address(host, taken.getsockname()[1])))
             assert error.value.errno == errno.EADDRINUSE
             await server.drain(0)
 
@@ -147,16 +148,16 @@ async def test_two_servers_do_not_share_a_port() -> None:
     async with _served() as (_, port):
         other = GrpcServer([], Bounds())
         with pytest.raises(OSError, match="in use"):
-            await other.start(Address("127.0.0.1", port))
+            await other.start(Door(Address("127.0.0.1", port)))
         await other.drain(0)
 
 
 async def test_every_address_is_listened_on_where_no_host_is_named() -> None:
     """As `:50051` means."""
     server = GrpcServer([Service("try.Echo", {"Say": _say}, MESSAGES.files)], Bounds())
-    address = await server.start(Address("", 0))
-    assert address.port
-    async with _channel(address.port) as channel:
+    port = port_of(await server.start(Door(Address("", 0))))
+    assert port
+    async with _channel(port) as channel:
         assert await _unary(channel, SAY)(b"") == b"\x0a\x01!"
     await server.drain(1)
 

@@ -18,6 +18,7 @@ from gateway.config.check import check_text
 from gateway.errors import StartError
 from tests.certificates import Authority, Issued
 from tests.envoy_rls import call
+from tests.grpc_engine import port_of
 from tests.proxy.wire import make_gateway
 from tests.ratio import OK, PATH, read_files_first, request
 from tests.servers import until
@@ -55,7 +56,7 @@ async def _running(said: str, log: Path) -> AsyncIterator[Running]:
     gateway = make_gateway(config)
     await gateway.start()
     try:
-        yield Running(gateway, [address.port for address in gateway.frontend_addresses])
+        yield Running(gateway, [port_of(one) for one in gateway.frontend_addresses])
     finally:
         await gateway.stop()
 
