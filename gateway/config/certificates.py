@@ -21,6 +21,7 @@ from gateway.config.upstreams import UpstreamTlsConfig
 from gateway.tls.client import UpstreamTls
 from gateway.tls.files import ClientAuth, KeyPair, TlsFileError, leaf, load_authorities, load_pair
 from gateway.tls.server import ServerTls
+from gateway.tls.texts import TlsTexts
 from gateway.tls.x509 import Certificate
 
 DAY_S: Final = 86_400
@@ -35,6 +36,11 @@ def server_tls(tls: ListenerTls) -> ServerTls:
         clients = ClientAuth(tls.client_ca, tls.client_certificates == "required")
     pairs = [_pair(one) for one in tls.pairs]
     return ServerTls(pairs, tls.min_version, clients, is_strict=tls.strict_sni)
+
+
+def frontend_tls(tls: ListenerTls) -> TlsTexts:
+    """TLS of a listener for other systems' clients, not loaded yet."""
+    return TlsTexts([_pair(one) for one in tls.pairs], tls.client_ca)
 
 
 def upstream_tls(tls: UpstreamTlsConfig | None) -> UpstreamTls:
@@ -85,13 +91,19 @@ def _unreadable(path: Path, file: FilePath) -> Iterator[Finding]:
         yield Finding(path, f"{file} cannot be read: {error.strerror or error}")
 
 
-def _pairs(config: GatewayConfig) -> Iterator[tuple[Path, KeyPair]]:
+def _listeners(config: GatewayConfig) -> Iterator[tuple[Path, ListenerTls]]:
     for index, listener in enumerate(config.listen):
-        if listener.tls is None:
-            continue
-        base: Path = ("listen", index, "tls")
-        for number, one in enumerate(listener.tls.pairs):
-            path = base if listener.tls.cert is not None else (*base, "certificates", number)
+        if listener.tls is not None:
+            yield ("listen", index, "tls"), listener.tls
+    for index, frontend in enumerate(config.listeners):
+        if frontend.tls is not None:
+            yield ("listeners", index, "tls"), frontend.tls
+
+
+def _pairs(config: GatewayConfig) -> Iterator[tuple[Path, KeyPair]]:
+    for base, tls in _listeners(config):
+        for number, one in enumerate(tls.pairs):
+            path = base if tls.cert is not None else (*base, "certificates", number)
             yield path, _pair(one)
     for name, upstream in config.upstreams.items():
         pair = _pair_of(upstream.tls)
@@ -100,9 +112,9 @@ def _pairs(config: GatewayConfig) -> Iterator[tuple[Path, KeyPair]]:
 
 
 def _authorities(config: GatewayConfig) -> Iterator[tuple[Path, FilePath]]:
-    for index, listener in enumerate(config.listen):
-        if listener.tls is not None and listener.tls.client_ca is not None:
-            yield ("listen", index, "tls", "client_ca"), listener.tls.client_ca
+    for base, tls in _listeners(config):
+        if tls.client_ca is not None:
+            yield (*base, "client_ca"), tls.client_ca
     for name, upstream in config.upstreams.items():
         if upstream.tls is not None and upstream.tls.ca is not None:
             yield ("upstreams", name, "tls", "ca"), upstream.tls.ca

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
-from gateway.config.address import Address, collide, is_target, listens_on
+from gateway.config.address import Address, UnixAddress, collide, is_target, listens_on
 from gateway.config.explain_words import join
 from gateway.config.frontends import KINDS
 from gateway.config.messages import did_you_mean
@@ -157,18 +157,13 @@ def loops(config: GatewayConfig) -> Iterator[Finding]:
     """Listeners that collide, and upstreams that are the gateway itself."""
     listeners: list[tuple[Path, Address]] = []
     sockets: set[str] = set()
-    for index, listener in enumerate(config.listen):
-        address = listener.address
+    for place, address in _addresses(config):
         if isinstance(address, Address):
-            listeners.append((("listen", index, "address"), address))
+            listeners.append((place, address))
         elif address.path in sockets:
-            place = ("listen", index, "address")
             yield Finding(place, f"{address} is taken already", "another path")
         else:
             sockets.add(address.path)
-    for index, frontend in enumerate(config.listeners):
-        place = ("listeners", index, "bind" if frontend.bind else frontend.kind)
-        listeners += [(place, address) for address in frontend.addresses]
     for (_, first), (path, second) in combinations(listeners, 2):
         if collide(first, second):
             yield Finding(path, f"{second} is taken by {first} already", "another port")
@@ -185,6 +180,16 @@ def loops(config: GatewayConfig) -> Iterator[Finding]:
             elif config.admin and listens_on(config.admin.listen, target.host, target.port):
                 message = f"{target.url} is this gateway's admin listener"
                 yield Finding(path, message, "it is not for clients; name an application")
+
+
+def _addresses(config: GatewayConfig) -> Iterator[tuple[Path, Address | UnixAddress]]:
+    """All that is listened on, and where it is said."""
+    for index, listener in enumerate(config.listen):
+        yield ("listen", index, "address"), listener.address
+    for index, frontend in enumerate(config.listeners):
+        place = ("listeners", index, "bind" if frontend.bind else frontend.kind)
+        for address in frontend.addresses:
+            yield place, address
 
 
 def _admin_collisions(

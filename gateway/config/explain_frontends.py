@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from gateway.config.address import Address, UnixAddress
 from gateway.config.explain_envoy_rls import explain_envoy_rls
 from gateway.config.explain_ratio import explain_ratio
 from gateway.config.explain_smockron import explain_smockron
 from gateway.config.explain_throttr import explain_throttr
+from gateway.config.explain_tls import explain_tls
 from gateway.config.explain_words import join
 from gateway.config.frontends import KINDS, FrontendConfig, titles
 
@@ -25,11 +27,18 @@ def explain_frontends(listeners: tuple[FrontendConfig, ...]) -> Iterator[str]:
     """A paragraph for each listener."""
     for name, listener in zip(titles(listeners), listeners, strict=True):
         kind = KINDS[listener.kind]
-        where = join([str(address) for address in listener.addresses])
+        where = join([_place(address) for address in listener.addresses])
         yield f"Listener {name}: clients of {kind.title} are served on {where}."
+        if listener.tls is not None:
+            for line in explain_tls(listener.tls, where):
+                yield f"  {line.strip()}"
         if listener.policies:
             word = "policy" if len(listener.policies) == 1 else "policies"
             yield f"  They are limited by {word} {join(listener.policies)}."
         explain = EXPLAINERS.get(listener.kind)
         for line in explain(listener) if explain is not None else ():
             yield f"  {line}"
+
+
+def _place(address: Address | UnixAddress) -> str:
+    return f"the socket {address.path}" if isinstance(address, UnixAddress) else str(address)

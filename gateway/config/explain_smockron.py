@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gateway.config.address import Address
 from gateway.config.explain_limits import explain_limit
 from gateway.config.explain_words import join
 from gateway.config.frontends import FrontendConfig
@@ -15,7 +16,9 @@ def explain_smockron(listener: FrontendConfig) -> Iterator[str]:
     settings = listener.smockron
     if settings is None:
         return
-    port = listener.address.port
+    address = listener.address
+    assert isinstance(address, Address), "two ports are no file"
+    port = address.port
     yield (
         f"Gatekeepers report to port {port} and hear of port {port + 1} whom to hold until when; "
         f"nobody waits here. {settings.max_connections:,} of them may be connected."

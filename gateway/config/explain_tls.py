@@ -22,10 +22,11 @@ def explain_listener(listener: ListenerConfig, where: str) -> Iterator[str]:
         port = listener.redirect_to_https
         yield f"On {where}, clients are sent to https at port {port}, ACME challenges aside."
     if listener.tls is not None:
-        yield from _explain_tls(listener.tls, where)
+        yield from explain_tls(listener.tls, where)
 
 
-def _explain_tls(tls: ListenerTls, where: str) -> Iterator[str]:
+def explain_tls(tls: ListenerTls, where: str) -> Iterator[str]:
+    """What clients are shown there, and whether they have to show something."""
     files = [str(pair.cert) for pair in tls.pairs]
     others = f", others by name: {', '.join(files[1:])}" if len(files) > 1 else ""
     yield f"On {where}, clients speak TLS {tls.min_version} or newer with {files[0]}{others}."

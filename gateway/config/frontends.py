@@ -11,14 +11,16 @@ from typing import Final, NamedTuple
 
 from pydantic import Field, model_validator
 
-from gateway.config.address import Address
+from gateway.config.address import Address, UnixAddress
 from gateway.config.base import Model
 from gateway.config.frontend_envoy_rls import EnvoyRlsConfig
 from gateway.config.frontend_ratio import RatioConfig
 from gateway.config.frontend_smockron import SmockronConfig
 from gateway.config.frontend_throttr import ThrottrConfig
+from gateway.config.listeners import FileMode, ListenerTls
+from gateway.config.places import ListenerAddress
 from gateway.config.shorthand import KEY
-from gateway.config.values import ListenAddress, problem
+from gateway.config.values import problem
 
 
 class Kind(NamedTuple):
@@ -30,6 +32,7 @@ class Kind(NamedTuple):
         ports: how many ports it takes, from the first on.
         words: what its limits may be counted per, beside `all` and nothing at all.
         example: the shortest of its kind.
+        instead_of_tls: what would do where its protocol has no TLS; empty if it has.
     """
 
     port: int
@@ -37,6 +40,7 @@ class Kind(NamedTuple):
     example: str
     ports: int = 1
     words: tuple[str, ...] = ()
+    instead_of_tls: str = ""
 
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -46,19 +50,54 @@ KINDS: Final[Mapping[str, Kind]] = {
         'envoy_rls: {domains: {shop: [{match: {user: "*"}, limit: 10/s}]}}',
     ),
     "ratio": Kind(50051, "ratio", "ratio: 100/m", words=("owner", "resource")),
-    "smockron": Kind(10004, "Smockron", "smockron: {domains: {default: 1/s burst 10}}", ports=2),
-    "throttr": Kind(9000, "Throttr", "throttr: v5"),
+    "smockron": Kind(
+        10004,
+        "Smockron",
+        "smockron: {domains: {default: 1/s burst 10}}",
+        ports=2,
+        instead_of_tls="a network that is encrypted itself, such as WireGuard",
+    ),
+    "throttr": Kind(
+        9000,
+        "Throttr",
+        "throttr: v5",
+        instead_of_tls="leave bind out, and let stunnel or HAProxy end TLS in front",
+    ),
 }
 """By the key that names it."""
+
+
+_UNFIT: Final[Mapping[str, tuple[object, str, str]]] = {
+    "key_password": (
+        None,
+        "gRPC takes no key that is encrypted",
+        "a key without a passphrase, in a file that only this user may read",
+    ),
+    "min_version": ("1.2", "gRPC takes TLS 1.2 and 1.3, and no other choice", "leave it out"),
+    "strict_sni": (
+        False,
+        "gRPC shows the first certificate to those who ask for another name",
+        "leave it out",
+    ),
+    "client_headers": (None, "there is no upstream to be told who a client is", "leave it out"),
+}
+"""Words of a listener's TLS that mean nothing with gRPC: what is as good as unsaid, and why."""
 
 
 class FrontendConfig(Model):
     """A listener for clients of another system."""
 
-    bind: ListenAddress | None = Field(
+    bind: ListenerAddress | None = Field(
         None,
-        description="host:port; if left out the port that its clients expect, on this machine "
-        "only.",
+        description="host:port, or unix:/path; if left out the port that its clients expect, on "
+        "this machine only.",
+    )
+    mode: FileMode | None = Field(
+        None, description="Of a Unix socket's file: who may connect, such as 0660."
+    )
+    tls: ListenerTls | None = Field(
+        None,
+        description="TLS, with envoy_rls and ratio: certificates, and those of clients.",
     )
     envoy_rls: EnvoyRlsConfig | None = Field(
         None, description="Envoy's rate limit service: the limits of descriptors, by domain."
@@ -90,7 +129,39 @@ class FrontendConfig(Model):
         if len(said) > 1:
             message = f"a listener speaks one protocol, and this one says {' and '.join(said)}"
             raise problem(message, "a listener for each", under=(said[1], KEY))
+        self._check_bind()
+        if self.tls is not None:
+            self._check_tls(self.tls)
         return self
+
+    def _check_bind(self) -> None:
+        if not isinstance(self.bind, UnixAddress):
+            if self.mode is not None:
+                message = "mode goes with a Unix socket, and this is a TCP address"
+                raise problem(message, "leave it out, or bind: unix:/run/...", under=("mode",))
+            return
+        kind = KINDS[self.kind]
+        if kind.ports > 1:
+            message = f"clients of {kind.title} connect to {kind.ports} ports, and to no file"
+            raise problem(message, f"such as 127.0.0.1:{kind.port}", under=("bind",))
+
+    def _check_tls(self, tls: ListenerTls) -> None:
+        kind = KINDS[self.kind]
+        if kind.instead_of_tls:
+            message = f"the protocol of {kind.title}'s clients has no TLS"
+            raise problem(message, kind.instead_of_tls, under=("tls", KEY))
+        for word, (unsaid, message, hint) in _UNFIT.items():
+            if getattr(tls, word) != unsaid:
+                raise problem(message, hint, under=("tls", word))
+        for index, one in enumerate(tls.certificates):
+            if one.key_password is not None:
+                _, message, hint = _UNFIT["key_password"]
+                where = ("tls", "certificates", index, "key_password")
+                raise problem(message, hint, under=where)
+        if tls.client_certificates == "optional":
+            message = "a certificate that clients may show changes nothing here"
+            hint = "client_certificates: required"
+            raise problem(message, hint, under=("tls", "client_certificates"))
 
     @property
     def kind(self) -> str:
@@ -98,15 +169,15 @@ class FrontendConfig(Model):
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> Address | UnixAddress:
         """Where it listens."""
         return self.bind or Address("127.0.0.1", KINDS[self.kind].port)
 
     @property
-    def addresses(self) -> tuple[Address, ...]:
+    def addresses(self) -> tuple[Address | UnixAddress, ...]:
         """All that it takes."""
         first = self.address
-        if not first.port:
+        if isinstance(first, UnixAddress) or not first.port:
             return (first,)
         ports = range(first.port, first.port + KINDS[self.kind].ports)
         return tuple(Address(first.host, port) for port in ports)

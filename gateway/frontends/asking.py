@@ -59,16 +59,16 @@ class Asking:
 
 
 def can_answer(ground: Ground, names: Iterable[str]) -> Callable[[], bool]:
-    """What tells whether callers would be answered now.
+    """What tells whether callers should ask: they would be answered now, and there is no end near.
 
     Args:
         ground: where the policies and the store are.
         names: the policies that they are held to. Without the store those that are closed answer
             nothing of use; the others decide alone.
     """
-    if any(ground.policies[name].on_store_error == "closed" for name in names):
-        return lambda: ground.decider.is_ready
-    return lambda: True
+    needs_store = any(ground.policies[name].on_store_error == "closed" for name in names)
+    decider, is_leaving = ground.decider, ground.is_leaving
+    return lambda: not is_leaving() and (decider.is_ready or not needs_store)
 
 
 def passes(outcome: Outcome) -> bool:

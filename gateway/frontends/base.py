@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from gateway.config.address import Address
+from gateway.config.address import Address, UnixAddress
 from gateway.config.frontends import FrontendConfig
 from gateway.config.models import GatewayConfig
 from gateway.decider import Decider
 from gateway.metrics import GatewayMetrics
 from gateway.policy import Policy
 from gateway.stores.base import Store
+from gateway.tls.texts import TlsTexts
 
 
 class Ground(NamedTuple):
@@ -23,6 +25,8 @@ class Ground(NamedTuple):
         store: the store itself, for what is no limit of a policy.
         policies: the run-time form of every policy, by name.
         metrics: all counters.
+        tls: of listeners, by name; loaded before they are started, and None for plain ones.
+        is_leaving: whether the gateway has begun to end, and serves for a while yet.
     """
 
     config: GatewayConfig
@@ -30,6 +34,8 @@ class Ground(NamedTuple):
     store: Store
     policies: Mapping[str, Policy]
     metrics: GatewayMetrics
+    tls: Mapping[str, TlsTexts | None] = MappingProxyType({})
+    is_leaving: Callable[[], bool] = lambda: False
 
 
 class Frontend(Protocol):
@@ -43,7 +49,7 @@ class Frontend(Protocol):
         """
 
     @property
-    def address(self) -> Address:
+    def address(self) -> Address | UnixAddress:
         """Where it listens, with the port that was really taken."""
 
     async def drain(self, seconds: float) -> None:

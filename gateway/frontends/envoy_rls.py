@@ -12,14 +12,14 @@ import grpc
 
 from gateway.config.frontend_envoy_rls import MAX_ENTRIES
 from gateway.config.frontends import FrontendConfig
-from gateway.config.models import Address
+from gateway.frontends.asking import can_answer
 from gateway.frontends.base import Ground
 from gateway.frontends.envoy_rls_asking import Asking
 from gateway.frontends.envoy_rls_plan import Plan, Planner
 from gateway.frontends.envoy_rls_replies import Replies
 from gateway.frontends.envoy_rls_rules import Domains, TooManyOverridesError, UnknownUnitError
-from gateway.frontends.grpc_server import Bounds, Context, GrpcServer, Service
-from gateway.metrics import FrontendMetrics
+from gateway.frontends.grpc_calls import Context
+from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
 from gateway.protocols.envoy_rls_messages import (
     MESSAGES,
     METHOD,
@@ -47,24 +47,26 @@ class EnvoyRls:
     """The front end: `ShouldRateLimit` on one address.
 
     Args:
+        name: of the listener.
         listener: its configuration.
         ground: what it stands on.
-        metrics: its counters.
     """
 
-    def __init__(self, listener: FrontendConfig, ground: Ground, metrics: FrontendMetrics) -> None:
+    def __init__(self, name: str, listener: FrontendConfig, ground: Ground) -> None:
         config = listener.envoy_rls
         assert config is not None, "made for listeners of this kind"
-        self.address: Address = listener.address
+        self.address = listener.address
+        self._door = Door(listener.address, listener.mode, ground.tls.get(name))
         self._planner = Planner(Domains(config, ground))
         self._asking = Asking(ground.decider)
         self._replies = Replies(config)
-        self._metrics = metrics
+        self._metrics = metrics = ground.metrics.frontend(name)
         metrics.sees_connections = False
         # What Envoy asks, it mostly asks again.
         self._plans: dict[bytes, Plan] = {}
         service = Service(SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files)
-        self._server = GrpcServer([service], Bounds(), self._malformed)
+        # Without the store the answer is one of ours, too: `on_store_error` says which.
+        self._server = GrpcServer([service], Bounds(), self._malformed, can_answer(ground, ()))
 
     async def start(self) -> None:
         """Listen and serve.
@@ -72,7 +74,7 @@ class EnvoyRls:
         Raises:
             OSError: the address cannot be had.
         """
-        self.address = await self._server.start(self.address)
+        self.address = await self._server.start(self._door)
 
     async def drain(self, seconds: float) -> None:
         """Take no more calls, let those under way end within so many seconds, and close."""
@@ -137,4 +139,4 @@ def _wrong(question: Question) -> tuple[grpc.StatusCode, str] | None:
 
 def make(name: str, listener: FrontendConfig, ground: Ground) -> EnvoyRls:
     """Make the front end of a listener; see `gateway.frontends.base.MakeFrontend`."""
-    return EnvoyRls(listener, ground, ground.metrics.frontend(name))
+    return EnvoyRls(name, listener, ground)

@@ -15,16 +15,15 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
 
+from gateway.frontends.grpc_calls import UNREADABLE, Calls, Context
 from gateway.protocols.protobuf import DecodeError
 
 HEALTH: Final = "grpc.health.v1.Health"
 MAX_WATCHES: Final = 1_000
 """Watches that are under way at a time: those of more clients than a limiter has."""
 
-UNREADABLE: Final = "the request cannot be read"
 LOOK_S: Final = 0.5
 """How often those that watch are told of changes."""
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Health:
@@ -34,14 +33,20 @@ class Health:
         services: their full names; the empty name stands for the server.
         is_able: whether it could give answers now.
         malformed: called for every request that cannot be read.
+        calls: reads requests.
     """
 
     def __init__(
-        self, services: Iterable[str], is_able: Callable[[], bool], malformed: Callable[[], None]
+        self,
+        services: Iterable[str],
+        is_able: Callable[[], bool],
+        malformed: Callable[[], None],
+        calls: Calls,
     ) -> None:
         self._services = frozenset(("", HEALTH, *services))
         self._is_able = is_able
         self._malformed = malformed
+        self._calls = calls
         self._ending = asyncio.Event()
         self._watches = 0
 
@@ -53,8 +58,8 @@ class Health:
         """What answers calls, by the name of the method."""
         write = health_pb2.HealthCheckResponse.SerializeToString
         return {
-            f"/{HEALTH}/Check": grpc.unary_unary_rpc_method_handler(self._check, None, write),
-            f"/{HEALTH}/Watch": grpc.unary_stream_rpc_method_handler(self._watch, None, write),
+            f"/{HEALTH}/Check": self._calls.unary(self._check),
+            f"/{HEALTH}/Watch": grpc.stream_stream_rpc_method_handler(self._watch, None, write),
         }
 
     async def _read(self, data: bytes, context: Context) -> health_pb2.HealthCheckRequest:
@@ -71,16 +76,16 @@ class Health:
         is_serving = self._is_able() and not self._ending.is_set()
         return found(status=found.SERVING if is_serving else found.NOT_SERVING)
 
-    async def _check(self, data: bytes, context: Context) -> health_pb2.HealthCheckResponse:
+    async def _check(self, data: bytes, context: Context) -> bytes:
         request = await self._read(data, context)
         if request.service not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
-        return self._answer(request.service)
+        return self._answer(request.service).SerializeToString()
 
     async def _watch(
-        self, data: bytes, context: Context
+        self, _: object, context: Context
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        request = await self._read(data, context)
+        request = await self._read(await self._calls.read(context), context)
         if self._watches >= MAX_WATCHES:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch already")
         self._watches += 1

@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio
 
-from gateway.frontends.grpc_health import UNREADABLE
+from gateway.frontends.grpc_calls import UNREADABLE, Context
 from gateway.protocols.protobuf import DecodeError, known, pool_of
 
 _OLD: Final = "grpc.reflection.v1alpha"
@@ -25,7 +25,6 @@ _NEW: Final = "grpc.reflection.v1"
 _SERVICE: Final = "ServerReflection"
 Request = reflection_pb2.ServerReflectionRequest
 Response = reflection_pb2.ServerReflectionResponse
-Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Reflection:

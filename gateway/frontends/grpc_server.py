@@ -1,9 +1,9 @@
 """A gRPC server for front ends, with what tools expect of any: health checks and reflection.
 
-It speaks HTTP/2 without TLS, as the services that it stands for do, so it belongs on loopback or
-into a network that one trusts. grpcio's own threads poll the sockets; methods run on the event
-loop. There are no interceptors and no serialisers: a method is given the bytes of its request and
-answers with bytes, since every layer of grpcio's own costs a call more than deciding on it does.
+It speaks HTTP/2, with TLS or without; without it belongs on loopback or into a network that one
+trusts. grpcio's own threads poll the sockets; methods run on the event loop. There are no
+interceptors and no serialisers: a method is given the bytes of its request and answers with bytes,
+since every layer of grpcio's own costs a call more than deciding on it does.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -20,23 +22,30 @@ import grpc.aio
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 
-from gateway.config.models import Address
+from gateway.binding import bound_file
+from gateway.config.address import Address, UnixAddress
 from gateway.frontends.files import affordable_connections
-from gateway.frontends.grpc_health import HEALTH, UNREADABLE, Health
+from gateway.frontends.grpc_calls import UNREADABLE, Answer, Calls, Context
+from gateway.frontends.grpc_health import HEALTH, Health
 from gateway.frontends.grpc_reflection import Reflection
+from gateway.frontends.grpc_tls import credentials_of
 from gateway.protocols.protobuf import DecodeError, known
-from gateway.tasks import Tasks
+from gateway.tasks import Tasks, becomes
+from gateway.tls.texts import TlsTexts
 
 log = logging.getLogger(__name__)
 
 US: Final = 1_000_000
 MAX_OPTION: Final = 2**31 - 1
 """Of grpcio; as milliseconds 24 days."""
-Context = grpc.aio.ServicerContext[Any, Any]
-Answer = Callable[[bytes, Context], Awaitable[bytes]]
-"""Answers one call: the bytes of a request, and the call itself; raises `DecodeError` for bytes
-that are no such request. A method that cannot answer calls `Context.abort`.
-"""
+RARE_S: Final = 0.5
+"""How long the end waits for a moment in which no call begins: those that come after grpcio has
+begun to end, from clients that have not heard of it, it answers `CANCELLED`."""
+HEARD_S: Final = 1.0
+"""How long clients have to hear of the end: to send the rest of a request that has begun, or to
+answer the PING with which grpcio makes sure. It would wait 20 s for that itself."""
+SENT_S: Final = 0.1
+"""How long the last answers have to be sent."""
 
 
 class Bounds(NamedTuple):
@@ -56,6 +65,20 @@ class Bounds(NamedTuple):
     calls: int = 10_000
     connections: int = 10_000
     handshake_us: int = 5 * US
+
+
+class Door(NamedTuple):
+    """Where clients come in.
+
+    Attributes:
+        address: to listen on.
+        mode: of a Unix socket's file; None for what the umask says.
+        tls: its certificates, loaded; None to be plain.
+    """
+
+    address: Address | UnixAddress
+    mode: int | None = None
+    tls: TlsTexts | None = None
 
 
 class Service(NamedTuple):
@@ -93,9 +116,10 @@ class GrpcServer:
         names = [service.name for service in services]
         files = [file for service in services for file in service.files]
         reflection = Reflection([*names, HEALTH], [*files, known(health_pb2)], malformed)
-        self._streams = (Health(names, is_able, malformed), reflection)
+        self._calls = Calls()
+        self._streams = (Health(names, is_able, malformed, self._calls), reflection)
         handlers = {
-            f"/{service.name}/{method}": _unary(answer, malformed)
+            f"/{service.name}/{method}": self._calls.unary(_reading(answer, malformed))
             for service in services
             for method, answer in service.methods.items()
         }
@@ -108,7 +132,7 @@ class GrpcServer:
         )
         self._tasks = Tasks()
 
-    async def start(self, address: Address) -> Address:
+    async def start(self, door: Door) -> Address | UnixAddress:
         """Listen and serve; returns the address with the port that was really taken.
 
         An empty host stands for every address of this machine, and so does 0.0.0.0, those of IPv6
@@ -117,16 +141,29 @@ class GrpcServer:
         Raises:
             OSError: the address cannot be had.
         """
+        address = door.address
+        credentials = None if door.tls is None else credentials_of(door.tls)
+        if isinstance(address, UnixAddress):
+            await asyncio.to_thread(_try_file, address)
+            with _files_of(door.mode):
+                self._add_port(str(address), credentials)
+            await self._server.start()
+            return address
         hosts = await _free(address)
         port = address.port
         for host in hosts:
-            try:
-                port = self._server.add_insecure_port(str(Address(host, port)))
-            except RuntimeError as error:
-                # What it says is how to make it say more.
-                raise OSError(errno.EADDRINUSE, "gRPC could not bind it") from error
+            port = self._add_port(str(Address(host, port)), credentials)
         await self._server.start()
         return Address(address.host, port)
+
+    def _add_port(self, place: str, credentials: grpc.ServerCredentials | None) -> int:
+        try:
+            if credentials is None:
+                return self._server.add_insecure_port(place)
+            return self._server.add_secure_port(place, credentials)
+        except RuntimeError as error:
+            # What it says is how to make it say more.
+            raise OSError(errno.EADDRINUSE, "gRPC could not bind it") from error
 
     async def drain(self, seconds: float) -> None:
         """Say that it ends, take no more calls, let those under way end, and close.
@@ -136,13 +173,29 @@ class GrpcServer:
         """
         for stream in self._streams:
             stream.end()
-        # If this is cancelled the server must go all the same: its threads would outlive the loop.
-        stopping = self._tasks.start(self._server.stop(seconds))
+        due = asyncio.get_running_loop().time() + seconds
         try:
-            await asyncio.shield(stopping)
+            await self._calls.become_rare(min(RARE_S, seconds))
+            await self._end(due)
         except asyncio.CancelledError:
+            # The server must go all the same: its threads would outlive the loop.
             await self._server.stop(None)
             raise
+
+    async def _end(self, due: float) -> None:
+        """Take no more calls, and close when those under way have ended, or are due."""
+        loop = asyncio.get_running_loop()
+        stopping = self._tasks.start(self._server.stop(max(due - loop.time(), 0)))
+        await asyncio.wait({stopping}, timeout=HEARD_S)
+        await self._calls.refuse_unread()
+        calls = self._calls
+        await becomes(lambda: stopping.done() or calls.is_none_under_way, due - loop.time())
+        # Normally all is over with the last answer.
+        await asyncio.wait({stopping}, timeout=SENT_S)
+        if not stopping.done():
+            # Only connections are left, whose other ends do not say a word.
+            await self._server.stop(None)
+        await asyncio.shield(stopping)
 
 
 class _Handlers(grpc.GenericRpcHandler):
@@ -158,7 +211,7 @@ class _Handlers(grpc.GenericRpcHandler):
         return self._handlers.get(handler_call_details.method)
 
 
-def _unary(answer: Answer, malformed: Callable[[], None]) -> grpc.RpcMethodHandler[Any, Any]:
+def _reading(answer: Answer, malformed: Callable[[], None]) -> Answer:
     async def call(data: bytes, context: Context) -> bytes:
         try:
             return await answer(data, context)
@@ -172,7 +225,7 @@ def _unary(answer: Answer, malformed: Callable[[], None]) -> grpc.RpcMethodHandl
             log.exception("A call failed in a way that it must not")
             await context.abort(grpc.StatusCode.INTERNAL, "the server failed")
 
-    return grpc.unary_unary_rpc_method_handler(call)
+    return call
 
 
 def _options(bounds: Bounds) -> list[tuple[str, int]]:
@@ -187,6 +240,35 @@ def _options(bounds: Bounds) -> list[tuple[str, int]]:
         ),
         ("grpc.server_handshake_timeout_ms", min(max(bounds.handshake_us // 1000, 1), MAX_OPTION)),
     ]
+
+
+def _try_file(address: UnixAddress) -> None:
+    """See whether a socket's file can be had, and leave nothing there; blocks.
+
+    grpcio does not say why one cannot, and takes the place of one that another listens on.
+
+    Raises:
+        OSError: it cannot, and why.
+    """
+    one, file = bound_file(address, None)
+    one.close()
+    file.remove()
+
+
+@contextmanager
+def _files_of(mode: int | None) -> Iterator[None]:
+    """Let files that are made have a mode from the first moment on.
+
+    gRPC's library binds and listens in one step, and whoever connects in between has connected.
+    """
+    if mode is None:
+        yield
+        return
+    before = os.umask(0o777 & ~mode)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 async def _free(address: Address) -> list[str]:

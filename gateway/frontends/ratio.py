@@ -15,7 +15,8 @@ from gateway.config.store_url import parse_store_url
 from gateway.decider import Outcome
 from gateway.frontends.asking import Asking, caller_keys, can_answer, passes
 from gateway.frontends.base import Ground
-from gateway.frontends.grpc_server import Bounds, Context, GrpcServer, Service
+from gateway.frontends.grpc_calls import Context
+from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
 from gateway.protocols.ratio_messages import (
     MESSAGES,
     METHOD,
@@ -78,7 +79,8 @@ class RatioFrontend:
     def __init__(self, name: str, listener: FrontendConfig, ground: Ground) -> None:
         assert listener.ratio is not None, "the kind of a listener is what it says"
         config = listener.ratio
-        self._wanted = self.address = listener.address
+        self.address = listener.address
+        self._door = Door(listener.address, listener.mode, ground.tls.get(name))
         self._metrics = metrics = ground.metrics.frontend(name)
         metrics.sees_connections = False
         self._find = _finder(config, ground)
@@ -97,7 +99,7 @@ class RatioFrontend:
         Raises:
             OSError: the address cannot be had.
         """
-        self.address = await self._server.start(self._wanted)
+        self.address = await self._server.start(self._door)
 
     async def drain(self, seconds: float) -> None:
         """Take no more calls, let those under way end within so many seconds, and close."""

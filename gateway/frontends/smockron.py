@@ -368,7 +368,9 @@ def make_master(
 ) -> SmockronMaster:
     """The master that a listener describes; see `MakeFrontend`."""
     settings = listener.smockron
+    address = listener.address
     assert settings is not None, "it is a listener of this kind"
+    assert isinstance(address, Address), "two ports are no file"
     key_of = caller_keys(str, {})
     domains = {}
     for domain, said in settings.domains.items():
@@ -379,7 +381,7 @@ def make_master(
         )
     store = ground.config.store
     return SmockronMaster(
-        *(name, listener.address, domains, open_reports(store.url, ground.config.domain)),
+        *(name, address, domains, open_reports(store.url, ground.config.domain)),
         ground.metrics.frontend(name),
         max_connections=max(min(settings.max_connections, affordable_connections() // 2), 1),
         deadline_us=store.deadline,

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from gateway.binding import SocketFile, bound_file
 from gateway.clock import Clock, monotonic_ns
-from gateway.config.address import Address
+from gateway.config.address import Address, UnixAddress
 from gateway.config.frontend_throttr import ThrottrConfig
 from gateway.config.frontends import FrontendConfig
 from gateway.config.models import GatewayConfig
@@ -42,6 +43,7 @@ class ThrottrFrontend:
 
     Args:
         address: where to listen.
+        mode: of a Unix socket's file; None for what the umask says.
         config: which version is spoken, and how much clients may ask for.
         book: where records are.
         metrics: counters.
@@ -51,7 +53,12 @@ class ThrottrFrontend:
     """
 
     def __init__(
-        self, address: Address, config: ThrottrConfig, book: Book, metrics: FrontendMetrics
+        self,
+        address: Address | UnixAddress,
+        mode: int | None,
+        config: ThrottrConfig,
+        book: Book,
+        metrics: FrontendMetrics,
     ) -> None:
         self.book = book
         self.metrics = metrics
@@ -59,6 +66,8 @@ class ThrottrFrontend:
         self.watched: set[Connection] = set()
         self.is_draining = False
         self._address = address
+        self._mode = mode
+        self._file: SocketFile | None = None
         self._config = config
         self._timeout_s = config.message_timeout / US
         self._server: asyncio.Server | None = None
@@ -66,7 +75,7 @@ class ThrottrFrontend:
         self._is_warned = False
 
     @property
-    def address(self) -> Address:
+    def address(self) -> Address | UnixAddress:
         """Where it listens."""
         return self._address
 
@@ -84,24 +93,38 @@ class ThrottrFrontend:
 
     async def start(self) -> None:
         """Listen and serve; see `Frontend`."""
-        loop = asyncio.get_running_loop()
-        host, port = self._address.host or None, self._address.port
-        server = await loop.create_server(
-            partial(Connection, self), host, port, backlog=BACKLOG, start_serving=False
-        )
+        server = await self._listen()
         try:
             await self.book.start()
             await server.start_serving()
         except BaseException:
             server.close()
+            await asyncio.to_thread(self._remove_file)
             raise
         self._server = server
-        self._address = Address(self._address.host, server.sockets[0].getsockname()[1])
+        if isinstance(self._address, Address):
+            self._address = Address(self._address.host, server.sockets[0].getsockname()[1])
         self._look()
+
+    async def _listen(self) -> asyncio.Server:
+        make, address = partial(Connection, self), self._address
+        place: dict[str, Any]
+        if isinstance(address, UnixAddress):
+            one, self._file = await asyncio.to_thread(bound_file, address, self._mode)
+            place = {"sock": one}
+        else:
+            place = {"host": address.host or None, "port": address.port}
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(make, **place, backlog=BACKLOG, start_serving=False)
+
+    def _remove_file(self) -> None:
+        if self._file is not None:
+            self._file.remove()
 
     async def drain(self, seconds: float) -> None:
         """Take no more, answer what has been read, and close; see `Frontend`."""
         self.is_draining = True
+        await asyncio.to_thread(self._remove_file)
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
@@ -157,7 +180,7 @@ def make_throttr(
         book: Book = _in_memory(config, metrics, clock)
     else:
         book = _in_redis(name, config, ground.config, metrics)
-    return ThrottrFrontend(listener.address, config, book, metrics)
+    return ThrottrFrontend(listener.address, listener.mode, config, book, metrics)
 
 
 def _in_memory(config: ThrottrConfig, metrics: FrontendMetrics, clock: Clock) -> MemoryBook:

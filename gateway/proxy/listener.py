@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from gateway.binding import BACKLOG
 from gateway.metrics import GatewayMetrics
 from gateway.proxy.acceptor import ProxyServer
-from gateway.proxy.binding import BACKLOG
 from gateway.proxy.client import ClientConnection
 from gateway.proxy.proxy_header import LONGEST, ProxyHeaderError, ProxyHeaderReader
 from gateway.routing.client_address import ClientAddress

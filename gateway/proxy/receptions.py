@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gateway.config.address import UnixAddress
-from gateway.config.certificates import server_tls, upstream_tls
+from gateway.config.certificates import frontend_tls, server_tls, upstream_tls
 from gateway.config.models import GatewayConfig, ListenerConfig
 from gateway.obstacles import cannot_use
 from gateway.proxy.head import reserved_name
@@ -14,6 +14,7 @@ from gateway.routing.client_address import ClientAddress
 from gateway.tls.client import UpstreamTls
 from gateway.tls.files import TlsFileError
 from gateway.tls.server import ServerTls
+from gateway.tls.texts import TlsTexts
 
 ANY_PREFIX: Final = 64
 """Who may send PROXY headers is asked for whole addresses; this counts none together."""
@@ -25,15 +26,23 @@ class Certificates(NamedTuple):
     Attributes:
         listeners: TLS of each listener, in the order of the configuration; None for plain ones.
         upstreams: TLS to upstreams that have targets with `https://`, by name.
+        frontends: likewise of the listeners for other systems' clients; none where another
+            process serves them.
     """
 
     listeners: tuple[ServerTls | None, ...]
     upstreams: dict[str, UpstreamTls]
+    frontends: tuple[TlsTexts | None, ...]
 
     @property
-    def all(self) -> list[ServerTls | UpstreamTls]:
+    def shown(self) -> list[ServerTls | TlsTexts]:
+        """What clients are shown."""
+        return [one for one in (*self.listeners, *self.frontends) if one is not None]
+
+    @property
+    def all(self) -> list[ServerTls | TlsTexts | UpstreamTls]:
         """All of it."""
-        return [*(one for one in self.listeners if one is not None), *self.upstreams.values()]
+        return [*self.shown, *self.upstreams.values()]
 
     def load(self) -> None:
         """Read every file; blocks.
@@ -47,17 +56,26 @@ class Certificates(NamedTuple):
                 _load(one, path)
         for name, other in self.upstreams.items():
             _load(other, f"upstreams.{name}.tls")
+        for index, texts in enumerate(self.frontends):
+            if texts is not None:
+                _load(texts, f"listeners[{index}].tls")
 
 
-def _load(tls: ServerTls | UpstreamTls, path: str) -> None:
+def _load(tls: ServerTls | TlsTexts | UpstreamTls, path: str) -> None:
     try:
         tls.load()
     except TlsFileError as error:
         raise cannot_use(path, error) from error
 
 
-def certificates_of(config: GatewayConfig) -> Certificates:
-    """What the configuration names, not loaded yet."""
+def certificates_of(config: GatewayConfig, *, has_frontends: bool) -> Certificates:
+    """What the configuration names, not loaded yet.
+
+    Args:
+        config: checked and complete.
+        has_frontends: whether this process serves the clients of other systems.
+    """
+    frontends = config.listeners if has_frontends else ()
     return Certificates(
         tuple(None if one.tls is None else server_tls(one.tls) for one in config.listen),
         {
@@ -65,6 +83,7 @@ def certificates_of(config: GatewayConfig) -> Certificates:
             for name, upstream in config.upstreams.items()
             if any(target.scheme == "https" for target in upstream.targets)
         },
+        tuple(None if one.tls is None else frontend_tls(one.tls) for one in frontends),
     )
 
 

@@ -11,11 +11,11 @@ import socket
 from typing import NamedTuple
 
 from gateway.app import Taken
+from gateway.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
 from gateway.config.address import UnixAddress
 from gateway.config.models import Address, GatewayConfig, ListenerConfig
 from gateway.errors import StartError
 from gateway.obstacles import cannot_listen
-from gateway.proxy.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
 
 ADMIN_BACKLOG = 128
 

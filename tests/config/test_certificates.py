@@ -177,3 +177,20 @@ def test_several_certificates_authorities_and_upstreams(
         "11 upstreams.u.tls.ca: /none.pem cannot be read: No such file or directory",
         f"11 upstreams.u.tls.key: {mixed}",
     ]
+
+
+def test_listeners_for_other_systems_are_looked_into_as_well(
+    tmp_path: Path, authority: Authority
+) -> None:
+    """By the same words, in their own place."""
+    bad = _mixed(authority)
+    text = (
+        "listeners:\n  - ratio: 1/s\n    tls:\n"
+        f"      cert: {bad.cert}\n      key: {bad.key}\n"
+        f"      client_certificates: required\n      client_ca: {bad.key}\n"
+    )
+    problems, _ = found(tmp_path, text)
+    assert problems == [
+        f"5 listeners[0].tls.key: {bad.key} is not the key of {bad.cert}",
+        f"7 listeners[0].tls.client_ca: {bad.key} holds no certificates in PEM form",
+    ]

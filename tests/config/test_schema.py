@@ -57,6 +57,8 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "limit-long-period",
         "limit-too-fast",
         "listeners-collide",
+        "listeners-tls",
+        "listeners-unix-twice",
         "listeners-of-one-file",
         "migrate-to-itself",
         "migrate-to-itself-cluster",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.certificates import Authority, Issued
 from tests.conftest import StartGateway
 from tests.envoy import Envoy
 from tests.processes import free_port
@@ -36,10 +37,13 @@ def start_envoy(tmp_path: Path, nginx_upstream: Upstream) -> Iterator[StartEnvoy
     running: list[Envoy] = []
 
     def start(
-        service: int, limits: Sequence[Mapping[str, Any]] = PER_USER, **options: object
+        service: int | Path,
+        limits: Sequence[Mapping[str, Any]] = PER_USER,
+        tls: tuple[Authority, Issued] | None = None,
+        **options: object,
     ) -> Envoy:
         upstream = int(nginx_upstream.url.rpartition(":")[2])
-        running.append(Envoy(tmp_path, upstream, service, limits, options))
+        running.append(Envoy(tmp_path, upstream, service, limits, options, tls))
         return running[-1]
 
     yield start
@@ -87,11 +91,14 @@ def test_envoy_takes_limits_whose_period_is_no_unit_of_time(
     assert refused.headers["x-ratelimit-limit"] == "0"
 
 
-def test_a_refusal_may_have_a_body(start_gateway: StartGateway, start_envoy: StartEnvoy) -> None:
-    """A problem document says so."""
-    port = free_port()
-    start_gateway(RULES.format(port=port, options="body: problem"))
-    answer = start_envoy(port).get("/one", headers={"x-user": "foe"})
+def test_a_refusal_may_have_a_body(
+    start_gateway: StartGateway, start_envoy: StartEnvoy, tmp_path: Path
+) -> None:
+    """A problem document says so; the service may be behind a socket of this machine."""
+    path = tmp_path / "rls.sock"
+    rules = RULES.format(port=0, options="body: problem")
+    start_gateway(rules.replace("bind: 127.0.0.1:0", f"bind: unix:{path}"))
+    answer = start_envoy(path).get("/one", headers={"x-user": "foe"})
 
     assert answer.status == 429
     assert answer.headers["content-type"] == "application/problem+json"
@@ -151,3 +158,19 @@ def test_envoy_may_give_back_what_a_request_did_not_cost(
 def _until(envoy: Envoy, headers: Mapping[str, str], status: int) -> bool:
     """Whether Envoy comes to answer so: it connects again after a while."""
     return any(envoy.get("/one", headers=headers).status == status for _ in range(2000))
+
+
+def test_envoy_and_the_service_show_each_other_certificates(
+    start_gateway: StartGateway, start_envoy: StartEnvoy, authority: Authority, stranger: Authority
+) -> None:
+    """One that has another authority's is not answered."""
+    port, shown = free_port(), authority.issue("a.test")
+    tls = f"cert: {shown.cert}, key: {shown.key}, client_ca: {authority.file}"
+    more = f"    tls: {{ {tls}, client_certificates: required }}\n"
+    start_gateway(RULES.format(port=port, options="headers: envoy") + more)
+    trusted = start_envoy(port, tls=(authority, authority.issue("envoy")))
+    foreign = start_envoy(port, tls=(authority, stranger.issue("envoy")), failure_mode_deny=True)
+
+    answers = [trusted.get("/one", headers={"x-user": "ann"}).status for _ in range(4)]
+    assert answers == [200, 200, 200, 429]
+    assert foreign.get("/one", headers={"x-user": "ben"}).status == 500

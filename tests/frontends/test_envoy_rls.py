@@ -16,7 +16,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from gateway.config.models import Address, GatewayConfig
+from gateway.config.address import Address, UnixAddress
+from gateway.config.models import GatewayConfig
 from gateway.decider import Decider
 from gateway.errors import StoreUnavailable
 from gateway.frontends import envoy_rls, envoy_rls_rules
@@ -67,7 +68,7 @@ class Served:
     def __init__(
         self,
         channel: grpc.aio.Channel,
-        address: Address,
+        address: Address | UnixAddress,
         metrics: GatewayMetrics,
         decider: Decider,
     ) -> None:

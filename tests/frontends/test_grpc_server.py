@@ -21,8 +21,11 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from gateway.config.models import Address
-from gateway.frontends.grpc_server import Bounds, Context, GrpcServer, Service
+from gateway.frontends.grpc_calls import Context
+from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
 from gateway.protocols.protobuf import Field, Messages, file, message, service
+from tests.grpc_engine import port_of
+from tests.servers import until
 
 MESSAGES = Messages(
     [
@@ -54,9 +57,9 @@ async def _served(
 ) -> AsyncIterator[tuple[GrpcServer, int]]:
     described = Service("try.Echo", {"Say": say}, MESSAGES.files)
     server = GrpcServer([described], bounds or Bounds(), malformed, is_able)
-    address = await server.start(Address("127.0.0.1", 0))
+    port = port_of(await server.start(Door(Address("127.0.0.1", 0))))
     try:
-        yield server, address.port
+        yield server, port
     finally:
         await server.drain(0)
 
@@ -136,7 +139,7 @@ async def test_a_port_that_is_taken_is_an_error_of_the_system() -> None:
         for host in ("127.0.0.1", "localhost", ""):
             server = GrpcServer([], Bounds())
             with pytest.raises(OSError, match="in use") as error:
-                await server.start(Address(host, taken.getsockname()[1]))
+                await server.start(Door(Address(host, taken.getsockname()[1])))
             assert error.value.errno == errno.EADDRINUSE
             await server.drain(0)
 
@@ -146,16 +149,16 @@ async def test_two_servers_do_not_share_a_port() -> None:
     async with _served() as (_, port):
         other = GrpcServer([], Bounds())
         with pytest.raises(OSError, match="in use"):
-            await other.start(Address("127.0.0.1", port))
+            await other.start(Door(Address("127.0.0.1", port)))
         await other.drain(0)
 
 
 async def test_every_address_is_listened_on_where_no_host_is_named() -> None:
     """As `:50051` means."""
     server = GrpcServer([Service("try.Echo", {"Say": _say}, MESSAGES.files)], Bounds())
-    address = await server.start(Address("", 0))
-    assert address.port
-    async with _channel(address.port) as channel:
+    port = port_of(await server.start(Door(Address("", 0))))
+    assert port
+    async with _channel(port) as channel:
         assert await _unary(channel, SAY)(b"") == b"\x0a\x01!"
     await server.drain(1)
 
@@ -266,7 +269,7 @@ async def test_reflection_is_there_in_both_versions_and_ends_with_the_server(ver
 
 
 async def test_a_call_under_way_may_end_and_no_other_is_taken() -> None:
-    """The end waits for it."""
+    """The end waits for it; who comes later is refused, and may ask another server."""
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def say(data: bytes, context: Context) -> bytes:
@@ -278,16 +281,84 @@ async def test_a_call_under_way_may_end_and_no_other_is_taken() -> None:
         call = _unary(channel, SAY)(b"\x0a\x02hi")
         await begun.wait()
         draining = asyncio.ensure_future(server.drain(60))
-        await asyncio.sleep(0)
+        await until(lambda: _is_refused(port))
+        # One that knows nothing yet, and one that has heard of the end.
         async with _channel(port) as late:
-            with pytest.raises(grpc.aio.AioRpcError) as error:
-                await _unary(late, SAY)(b"")
-            # Which of the two depends on how far the end has come.
-            assert error.value.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+            for client in (late, channel):
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await _unary(client, SAY)(b"")
+                assert error.value.code() is grpc.StatusCode.UNAVAILABLE
         assert not draining.done()
         go_on.set()
         assert await call == b"\x0a\x02hi"
         await draining
+
+
+def _is_refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+async def test_the_end_waits_for_a_moment_in_which_no_call_begins() -> None:
+    """Those that come in its first moments are answered and not cut off."""
+    async with _served() as (server, port), _channel(port) as channel:
+        call = _unary(channel, SAY)
+        await call(b"")
+        draining = asyncio.ensure_future(server.drain(60))
+        await asyncio.sleep(0)
+        assert await call(b"\x0a\x02hi") == b"\x0a\x03hi!"
+        await draining
+
+
+@pytest.mark.parametrize("method", [SAY, "/grpc.health.v1.Health/Check"])
+async def test_a_request_that_has_begun_and_never_comes_does_not_hold_up_the_end(
+    method: str,
+) -> None:
+    """Its call is told to go elsewhere."""
+    async with _served() as (server, port), _channel(port) as channel:
+        begun: Any = channel.stream_unary(method)()
+        await _unary(channel, SAY)(b"")
+        async with asyncio.timeout(20):
+            await server.drain(60)
+        assert await begun.code() is grpc.StatusCode.UNAVAILABLE
+        assert await begun.details() == "the server ends"
+
+
+async def test_a_request_that_ends_before_its_message_is_an_internal_error() -> None:
+    """Its client is not left to wait."""
+    async with _served() as (_, port), _channel(port) as channel:
+        call: Any = channel.stream_unary(SAY)(iter([]))
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await call
+        assert error.value.code() is grpc.StatusCode.INTERNAL
+
+
+async def test_a_client_that_leaves_before_its_message_leaves_no_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Or clients could fill it."""
+    async with _served() as (_, port), _channel(port) as channel:
+        calls: list[Any] = [channel.stream_unary(SAY)() for _ in range(50)]
+        await _unary(channel, SAY)(b"")
+        for call in calls:
+            call.cancel()
+        await _unary(channel, SAY)(b"")
+    assert not caplog.text
+
+
+async def test_a_client_that_is_frozen_does_not_hold_up_the_end() -> None:
+    """It does not answer the PING that says that it has heard of the end."""
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+    async with _served() as (server, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(preface)
+        assert await reader.read(1024)
+        async with asyncio.timeout(10):
+            await server.drain(60)
+        writer.close()
 
 
 async def test_a_call_that_takes_too_long_at_the_end_is_cut_off() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -163,3 +164,21 @@ async def test_a_store_that_goes_and_comes_back_is_told_by_errors_and_health_che
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         answers = [await method(request(resource="/other")) for _ in range(2)]
         assert OK in answers
+
+
+async def test_balancers_are_told_of_the_end_before_it_begins(start_gateway: StartGateway) -> None:
+    """For `shutdown_delay` questions are answered, and health says NOT_SERVING."""
+    port = free_port()
+    delayed = "server: { shutdown_delay: 1s }\n" + _listener(port, "9/d")
+    gateway = await asyncio.to_thread(start_gateway, delayed)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        watch = health.Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        gateway.server.signal(signal.SIGTERM)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(PATH)
+        assert await method(request()) == OK
+        assert await watch.read() is grpc.aio.EOF
+        assert await watch.code() is grpc.StatusCode.OK
+    assert await asyncio.to_thread(gateway.server.process.wait, 10) == 0

@@ -16,6 +16,7 @@ from gateway.frontends.throttr import ThrottrFrontend, make_throttr
 from gateway.metrics import FrontendMetrics, GatewayMetrics
 from gateway.policy import compile_policies
 from gateway.stores.memory import MemoryStore
+from tests.grpc_engine import port_of
 
 WAIT_S: Final = 20.0
 INSERT: Final = bytes.fromhex("01 e803 06 0100 01 6b")
@@ -30,7 +31,7 @@ class Run:
     def __init__(self, frontend: ThrottrFrontend, metrics: FrontendMetrics) -> None:
         self.frontend = frontend
         self.metrics = metrics
-        self.port = frontend.address.port
+        self.port = port_of(frontend.address)
 
     def answers(self) -> dict[tuple[str, str], int]:
         """How requests were answered."""

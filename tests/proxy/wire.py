@@ -404,7 +404,7 @@ async def running(
     assert not unexpected, unexpected
 
 
-def make_gateway(config: dict[str, Any]) -> Gateway:
+def make_gateway(config: dict[str, Any] | GatewayConfig) -> Gateway:
     """A gateway that leaves the test's own logging alone."""
     root = logging.getLogger()
     handlers = root.handlers[:]

@@ -13,7 +13,8 @@ import grpc.aio
 
 from gateway.clock import Clock, wall_us
 from gateway.config.models import Address
-from gateway.frontends.grpc_server import Bounds, Context, GrpcServer, Service
+from gateway.frontends.grpc_calls import Context
+from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
 from gateway.protocols.ratio_messages import (
     MESSAGES,
     METHOD,
@@ -24,6 +25,7 @@ from gateway.protocols.ratio_messages import (
     read_question,
     write_code,
 )
+from tests.grpc_engine import port_of
 
 
 class RatioServer:
@@ -59,7 +61,8 @@ class RatioServer:
         """Serve, on the same port as before if it was started before."""
         described = Service(service, {METHOD: self._answer}, MESSAGES.files)
         self._server = GrpcServer([described], Bounds(), is_able=lambda: self.is_serving)
-        self.port = (await self._server.start(Address("127.0.0.1", self.port))).port
+        door = Door(Address("127.0.0.1", self.port))
+        self.port = port_of(await self._server.start(door))
 
     async def stop(self) -> None:
         """End, and forget everything."""

@@ -15,7 +15,7 @@ from gateway.clock import Clock, ManualClock, monotonic_us
 from gateway.config.policies import PolicyConfig
 from gateway.decider import Decider, Outcome
 from gateway.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
-from gateway.frontends.grpc_server import Context
+from gateway.frontends.grpc_calls import Context
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.metrics import PolicyMetrics, StoreMetrics
