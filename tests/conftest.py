@@ -15,8 +15,9 @@ from tests.processes import Gateway
 from tests.servers import RedisServer
 from tests.upstreams import Upstream, start_nginx
 
-# Examples may take as long as real servers take; every test has its timeout.
-settings.register_profile("default", deadline=None, print_blob=True)
+# Examples may take as long as real servers take; every test has its timeout. Each run of the suite
+# has other examples.
+settings.register_profile("default", deadline=None, max_examples=60, print_blob=True)
 settings.register_profile(
     "fuzz",
     deadline=None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import product
 
 import pytest
@@ -50,6 +51,7 @@ REQUESTS = st.tuples(
 )
 
 
+@cache
 def _fits_place(pattern: Pattern, host: str, path: str) -> bool:
     wanted = pattern.host
     if wanted is not None and not (
