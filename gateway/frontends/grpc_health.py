@@ -25,6 +25,7 @@ UNREADABLE: Final = "the request cannot be read"
 LOOK_S: Final = 0.5
 """How often those that watch are told of changes."""
 Context = grpc.aio.ServicerContext[Any, Any]
+_List: Final[Any] = health_pb2.HealthListResponse  # type: ignore[attr-defined]  # newer than its stubs
 
 
 class Health:
@@ -52,8 +53,10 @@ class Health:
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """What answers calls, by the name of the method."""
         write = health_pb2.HealthCheckResponse.SerializeToString
+        write_list = _List.SerializeToString
         return {
             f"/{HEALTH}/Check": grpc.unary_unary_rpc_method_handler(self._check, None, write),
+            f"/{HEALTH}/List": grpc.unary_unary_rpc_method_handler(self._list, None, write_list),
             f"/{HEALTH}/Watch": grpc.unary_stream_rpc_method_handler(self._watch, None, write),
         }
 
@@ -76,6 +79,11 @@ class Health:
         if request.service not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
         return self._answer(request.service)
+
+    async def _list(self, data: bytes, context: Context) -> Any:
+        # The request has no fields, so any request is one.
+        await self._read(data, context)
+        return _List(statuses={name: self._answer(name) for name in self._services})
 
     async def _watch(
         self, data: bytes, context: Context
