@@ -21,9 +21,9 @@ from gateway.protocols.protobuf import DecodeError
 HEALTH: Final = "grpc.health.v1.Health"
 MAX_WATCHES: Final = 1_000
 """Watches that are under way at a time: those of more clients than a limiter has."""
-
 LOOK_S: Final = 0.5
 """How often those that watch are told of changes."""
+_List: Final[Any] = health_pb2.HealthListResponse  # type: ignore[attr-defined]  # newer than its stubs
 
 
 class Health:
@@ -59,6 +59,7 @@ class Health:
         write = health_pb2.HealthCheckResponse.SerializeToString
         return {
             f"/{HEALTH}/Check": self._calls.unary(self._check),
+            f"/{HEALTH}/List": self._calls.unary(self._list),
             f"/{HEALTH}/Watch": grpc.stream_stream_rpc_method_handler(self._watch, None, write),
         }
 
@@ -81,6 +82,12 @@ class Health:
         if request.service not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
         return self._answer(request.service).SerializeToString()
+
+    async def _list(self, data: bytes, context: Context) -> bytes:
+        # The request has no fields, so any request is one.
+        await self._read(data, context)
+        statuses = {name: self._answer(name) for name in self._services}
+        return bytes(_List(statuses=statuses).SerializeToString())
 
     async def _watch(
         self, _: object, context: Context

@@ -53,7 +53,10 @@ class Bounds(NamedTuple):
 
     Attributes:
         message_bytes: a request, after decompression; a longer one is `RESOURCE_EXHAUSTED`.
-        calls_per_connection: calls under way on one connection; more of them wait.
+        calls_per_connection: calls under way on one connection, which clients are told. A client
+            that keeps to it, and has more to ask, has some refused all the same (`REFUSED_STREAM`):
+            a call counts until all of it is gone, here a moment later than there. Without that
+            guard a client that begins and cancels calls keeps all others waiting.
         calls: calls under way in all; one more is `RESOURCE_EXHAUSTED`.
         connections: connections that are open, but no more than a third of all files may be; more
             of them are closed at once.

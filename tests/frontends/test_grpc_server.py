@@ -39,6 +39,7 @@ MESSAGES = Messages(
 )
 TEXT = MESSAGES["try.Text"]
 SAY = "/try.Echo/Say"
+LIST: Any = health_pb2.HealthListRequest  # type: ignore[attr-defined]  # newer than its stubs
 
 
 async def _say(data: bytes, context: Context) -> bytes:
@@ -103,6 +104,7 @@ async def test_what_is_no_message_is_an_internal_error_and_is_counted() -> None:
     "method",
     [
         "grpc.health.v1.Health/Check",
+        "grpc.health.v1.Health/List",
         "grpc.health.v1.Health/Watch",
         "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     ],
@@ -178,6 +180,40 @@ async def test_health_is_told_of_the_server_and_of_each_service() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await health.Check(health_pb2.HealthCheckRequest(service="other"))
         assert error.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_health_may_be_asked_of_all_services_at_once() -> None:
+    """The method is in what reflection shows, so it is there."""
+    able = True
+    async with _served(is_able=lambda: able) as (_, port), _channel(port) as channel:
+        for able in (True, False):
+            answer = await _health(channel).List(LIST())
+            status = "SERVING" if able else "NOT_SERVING"
+            wanted = health_pb2.HealthCheckResponse(status=status)
+            assert dict(answer.statuses) == dict.fromkeys(
+                ("", "grpc.health.v1.Health", "try.Echo"), wanted
+            )
+
+
+async def test_every_method_that_reflection_shows_is_there() -> None:
+    """Whoever reads what there is may call it."""
+    async with _served() as (_, port):
+
+        def methods() -> list[str]:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                found = ProtoReflectionDescriptorDatabase(channel)
+                pool = DescriptorPool(found)
+                services = [pool.FindServiceByName(name) for name in found.get_services()]
+            return [
+                f"/{one.full_name}/{method}" for one in services for method in one.methods_by_name
+            ]
+
+        names = await asyncio.to_thread(methods)
+        assert len(names) == 6
+        async with _channel(port) as channel:
+            for name in names:
+                method: Any = channel.stream_stream(name)
+                assert await method(iter([b"\xff\xff"])).code() is grpc.StatusCode.INTERNAL, name
 
 
 async def test_who_watches_is_told_of_every_change_and_let_go_at_the_end() -> None:
