@@ -34,6 +34,11 @@ DEFAULTS: Final[Mapping[str, str]] = {
 }
 """Every variable, and what it is if it is not set, or empty. An empty host is every address."""
 
+DEADLINE: Final = "1s"
+"""How long a call may wait for the store. Whoever asks ratio waits for its Redis, three seconds for
+each command; here what comes too late is an error, and nothing decides in the store's place.
+"""
+
 WHERE: Final = "environment"
 """What stands for the file in what is said of variables."""
 
@@ -141,7 +146,7 @@ def _data(said: Mapping[str, str]) -> dict[str, Any]:
     ratio = {"limit": limit, "on_store_error": "closed", "connection_timeout": f"{timeout_us}us"}
     return {
         "listeners": [{"ratio": ratio, "bind": f"{host}:{said['RATIO_PORT']}"}],
-        "store": storage,
+        "store": {"url": storage, "deadline": DEADLINE},
         "domain": said["SLUICE_DOMAIN"],
         "admin": said["SLUICE_ADMIN"],
     }

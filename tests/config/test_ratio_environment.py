@@ -12,14 +12,17 @@ MINUTE_US = 60_000_000
 
 
 def test_without_variables_all_is_as_with_ratio() -> None:
-    """Port 50051 of every address, a Redis named redis, 100 a minute, errors without the store."""
+    """Port 50051 of every address, a Redis named redis, 100 a minute, errors without the store.
+
+    Nothing decides in its place, so it has time.
+    """
     config, warnings = read_environment({"HOME": "/root", "RATIO_PORT": ""})
     (listener,) = config.listeners
     assert listener.kind == "ratio"
     assert listener.address == Address("", 50051)
     assert listener.ratio is not None
     assert listener.ratio.connection_timeout == 1_000_000
-    assert config.store.url == "redis://redis:6379/0"
+    assert (config.store.url, config.store.deadline) == ("redis://redis:6379/0", 1_000_000)
     assert (config.domain, config.admin, config.routes, config.listen) == ("ratio", None, (), ())
     assert warnings == []
     policy = config.policies["ratio"]
