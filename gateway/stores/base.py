@@ -14,6 +14,7 @@ A store keeps the state of keys and decides on requests atomically. Its contract
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -137,6 +138,17 @@ class ImmediateStore(Store, Protocol):
 
     def renew_now(self, ask: Ask, verdict: Verdict) -> bool:
         """Keep what is held at once; see `renew`."""
+
+
+@runtime_checkable
+class MessagingStore(Store, Protocol):
+    """A store that says and hears what nobody waits for.
+
+    Attributes:
+        messages: how many there were, by what they say and what came of them.
+    """
+
+    messages: defaultdict[tuple[str, str], int]
 
 
 @runtime_checkable

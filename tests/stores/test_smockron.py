@@ -21,6 +21,7 @@ from gateway.protocols.smockron import DelayUntil, write_control
 from gateway.stores import find_store, smockron
 from gateway.stores.base import Ask, ImmediateStore, Introduced
 from gateway.stores.smockron import SmockronStore, plain_of
+from gateway.stores.zeromq import SENT_MAX
 from tests.processes import free_pair
 from tests.servers import until
 from tests.smockron import TestMaster, master
@@ -171,6 +172,39 @@ async def test_other_messages_change_nothing() -> None:
             await run.master.send(*frames)
         await run.heard()
         assert run.store.decide_now(ask("k")).wait_us == 0
+        told = run.store.messages
+        assert {what: told[what] for what in told if what[0] in {"control", "DELAY_UNTIL"}} == {
+            ("control", "unknown"): 1,
+            ("control", "malformed"): 3,
+            ("DELAY_UNTIL", "past"): 1,
+            ("DELAY_UNTIL", "too_far"): 1,
+            ("DELAY_UNTIL", "heard"): 1,
+        }
+
+
+async def test_what_is_reported_is_counted() -> None:
+    """By what it says; what finds no room while the master is away, as dropped."""
+    async with running() as run:
+        told, before = run.store.messages, dict(run.store.messages)
+        assert before["ACCEPTED", "sent"]
+        await run.hold("later", SECOND_US)
+        for key in ("now", "later"):
+            assert run.store.decide_now(ask(key)).allowed
+            await run.master.hear()
+        await run.hold("never", 30 * SECOND_US)
+        for _ in range(10):
+            assert not run.store.decide_now(ask("never")).allowed
+        await run.master.hear()
+        assert told["ACCEPTED", "sent"] == before["ACCEPTED", "sent"] + 1
+        assert (told["DELAYED", "sent"], told["REJECTED", "sent"]) == (1, 1)
+        told.clear()
+        run.master.close()
+        await until(lambda: not run.store.is_ready)
+        for _ in range(SENT_MAX + 500):
+            run.store.decide_now(ask())
+        await until(lambda: sum(told.values()) == SENT_MAX + 500)
+        assert told["ACCEPTED", "dropped"] > 0
+        assert told["ACCEPTED", "sent"] > SENT_MAX / 2
 
 
 async def test_refusals_are_sampled() -> None:
@@ -294,6 +328,7 @@ async def test_a_master_that_is_away_costs_nothing(caplog: pytest.LogCaptureFixt
     for _ in range(20_000):
         assert store.decide_now(ask()).wait_us == 0
     assert not store.is_ready
+    await until(lambda: store.messages == {("ACCEPTED", "dropped"): 20_000})
     for _ in range(2):
         async with master(port) as peer:
             assert await peer.subscribed() == b"default\0"
