@@ -155,9 +155,9 @@ class MessagingStore(Store, Protocol):
 class PreparedStore(Store, Protocol):
     """A store that does better if it knows beforehand what it will be asked about."""
 
-    def expect(self, policies: Mapping[str, Sequence[str]]) -> None:
+    def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
         """Take note; called at most once, before `start`.
 
         Args:
-            policies: the scopes of their limits, by the names of policies.
+            policies: their limits, by the names of policies.
         """

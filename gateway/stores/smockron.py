@@ -68,6 +68,11 @@ class Domain:
         self.held: OrderedDict[str, int] = OrderedDict()
         self.furthest_us = FURTHEST_US
 
+    def expect(self, longest_us: int, pace_us: int) -> None:
+        """Believe what may be said of requests that wait so long, and are so far apart."""
+        furthest_us = max(FURTHEST_US, longest_us) + 2 * pace_us
+        self.furthest_us = max(self.furthest_us, furthest_us)
+
     def hold(self, identifier: str, until_us: int, now_us: int) -> None:
         """Remember a time, unless a later one is known."""
         held = self.held
@@ -185,15 +190,17 @@ class SmockronStore:
         """One: gatekeepers do not know of each other."""
         return 1
 
-    def expect(self, policies: Mapping[str, Sequence[str]]) -> None:
+    def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
         """Say what will be asked about, before `start`: then nothing the master says is missed.
 
         Args:
-            policies: the scopes of limits, by the name of their policy.
+            policies: limits, by the name of their policy.
         """
-        for policy, scopes in policies.items():
-            for scope in scopes:
-                self._scopes[scope] = self._domain(self._only_domain or policy, scope)
+        for policy, limits in policies.items():
+            for limit in limits:
+                domain = self._domain(self._only_domain or policy, limit.scope)
+                domain.expect(limit.max_wait_us, interval_us(limit))
+                self._scopes[limit.scope] = domain
 
     async def start(self) -> None:
         """Connect in the background."""
@@ -275,8 +282,7 @@ class SmockronStore:
         identifier = domain.plain(key)
         longest_us = min(limit.max_wait_us, ask.max_wait_us)
         pace_us = interval_us(limit) * ask.cost
-        furthest_us = max(FURTHEST_US, longest_us) + 2 * pace_us
-        domain.furthest_us = max(domain.furthest_us, furthest_us)
+        domain.expect(longest_us, pace_us)
         until_us = domain.until(identifier, now_us)
         if not until_us:
             domain.held.pop(identifier, None)
