@@ -25,7 +25,14 @@ from gateway.limits.rate import Limit
 from gateway.limits.terms import Terms
 from gateway.metrics import StoreMetrics
 from gateway.policy import Rule
-from gateway.stores.base import Ask, ImmediateStore, ShardedStore, Store, UntoldStore
+from gateway.stores.base import (
+    Ask,
+    ImmediateStore,
+    MessagingStore,
+    ShardedStore,
+    Store,
+    UntoldStore,
+)
 from gateway.stores.deadline import decide_within
 from gateway.stores.shards import Shards
 from gateway.tasks import Tasks
@@ -120,6 +127,8 @@ class Decider:
                 terms, self._ask, self._send, self._give_back_later, clock, calendar_clock
             )
         self.waiting = WaitingRoom(max_waiting)
+        if isinstance(store, MessagingStore):
+            metrics.messages = store.messages
         metrics.refresh = self._refresh_metrics
 
     @property

@@ -14,7 +14,7 @@ from gateway.decider import Decider
 from gateway.errors import ConfigError, Problem
 from gateway.limits.book import Book
 from gateway.metrics import GatewayMetrics, StoreMetrics
-from gateway.policy import scopes_of
+from gateway.policy import limits_of
 from gateway.routing.keys import identity
 from gateway.stores import StoreMaker, find_store
 from gateway.stores.base import ImmediateStore, PreparedStore, Store
@@ -50,7 +50,7 @@ def store_of(
     make_new = _maker(migrate.to, memory) if migrate is not None else None
     elsewhere = of_masters_only(config)
     expected = {
-        name: scopes_of(name, policy)
+        name: limits_of(name, policy)
         for name, policy in config.policies.items()
         if name not in elsewhere
     }

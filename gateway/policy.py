@@ -288,10 +288,9 @@ def compile_plan(
         policy = compiled[name]
         # Where turns are not given by a store, how late one is does not tell how many wait.
         queue_max = 0 if isinstance(policy.terms, Eventual) else policy.queue_max
-        lines = zip(config.limits, scopes_of(name, config), strict=True)
-        for position, (line, scope) in enumerate(lines, start=1):
-            limit = replace(line.limit, scope=scope)
-            limit = _bounded(limit, limit.max_wait_us, queue_max)
+        lines = zip(config.limits, limits_of(name, config), strict=True)
+        for position, (line, known) in enumerate(lines, start=1):
+            limit = _bounded(known, known.max_wait_us, queue_max)
             if config.throttlex is not None and isinstance(key_of, RouteKeys):
                 key = key_of.of_throttlex(config.throttlex.per, line.per, config.if_missing)
             else:
@@ -303,19 +302,20 @@ def compile_plan(
     return (KeyedPlan if is_keyed(rules) else Plan)(rules)
 
 
-def scopes_of(name: str, config: PolicyConfig) -> list[str]:
-    """What each limit of a policy is known by in a store.
+def limits_of(name: str, config: PolicyConfig) -> list[Limit]:
+    """The limits of a policy, each with the scope that it is known by in a store.
 
-    The numbers are no part of it, so that changing them keeps the counts.
+    The numbers are no part of that, so that changing them keeps the counts.
     """
-    scopes: list[str] = []
+    limits: list[Limit] = []
     seen: dict[str, int] = {}
     for line in config.limits:
         per = "+".join(line.per)
         seen[per] = seen.get(per, 0) + 1
         scope = f"{name}/{per}" if seen[per] == 1 else f"{name}/{per}#{seen[per]}"
-        scopes.append(scope if config.throttlex is None else scope_of(name))
-    return scopes
+        scope = scope if config.throttlex is None else scope_of(name)
+        limits.append(replace(line.limit, scope=scope))
+    return limits
 
 
 def is_keyed(rules: Sequence[Rule]) -> bool:

@@ -79,6 +79,7 @@ def test_everything_counted_is_scraped(accept: str) -> None:
     store.errors["timeout"] += 2
     store.breaker, store.is_ready, store.gateways = "open", False, 3
     metrics.store("new").missed = 15
+    metrics.store("new").messages["DELAY_UNTIL", "heard"] = 26
     frontend = metrics.frontend("throttr")
     frontend.connections, frontend.open_connections = 20, 21
     frontend.answers["insert", "ok"] = 22
@@ -133,6 +134,7 @@ def test_everything_counted_is_scraped(accept: str) -> None:
         key("sluice_store_errors_total", store="redis", reason="timeout"): 2,
         key("sluice_store_missed_total", store="new"): 15,
         key("sluice_store_missed_total", store="redis"): None,
+        key("sluice_store_messages_total", store="new", message="DELAY_UNTIL", outcome="heard"): 26,
         key("sluice_store_ready", store="redis"): 0,
         key("sluice_store_gateways", store="redis"): 3,
         key("sluice_store_breaker", store="redis", state="open"): 1,
@@ -320,6 +322,7 @@ def counted(seed: int) -> GatewayMetrics:
     store.is_ready = seed != 2
     store.gateways = seed
     store.missed = seed
+    store.messages["ACCEPTED", "sent"] = seed
     metrics.connections, metrics.clients_left, metrics.log.lines_dropped = seed, seed, seed
     metrics.client_errors["framing"] += seed
     return metrics

@@ -235,6 +235,7 @@ class StoreMetrics:
         duration: how long the calls took that were answered.
         missed: how many decisions it should have made beside another store and did not; None of
             a store that is asked by itself, where the policies' counters say what came of that.
+        messages: what it says and hears without being asked, by what that says and what came of it.
         refresh: called before `breaker`, `is_ready` and `gateways` are shown; sets them.
     """
 
@@ -246,6 +247,7 @@ class StoreMetrics:
         "errors",
         "gateways",
         "is_ready",
+        "messages",
         "missed",
         "refresh",
     )
@@ -259,6 +261,7 @@ class StoreMetrics:
         self.gateways = 1
         self.duration = Histogram(STORE_BOUNDS_US)
         self.missed: int | None = None
+        self.messages: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.refresh: Callable[[], None] = lambda: None
 
     def answered(self, decisions: int, duration_us: int) -> None:

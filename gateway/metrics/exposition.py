@@ -295,6 +295,15 @@ _STORES: Final[tuple[Family[StoreMetrics], ...]] = (
         ("store",),
         lambda name, store: () if store.missed is None else [((name,), store.missed)],
     ),
+    Family(
+        CounterMetricFamily,
+        "sluice_store_messages",
+        "Messages to and from a store that nobody waits for, and what came of them.",
+        ("store", "message", "outcome"),
+        lambda name, store: (
+            ((name, *what), count) for what, count in sorted(store.messages.items())
+        ),
+    ),
     gauge(
         "sluice_store_ready",
         "Whether a store would answer now.",

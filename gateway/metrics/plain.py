@@ -65,6 +65,7 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
         yield [
             *("store", name, store.decisions, store.batches, dict(store.errors)),
             *(store.missed, _plain(store.duration), gauges),
+            [[*what, count] for what, count in store.messages.items()],
         ]
     for name, frontend in list(metrics.frontends.items()):
         frontend.refresh()
@@ -152,7 +153,10 @@ def _add_target(target: TargetMetrics, values: Piece, *, gauges: bool) -> None:
 
 def _add_store(store: StoreMetrics, values: Piece, *, gauges: bool) -> None:
     """Ready is what is ready for all, the breaker is the worst of all."""
-    decisions, batches, errors, missed, duration, (is_ready, breaker, gateways) = values
+    decisions, batches, errors, missed, duration, now, messages = values
+    is_ready, breaker, gateways = now
+    for message, outcome, count in messages:
+        store.messages[message, outcome] += count
     store.decisions += decisions
     store.batches += batches
     _count(store.errors, errors)

@@ -131,12 +131,12 @@ def read_control(frames: Frames) -> DelayUntil | None:
     Raises:
         Malformed: it is no message of a master.
     """
-    if len(frames) < 3:
-        raise Malformed("a control message has at least 3 frames")
+    if len(frames) < 2:
+        raise Malformed("a control message has at least 2 frames")
     if frames[1] != _DELAY_UNTIL:
         return None
     if len(frames) < 4:
-        raise Malformed("DELAY_UNTIL has a time")
+        raise Malformed("DELAY_UNTIL has an identifier and a time")
     return DelayUntil(_name(frames[0].removesuffix(_NUL)), _name(frames[2]), _time(frames[3]))
 
 

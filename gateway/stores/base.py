@@ -14,6 +14,7 @@ A store keeps the state of keys and decides on requests atomically. Its contract
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -140,12 +141,23 @@ class ImmediateStore(Store, Protocol):
 
 
 @runtime_checkable
+class MessagingStore(Store, Protocol):
+    """A store that says and hears what nobody waits for.
+
+    Attributes:
+        messages: how many there were, by what they say and what came of them.
+    """
+
+    messages: defaultdict[tuple[str, str], int]
+
+
+@runtime_checkable
 class PreparedStore(Store, Protocol):
     """A store that does better if it knows beforehand what it will be asked about."""
 
-    def expect(self, policies: Mapping[str, Sequence[str]]) -> None:
+    def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
         """Take note; called at most once, before `start`.
 
         Args:
-            policies: the scopes of their limits, by the names of policies.
+            policies: their limits, by the names of policies.
         """

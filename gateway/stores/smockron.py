@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
@@ -25,6 +25,7 @@ from gateway.limits.rate import Limit
 from gateway.protocols.smockron import (
     DEFAULT_PORT,
     Accounting,
+    DelayUntil,
     Malformed,
     Status,
     read_control,
@@ -66,6 +67,11 @@ class Domain:
         # Not a `dict`: the way to the first of one leads past all that were taken out before it.
         self.held: OrderedDict[str, int] = OrderedDict()
         self.furthest_us = FURTHEST_US
+
+    def expect(self, longest_us: int, pace_us: int) -> None:
+        """Believe what may be said of requests that wait so long, and are so far apart."""
+        furthest_us = max(FURTHEST_US, longest_us) + 2 * pace_us
+        self.furthest_us = max(self.furthest_us, furthest_us)
 
     def hold(self, identifier: str, until_us: int, now_us: int) -> None:
         """Remember a time, unless a later one is known."""
@@ -133,6 +139,7 @@ class SmockronStore:
 
     Attributes:
         domains: what is known of each domain, by name.
+        messages: see `MessagingStore`.
 
     Raises:
         ValueError: the URL cannot be used.
@@ -166,6 +173,8 @@ class SmockronStore:
         self._control: Subscriber | None = None
         self._quiet_until_us: dict[str, int] = {}
         self._is_connected = False
+        self._has_listened = False
+        self.messages: defaultdict[tuple[str, str], int] = defaultdict(int)
 
     def __repr__(self) -> str:
         held = sum(len(domain.held) for domain in self.domains.values())
@@ -181,23 +190,26 @@ class SmockronStore:
         """One: gatekeepers do not know of each other."""
         return 1
 
-    def expect(self, policies: Mapping[str, Sequence[str]]) -> None:
+    def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
         """Say what will be asked about, before `start`: then nothing the master says is missed.
 
         Args:
-            policies: the scopes of limits, by the name of their policy.
+            policies: limits, by the name of their policy.
         """
-        for policy, scopes in policies.items():
-            for scope in scopes:
-                self._scopes[scope] = self._domain(self._only_domain or policy, scope)
+        for policy, limits in policies.items():
+            for limit in limits:
+                domain = self._domain(self._only_domain or policy, limit.scope)
+                domain.expect(limit.max_wait_us, interval_us(limit))
+                self._scopes[limit.scope] = domain
 
     async def start(self) -> None:
         """Connect in the background."""
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets = Sockets()
-        self._accounting = sockets.publisher()
+        self._accounting = sockets.publisher(tells_drops=True)
         self._control = sockets.subscriber(self.hear, [topic(name) for name in self.domains])
         sockets.watch(self._control, self._note_connection)
+        sockets.watch(self._accounting, self._note_listener)
         self._accounting.connect(self._host, self._port)
         self._control.connect(self._host, self._port + 1)
         self._control.start()
@@ -270,8 +282,7 @@ class SmockronStore:
         identifier = domain.plain(key)
         longest_us = min(limit.max_wait_us, ask.max_wait_us)
         pace_us = interval_us(limit) * ask.cost
-        furthest_us = max(FURTHEST_US, longest_us) + 2 * pace_us
-        domain.furthest_us = max(domain.furthest_us, furthest_us)
+        domain.expect(longest_us, pace_us)
         until_us = domain.until(identifier, now_us)
         if not until_us:
             domain.held.pop(identifier, None)
@@ -319,7 +330,9 @@ class SmockronStore:
         if accounting is not None:
             for one in told:
                 for message in one.messages:
-                    accounting.send(write_accounting(message))
+                    is_sent = accounting.send(write_accounting(message)) and self._has_listened
+                    outcome = "sent" if is_sent else "dropped"
+                    self.messages[message.status.value.decode(), outcome] += 1
 
     def hear(self, messages: Sequence[Frames]) -> None:
         """Take in what the master says."""
@@ -328,21 +341,36 @@ class SmockronStore:
             try:
                 message = read_control(frames)
             except Malformed as error:
+                self.messages["control", "malformed"] += 1
                 self._complain("cannot be read", str(error), now_us)
                 continue
-            domain = self.domains.get(message.domain) if message is not None else None
-            if message is None or domain is None or message.until_us <= now_us:
-                continue
-            if message.until_us > now_us + domain.furthest_us:
-                seconds = (message.until_us - now_us) / US
-                self._complain("are ignored", f"{seconds:.0f} s ahead is too far", now_us)
-                continue
-            domain.hold(message.identifier, message.until_us, now_us)
+            if message is None:
+                self.messages["control", "unknown"] += 1
+            else:
+                self.messages["DELAY_UNTIL", self._hold(message, now_us)] += 1
+
+    def _hold(self, message: DelayUntil, now_us: int) -> str:
+        """Hold whom the master names, if that is to be believed; returns what came of it."""
+        domain = self.domains.get(message.domain)
+        if domain is None:
+            return "unknown_domain"
+        if message.until_us <= now_us:
+            return "past"
+        if message.until_us > now_us + domain.furthest_us:
+            seconds = (message.until_us - now_us) / US
+            self._complain("are ignored", f"{seconds:.0f} s ahead is too far", now_us)
+            return "too_far"
+        domain.hold(message.identifier, message.until_us, now_us)
+        return "heard"
 
     def _complain(self, what: str, why: str, now_us: int) -> None:
         if now_us >= self._quiet_until_us.get(what, 0):
             self._quiet_until_us[what] = now_us + QUIET_US
             log.warning("messages of Smockron's master %s: %s", what, why)
+
+    def _note_listener(self, is_connected: bool) -> None:  # noqa: FBT001 - a state
+        """From the first time on reports are kept for the master, also while it is away."""
+        self._has_listened = self._has_listened or is_connected
 
     def _note_connection(self, is_connected: bool) -> None:  # noqa: FBT001 - a state
         if is_connected == self._is_connected:

@@ -67,9 +67,16 @@ class Sockets:
         self._handshake_ms = handshake_ms
         self._closer: Closer | None = None
 
-    def publisher(self) -> Publisher:
-        """A new PUB socket."""
-        return Publisher(self._socket(zmq.PUB, MAX_TOPIC))
+    def publisher(self, *, tells_drops: bool = False) -> Publisher:
+        """A new PUB socket.
+
+        Args:
+            tells_drops: whether `Publisher.send` says that there is no room for a message. With
+                several peers it would be dropped for all of them then.
+        """
+        socket = self._socket(zmq.PUB, MAX_TOPIC)
+        socket.setsockopt(zmq.XPUB_NODROP, int(tells_drops))
+        return Publisher(socket)
 
     def subscriber(self, take: Take, topics: Sequence[bytes]) -> Subscriber:
         """A new SUB socket, which hands messages to `take`."""
@@ -78,8 +85,8 @@ class Sockets:
             subscriber.subscribe(topic)
         return subscriber
 
-    def watch(self, end: Subscriber, note: Callable[[bool], None]) -> None:
-        """Tell `note` whenever the peer that a socket connects to can be heard, or is away."""
+    def watch(self, end: Publisher | Subscriber, note: Callable[[bool], None]) -> None:
+        """Tell `note` whenever the peer that a socket connects to is there, or is away."""
 
         def take(event: int, descriptor: int) -> None:
             del descriptor
@@ -200,11 +207,20 @@ class _End:
 class Publisher(_End):
     """A PUB socket."""
 
-    def send(self, frames: Sequence[bytes]) -> None:
-        """Send a message to whoever listens, without waiting."""
+    def send(self, frames: Sequence[bytes]) -> bool:
+        """Send a message to whoever listens, without waiting.
+
+        Returns:
+            False if there is no room for it, as far as that is told.
+        """
         send, last = self.socket.send, len(frames) - 1
-        for number, frame in enumerate(frames):
-            send(frame, NOW_AND_MORE if number < last else NOW)
+        try:
+            for number, frame in enumerate(frames):
+                send(frame, NOW_AND_MORE if number < last else NOW)
+        except zmq.Again:
+            # Of the first frame: ZeroMQ counts whole messages.
+            return False
+        return True
 
 
 class Subscriber(_End):

@@ -92,6 +92,7 @@ def test_times_are_rounded_up_to_whole_milliseconds(us: int) -> None:
 MALFORMED = [
     [],
     [b"d\0"],
+    [b"d\0", b"RESYNC"],
     [b"d\0", b"ACCEPTED", b"k", b"1"],
     [b"d\0", b"ACCEPTED", b"k", b"1", b"", b"", b""],
     [b"d\0", b"accepted", b"k", b"1", b""],
@@ -118,6 +119,7 @@ def test_what_is_no_accounting_message(frames: list[bytes]) -> None:
     "frames",
     [
         [],
+        [b"d\0"],
         [b"d\0", b"DELAY_UNTIL"],
         [b"d\0", b"DELAY_UNTIL", b"k"],
         [b"d\0", b"DELAY_UNTIL", b"k", b""],
@@ -131,7 +133,8 @@ def test_what_is_no_control_message(frames: list[bytes]) -> None:
 
 def test_unknown_commands_are_ignored() -> None:
     """Masters of other versions have some (RESYNCSTART, for one); more arguments likewise."""
-    assert read_control([b"d\0", b"RESYNCSTART", b""]) is None
+    assert read_control([b"d\0", b"RESYNCSTART"]) is None
+    assert read_control([b"d\0", b"RESYNCDONE", b""]) is None
     assert read_control([b"d\0", b"DELAY_UNTIL", b"k", b"1", b"1000"]) == DelayUntil("d", "k", 1000)
 
 

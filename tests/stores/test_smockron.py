@@ -21,6 +21,7 @@ from gateway.protocols.smockron import DelayUntil, write_control
 from gateway.stores import find_store, smockron
 from gateway.stores.base import Ask, ImmediateStore, Introduced
 from gateway.stores.smockron import SmockronStore, plain_of
+from gateway.stores.zeromq import SENT_MAX
 from tests.processes import free_pair
 from tests.servers import until
 from tests.smockron import TestMaster, master
@@ -62,12 +63,12 @@ class Run:
 
 
 @asynccontextmanager
-async def running(options: str = "", **policies: list[str]) -> AsyncIterator[Run]:
+async def running(options: str = "", **policies: list[Limit]) -> AsyncIterator[Run]:
     """A gatekeeper whose connections stand."""
     port = free_pair()
     clock = ManualClock(START_US)
     store = SmockronStore(f"smockron://127.0.0.1:{port}{options}", clock=clock)
-    expected = policies or {"default": ["default/ip"], "api": ["api/ip"]}
+    expected = policies or {"default": [LIMIT], "api": [API]}
     store.expect(expected)
     async with master(port) as peer:
         await store.start()
@@ -171,6 +172,49 @@ async def test_other_messages_change_nothing() -> None:
             await run.master.send(*frames)
         await run.heard()
         assert run.store.decide_now(ask("k")).wait_us == 0
+        told = run.store.messages
+        assert {what: told[what] for what in told if what[0] in {"control", "DELAY_UNTIL"}} == {
+            ("control", "unknown"): 1,
+            ("control", "malformed"): 3,
+            ("DELAY_UNTIL", "past"): 1,
+            ("DELAY_UNTIL", "too_far"): 1,
+            ("DELAY_UNTIL", "heard"): 1,
+        }
+
+
+async def test_a_slow_limit_is_believed_before_its_first_request() -> None:
+    """The master may hold somebody for as long as the limit says, whoever reported it."""
+    slow = replace(LIMIT, period_us=3600 * SECOND_US)
+    async with running(default=[slow]) as run:
+        await run.hold("k", 3600 * SECOND_US)
+        assert run.store.messages["DELAY_UNTIL", "too_far"] == 0
+        verdict = run.store.decide_now(ask("k", slow))
+        assert (verdict.allowed, verdict.retry_after_us) == (False, 3600 * SECOND_US)
+
+
+async def test_what_is_reported_is_counted() -> None:
+    """By what it says; what finds no room while the master is away, as dropped."""
+    async with running() as run:
+        told, before = run.store.messages, dict(run.store.messages)
+        assert before["ACCEPTED", "sent"]
+        await run.hold("later", SECOND_US)
+        for key in ("now", "later"):
+            assert run.store.decide_now(ask(key)).allowed
+            await run.master.hear()
+        await run.hold("never", 30 * SECOND_US)
+        for _ in range(10):
+            assert not run.store.decide_now(ask("never")).allowed
+        await run.master.hear()
+        assert told["ACCEPTED", "sent"] == before["ACCEPTED", "sent"] + 1
+        assert (told["DELAYED", "sent"], told["REJECTED", "sent"]) == (1, 1)
+        told.clear()
+        run.master.close()
+        await until(lambda: not run.store.is_ready)
+        for _ in range(SENT_MAX + 500):
+            run.store.decide_now(ask())
+        await until(lambda: sum(told.values()) == SENT_MAX + 500)
+        assert told["ACCEPTED", "dropped"] > 0
+        assert told["ACCEPTED", "sent"] > SENT_MAX / 2
 
 
 async def test_refusals_are_sampled() -> None:
@@ -234,7 +278,7 @@ async def test_all_domains_of_a_request_or_none() -> None:
 async def test_several_limits_of_a_policy_are_one_domain() -> None:
     """A request is reported once, and turns are as far apart as the slowest wants."""
     fast, slow = LIMIT, replace(LIMIT, period_us=3 * SECOND_US, scope="default/ip#2")
-    async with running(default=["default/ip", "default/ip#2"]) as run:
+    async with running(default=[LIMIT, replace(LIMIT, scope="default/ip#2")]) as run:
         run.store.decide_now(ask("k", fast, slow))
         run.store.decide_now(ask("end"))
         assert (await run.master.hear())[2] == b"k"
@@ -268,7 +312,7 @@ async def test_a_limit_that_nobody_expected_is_a_domain_too() -> None:
 
 async def test_one_domain_for_all_limits_if_it_is_said() -> None:
     """Whatever the policy is called."""
-    async with running("?domain=shop", default=["default/ip"]) as run:
+    async with running("?domain=shop", default=[LIMIT]) as run:
         run.store.decide_now(ask())
         assert (await run.master.hear())[0] == b"shop\0"
 
@@ -277,7 +321,7 @@ async def test_a_master_may_have_a_name() -> None:
     """Which is that of an address of IPv4, also where the machine has both."""
     port = free_pair()
     store = SmockronStore(f"smockron://localhost:{port}")
-    store.expect({"default": ["default/ip"]})
+    store.expect({"default": [LIMIT]})
     async with master(port) as peer:
         await store.start()
         assert await peer.subscribed() == b"default\0"
@@ -289,11 +333,12 @@ async def test_a_master_that_is_away_costs_nothing(caplog: pytest.LogCaptureFixt
     caplog.set_level("INFO")
     port = free_pair()
     store = SmockronStore(f"smockron://127.0.0.1:{port}", clock=ManualClock(START_US))
-    store.expect({"default": ["default/ip"]})
+    store.expect({"default": [LIMIT]})
     await store.start()
     for _ in range(20_000):
         assert store.decide_now(ask()).wait_us == 0
     assert not store.is_ready
+    await until(lambda: store.messages == {("ACCEPTED", "dropped"): 20_000})
     for _ in range(2):
         async with master(port) as peer:
             assert await peer.subscribed() == b"default\0"
@@ -343,7 +388,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smockron, "MAX_HELD", 100)
     clock = ManualClock(START_US)
     store = SmockronStore("smockron://127.0.0.1", clock=clock)
-    store.expect({"default": ["default/ip"]})
+    store.expect({"default": [LIMIT]})
     domain = store.domains["default"]
     for number in range(1000):
         until_us = START_US + SECOND_US
@@ -377,7 +422,7 @@ def test_any_program(events: list[Event]) -> None:
     """Against a model: the latest time that was said or given away, never taken back."""
     clock = ManualClock(START_US)
     store = SmockronStore("smockron://127.0.0.1", clock=clock)
-    store.expect({"default": ["default/ip"]})
+    store.expect({"default": [LIMIT]})
     held: dict[str, int] = {}
     for kind, name, ms in events:
         if kind == "hold":
@@ -403,7 +448,7 @@ def test_any_program(events: list[Event]) -> None:
 def test_nothing_that_is_heard_raises() -> None:
     """Whatever bytes come."""
     store = SmockronStore("smockron://127.0.0.1", clock=ManualClock(START_US))
-    store.expect({"default": ["default/ip"]})
+    store.expect({"default": [LIMIT]})
     for frames in ([], [b""], [b"\xff"] * 5, [b"default\0", b"DELAY_UNTIL", b"\xff", b"1" * 500]):
         hear(store, frames)
 
