@@ -33,6 +33,8 @@ def explain_envoy_rls(listener: FrontendConfig) -> Iterator[str]:
         yield "  Others are not limited."
     if config.shadow:
         yield "Nothing is refused, but all is counted."
+    elif config.quota:
+        yield "A request is refused if all of its descriptors are over their limits."
     else:
         yield (
             "A request is refused if one of its descriptors is over its limit; nothing is spent "
@@ -47,6 +49,8 @@ def explain_envoy_rls(listener: FrontendConfig) -> Iterator[str]:
 def _explain_rule(rule: EnvoyRule) -> str:
     if rule.unlimited:
         return "is not limited"
+    if rule.refuse and rule.quota and not rule.shadow:
+        return "is a quota of which nothing is left"
     if rule.refuse:
         return "is over its limit always, but let through" if rule.shadow else "is refused always"
     word = "policy" if len(rule.policies) == 1 else "policies"
@@ -59,6 +63,8 @@ def _explain_rule(rule: EnvoyRule) -> str:
         text += ", all of them together"
     if rule.shadow:
         text += ", and let through whatever comes of it"
+    elif rule.quota:
+        text += ", and refused only if all quotas of its request are over"
     if rule.replaces:
         text += f"; instead of {join(rule.replaces)} where that matches too"
     return text

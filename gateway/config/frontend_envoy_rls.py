@@ -20,7 +20,14 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
-from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    PlainValidator,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from gateway.config.base import Model
 from gateway.config.shorthand_place import Place
@@ -136,6 +143,11 @@ class EnvoyRule(Model):
     shadow: Switch = Field(
         False, description="Whether it is counted and told in metrics, but never refused."
     )
+    quota: Switch = Field(
+        False,
+        description="Whether it refuses only together with all other quotas of a request; that it "
+        "is over is told.",
+    )
     shared: Annotated[
         bool | tuple[str, ...],
         PlainValidator(_read_shared),
@@ -157,6 +169,11 @@ class EnvoyRule(Model):
     replaces: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of rules that do not count where this one does."
     )
+    metadata: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        description="What Envoy's filters after this one are told of a descriptor that is not over "
+        "its limit.",
+    )
 
     @model_validator(mode="after")
     def _check_sense(self) -> EnvoyRule:
@@ -171,6 +188,9 @@ class EnvoyRule(Model):
             message = f"either {' or '.join(words)}: not both"
             raise problem(message, "leave one out", under=(said[-1],))
         self._check_shared()
+        if self.unlimited and (self.quota or self.metadata):
+            word = "quota" if self.quota else "metadata"
+            raise problem(f"{word} goes with a limit", "leave it out", under=(word,))
         if self.name and self.name in self.replaces:
             raise problem("a rule cannot replace itself", "the name of another", under=("name",))
         return self
@@ -216,13 +236,20 @@ class EnvoyRlsConfig(Model):
     shadow: Switch = Field(
         False, description="Whether nothing is refused, whatever the rules say, but all is counted."
     )
+    quota: Switch = Field(
+        False,
+        description="Whether a request is refused only if all of its descriptors are over their "
+        "limits, whatever the rules say.",
+    )
     overrides: Switch = Field(
         True,
         description="Whether a descriptor that brings a limit of its own is held to that, as its "
         "sender's configuration says.",
     )
     dynamic_metadata: Switch = Field(
-        False, description="Whether Envoy's filters after this one are told what was asked."
+        False,
+        description="Whether Envoy's filters after this one are told what was asked, and the "
+        "metadata of rules.",
     )
 
     @field_validator("domains")
@@ -236,6 +263,16 @@ class EnvoyRlsConfig(Model):
             _check_unlike(domain, rules)
             _check_replaced(domain, rules)
         return domains
+
+    @model_validator(mode="after")
+    def _check_metadata(self) -> EnvoyRlsConfig:
+        for domain, rules in self.domains.items():
+            for index, rule in enumerate(rules):
+                if rule.metadata and not self.dynamic_metadata:
+                    message = "nobody is told of it, for dynamic_metadata is off"
+                    where = ("domains", domain, index, "metadata")
+                    raise problem(message, "dynamic_metadata: on, beside domains", under=where)
+        return self
 
     @property
     def policy_names(self) -> tuple[str, ...]:
