@@ -13,7 +13,6 @@ MAX_RULES: Final = 20
 """Of one domain; more would be a list to look things up in, and that is the file itself."""
 
 _HEADERS: Final = {
-    "envoy": "RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset",
     "draft": "RateLimit and RateLimit-Policy",
     "legacy": "X-RateLimit-Limit, -Remaining and -Reset",
     "both": "RateLimit, RateLimit-Policy and X-RateLimit-*",
@@ -43,7 +42,8 @@ def explain_envoy_rls(listener: FrontendConfig) -> Iterator[str]:
     if config.overrides:
         yield "A descriptor that brings a limit of its own is held to that."
     if config.headers != "none":
-        yield f"Envoy is told to say what is left in {_HEADERS[config.headers]}."
+        names = _HEADERS.get(config.headers) or join([name for _, name in config.header_names])
+        yield f"Envoy is told to say what is left in {names}."
 
 
 def _explain_rule(rule: EnvoyRule) -> str:

@@ -30,6 +30,7 @@ from pydantic import (
 )
 
 from gateway.config.base import Model
+from gateway.config.header_names import FRAMING, HEADER_NAME, HOP_BY_HOP
 from gateway.config.shorthand_place import Place
 from gateway.config.values import ListOf, Switch, describe, problem
 
@@ -214,6 +215,34 @@ class EnvoyRule(Model):
 HeaderWords = Literal["none", "envoy", "draft", "legacy", "both"]
 
 
+class EnvoyHeaders(Model):
+    """What the fields of `headers: envoy` are called."""
+
+    limit: str = Field("RateLimit-Limit", description="How many there may be.")
+    remaining: str = Field("RateLimit-Remaining", description="How many are left.")
+    reset: str = Field("RateLimit-Reset", description="In how many seconds there are more.")
+
+    @field_validator("limit", "remaining", "reset")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not HEADER_NAME.fullmatch(name):
+            raise problem(f"{name!r} is not the name of a header", "such as X-Limit")
+        if name.lower() in FRAMING | HOP_BY_HOP:
+            message = f"{name} means something else already"
+            raise problem(message, "a name of its own, such as X-Limit")
+        return name
+
+    @model_validator(mode="after")
+    def _check_unlike(self) -> EnvoyHeaders:
+        said: dict[str, str] = {}
+        for word, name in self:
+            first = said.setdefault(name.lower(), word)
+            if first != word:
+                message = f"{name} is what {first} is called"
+                raise problem(message, "a name of its own", under=(word,))
+        return self
+
+
 class EnvoyRlsConfig(Model):
     """The domains that Envoy may ask about, and what it is told besides yes and no."""
 
@@ -227,6 +256,9 @@ class EnvoyRlsConfig(Model):
         "none",
         description="Fields that Envoy adds to the response: envoy (RateLimit-Limit, -Remaining, "
         "-Reset), draft (RateLimit, RateLimit-Policy), legacy (X-RateLimit-*), both or none.",
+    )
+    header_names: EnvoyHeaders = Field(
+        EnvoyHeaders(), description="What the fields of headers: envoy are called."
     )
     body: str = Field(
         "none",
@@ -265,7 +297,10 @@ class EnvoyRlsConfig(Model):
         return domains
 
     @model_validator(mode="after")
-    def _check_metadata(self) -> EnvoyRlsConfig:
+    def _check_told(self) -> EnvoyRlsConfig:
+        if "header_names" in self.model_fields_set and self.headers != "envoy":
+            message = f"there are no such fields, for headers is {self.headers}"
+            raise problem(message, "headers: envoy", under=("header_names",))
         for domain, rules in self.domains.items():
             for index, rule in enumerate(rules):
                 if rule.metadata and not self.dynamic_metadata:

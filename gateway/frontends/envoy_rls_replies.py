@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from gateway import answer
 from gateway.answer import US, LimitFields, seconds_up
-from gateway.config.frontend_envoy_rls import EnvoyRlsConfig
+from gateway.config.frontend_envoy_rls import EnvoyHeaders, EnvoyRlsConfig
 from gateway.decider import Outcome
 from gateway.frontends.envoy_rls_asking import Decided, is_passing
 from gateway.frontends.envoy_rls_plan import Group, Part, Plan
@@ -52,7 +52,7 @@ class Replies:
         headers: list[tuple[str, str]] = []
         body = b""
         if config.headers != "none":
-            headers = list(said.headers(config.headers))
+            headers = list(said.headers(config))
         if code == OVER_LIMIT and config.body != "none" and said.refusing is not None:
             refusal = answer.refusal(said.refusing, said.verdict)
             body = refusal.body
@@ -142,10 +142,10 @@ class _Said:
                     decisions.append(decision)
         self.verdict = _NEVER if decided.plan.is_refused else combine(decisions)
 
-    def headers(self, style: str) -> Iterator[tuple[str, str]]:
+    def headers(self, config: EnvoyRlsConfig) -> Iterator[tuple[str, str]]:
         """Fields that tell the client how much is left."""
-        if style == "envoy":
-            yield from _three(self._statuses)
+        if config.headers == "envoy":
+            yield from _three(self._statuses, config.header_names)
         elif self._rules and self.verdict.decisions:
             yield from _pairs(LimitFields(self._rules).lines(self._rules, self.verdict))
         retry_after_us = self.verdict.retry_after_us
@@ -193,17 +193,17 @@ def _tightest(known: tuple[Decision, Told]) -> tuple[bool, int, int]:
     return False, 1, -decision.retry_after_us
 
 
-def _three(statuses: Iterable[Status]) -> Iterator[tuple[str, str]]:
+def _three(statuses: Iterable[Status], names: EnvoyHeaders) -> Iterator[tuple[str, str]]:
     """The fields that Envoy's own service sends, about the tightest limit."""
     known = [status for status in statuses if status.limit is not None]
     if not known:
         return
     status = min(known, key=lambda one: (one.code != OVER_LIMIT, one.remaining))
     assert status.limit is not None
-    yield "RateLimit-Limit", str(status.limit.requests)
-    yield "RateLimit-Remaining", str(status.remaining)
+    yield names.limit, str(status.limit.requests)
+    yield names.remaining, str(status.remaining)
     if status.reset_s is not None:
-        yield "RateLimit-Reset", str(status.reset_s)
+        yield names.reset, str(status.reset_s)
 
 
 def _pairs(lines: bytes) -> Iterator[tuple[str, str]]:

@@ -53,6 +53,14 @@ async def test_fields_of_envoys_own_service_are_of_the_tightest_limit() -> None:
         assert (await service.ask({"z": "1"})).headers == []
 
 
+async def test_fields_of_envoys_own_service_may_have_other_names() -> None:
+    """As its settings LIMIT_LIMIT_HEADER and so on say; those that are not named keep theirs."""
+    options = "headers: envoy\nheader_names: { limit: X-Limit, reset: X-In }"
+    async with serving(config_of(RULES, options), still_clock()) as service:
+        names = [name for name, _ in (await service.ask(A)).headers]
+        assert names == ["X-Limit", "RateLimit-Remaining", "X-In"]
+
+
 @pytest.mark.parametrize(
     ("style", "passed", "refused"),
     [
