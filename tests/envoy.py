@@ -13,6 +13,8 @@ from tests.processes import ServerProcess, answers, free_port
 
 SERVICE: Final = "type.googleapis.com/envoy.extensions"
 TLS_CONTEXT: Final = f"{SERVICE}.transport_sockets.tls.v3.UpstreamTlsContext"
+POOL: Final = "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:metadata:pool)%"
+"""What the filter's service has told, for a field of every answer."""
 _PAIR: Final = ("certificate_chain", "private_key")
 HTTP2: Final = {
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
@@ -107,6 +109,7 @@ def _config(
     route = {
         "match": {"prefix": "/"},
         "route": {"cluster": "app"},
+        "response_headers_to_add": [{"header": {"key": "x-pool", "value": POOL}}],
         "typed_per_filter_config": {"envoy.filters.http.ratelimit": own},
     }
     router = {"@type": f"{SERVICE}.filters.http.router.v3.Router"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Final, NamedTuple
 
@@ -11,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.address import AddressError, parse_origin
 from gateway.config.base import Model
+from gateway.config.header_names import FRAMING, HEADER_NAME, HOP_BY_HOP
 from gateway.config.paths import PathError, parse_path
 from gateway.config.shorthand import KEY
 from gateway.config.units import SIZE_PATTERN
@@ -18,21 +18,8 @@ from gateway.config.values import ListOf, describe, problem, problems, read_size
 from gateway.editing.template import HEADER, VARIABLES, Template, TemplateError, parse_template
 from gateway.routing.rewrite import Rewrite
 
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VARIABLES: Final = (*VARIABLES, HEADER)
 
-FRAMING: Final = frozenset({"content-length", "transfer-encoding", "trailer", "te"})
-HOP_BY_HOP: Final = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "upgrade",
-        "http2-settings",
-    }
-)
 _OWN: Final = {
     "host": "the host that an upstream is told has a key of its own: upstream_host",
     "expect": "the gateway answers for it",
@@ -64,7 +51,7 @@ FieldValue = Annotated[
 
 
 def _read_name(name: object) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
         raise problem(f"{describe(name)} is not the name of a header")
     # Applications behind CGI and WSGI read `_` and `-` alike, and so does the gateway.
     lower = name.lower().replace("_", "-")

@@ -13,7 +13,6 @@ MAX_RULES: Final = 20
 """Of one domain; more would be a list to look things up in, and that is the file itself."""
 
 _HEADERS: Final = {
-    "envoy": "RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset",
     "draft": "RateLimit and RateLimit-Policy",
     "legacy": "X-RateLimit-Limit, -Remaining and -Reset",
     "both": "RateLimit, RateLimit-Policy and X-RateLimit-*",
@@ -33,6 +32,8 @@ def explain_envoy_rls(listener: FrontendConfig) -> Iterator[str]:
         yield "  Others are not limited."
     if config.shadow:
         yield "Nothing is refused, but all is counted."
+    elif config.quota:
+        yield "A request is refused if all of its descriptors are over their limits."
     else:
         yield (
             "A request is refused if one of its descriptors is over its limit; nothing is spent "
@@ -41,12 +42,15 @@ def explain_envoy_rls(listener: FrontendConfig) -> Iterator[str]:
     if config.overrides:
         yield "A descriptor that brings a limit of its own is held to that."
     if config.headers != "none":
-        yield f"Envoy is told to say what is left in {_HEADERS[config.headers]}."
+        names = _HEADERS.get(config.headers) or join([name for _, name in config.header_names])
+        yield f"Envoy is told to say what is left in {names}."
 
 
 def _explain_rule(rule: EnvoyRule) -> str:
     if rule.unlimited:
         return "is not limited"
+    if rule.refuse and rule.quota and not rule.shadow:
+        return "is a quota of which nothing is left"
     if rule.refuse:
         return "is over its limit always, but let through" if rule.shadow else "is refused always"
     word = "policy" if len(rule.policies) == 1 else "policies"
@@ -59,6 +63,8 @@ def _explain_rule(rule: EnvoyRule) -> str:
         text += ", all of them together"
     if rule.shadow:
         text += ", and let through whatever comes of it"
+    elif rule.quota:
+        text += ", and refused only if all quotas of its request are over"
     if rule.replaces:
         text += f"; instead of {join(rule.replaces)} where that matches too"
     return text

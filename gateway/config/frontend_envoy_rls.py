@@ -20,9 +20,17 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
-from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    PlainValidator,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from gateway.config.base import Model
+from gateway.config.header_names import FRAMING, HEADER_NAME, HOP_BY_HOP
 from gateway.config.shorthand_place import Place
 from gateway.config.values import ListOf, Switch, describe, problem
 
@@ -136,6 +144,11 @@ class EnvoyRule(Model):
     shadow: Switch = Field(
         False, description="Whether it is counted and told in metrics, but never refused."
     )
+    quota: Switch = Field(
+        False,
+        description="Whether it refuses only together with all other quotas of a request; that it "
+        "is over is told.",
+    )
     shared: Annotated[
         bool | tuple[str, ...],
         PlainValidator(_read_shared),
@@ -157,6 +170,11 @@ class EnvoyRule(Model):
     replaces: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of rules that do not count where this one does."
     )
+    metadata: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        description="What Envoy's filters after this one are told of a descriptor that is not over "
+        "its limit.",
+    )
 
     @model_validator(mode="after")
     def _check_sense(self) -> EnvoyRule:
@@ -171,6 +189,9 @@ class EnvoyRule(Model):
             message = f"either {' or '.join(words)}: not both"
             raise problem(message, "leave one out", under=(said[-1],))
         self._check_shared()
+        if self.unlimited and (self.quota or self.metadata):
+            word = "quota" if self.quota else "metadata"
+            raise problem(f"{word} goes with a limit", "leave it out", under=(word,))
         if self.name and self.name in self.replaces:
             raise problem("a rule cannot replace itself", "the name of another", under=("name",))
         return self
@@ -194,6 +215,34 @@ class EnvoyRule(Model):
 HeaderWords = Literal["none", "envoy", "draft", "legacy", "both"]
 
 
+class EnvoyHeaders(Model):
+    """What the fields of `headers: envoy` are called."""
+
+    limit: str = Field("RateLimit-Limit", description="How many there may be.")
+    remaining: str = Field("RateLimit-Remaining", description="How many are left.")
+    reset: str = Field("RateLimit-Reset", description="In how many seconds there are more.")
+
+    @field_validator("limit", "remaining", "reset")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not HEADER_NAME.fullmatch(name):
+            raise problem(f"{name!r} is not the name of a header", "such as X-Limit")
+        if name.lower() in FRAMING | HOP_BY_HOP:
+            message = f"{name} means something else already"
+            raise problem(message, "a name of its own, such as X-Limit")
+        return name
+
+    @model_validator(mode="after")
+    def _check_unlike(self) -> EnvoyHeaders:
+        said: dict[str, str] = {}
+        for word, name in self:
+            first = said.setdefault(name.lower(), word)
+            if first != word:
+                message = f"{name} is what {first} is called"
+                raise problem(message, "a name of its own", under=(word,))
+        return self
+
+
 class EnvoyRlsConfig(Model):
     """The domains that Envoy may ask about, and what it is told besides yes and no."""
 
@@ -208,6 +257,9 @@ class EnvoyRlsConfig(Model):
         description="Fields that Envoy adds to the response: envoy (RateLimit-Limit, -Remaining, "
         "-Reset), draft (RateLimit, RateLimit-Policy), legacy (X-RateLimit-*), both or none.",
     )
+    header_names: EnvoyHeaders = Field(
+        EnvoyHeaders(), description="What the fields of headers: envoy are called."
+    )
     body: str = Field(
         "none",
         description="What Envoy answers a refused request with: none, problem (RFC 9457, JSON), "
@@ -216,13 +268,20 @@ class EnvoyRlsConfig(Model):
     shadow: Switch = Field(
         False, description="Whether nothing is refused, whatever the rules say, but all is counted."
     )
+    quota: Switch = Field(
+        False,
+        description="Whether a request is refused only if all of its descriptors are over their "
+        "limits, whatever the rules say.",
+    )
     overrides: Switch = Field(
         True,
         description="Whether a descriptor that brings a limit of its own is held to that, as its "
         "sender's configuration says.",
     )
     dynamic_metadata: Switch = Field(
-        False, description="Whether Envoy's filters after this one are told what was asked."
+        False,
+        description="Whether Envoy's filters after this one are told what was asked, and the "
+        "metadata of rules.",
     )
 
     @field_validator("domains")
@@ -236,6 +295,19 @@ class EnvoyRlsConfig(Model):
             _check_unlike(domain, rules)
             _check_replaced(domain, rules)
         return domains
+
+    @model_validator(mode="after")
+    def _check_told(self) -> EnvoyRlsConfig:
+        if "header_names" in self.model_fields_set and self.headers != "envoy":
+            message = f"there are no such fields, for headers is {self.headers}"
+            raise problem(message, "headers: envoy", under=("header_names",))
+        for domain, rules in self.domains.items():
+            for index, rule in enumerate(rules):
+                if rule.metadata and not self.dynamic_metadata:
+                    message = "nobody is told of it, for dynamic_metadata is off"
+                    where = ("domains", domain, index, "metadata")
+                    raise problem(message, "dynamic_metadata: on, beside domains", under=where)
+        return self
 
     @property
     def policy_names(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from pydantic import (
 
 from gateway.config.address import Address, AddressError, UnixAddress, parse_network
 from gateway.config.base import Model
+from gateway.config.header_names import HEADER_NAME
 from gateway.config.places import NETWORK_PATTERN, FilePath, KeyPassword, ListenerAddress
 from gateway.config.values import (
     ListOf,
@@ -27,7 +28,6 @@ from gateway.config.values import (
 )
 
 _VERSION: Final = re.compile(r"(?:[Tt][Ll][Ss]v?)?(1\.[0-9])")
-HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 NOT_FOR_CERTIFICATES: Final = frozenset(
     {
         *("authorization", "connection", "content-length", "cookie", "forwarded", "host", "te"),

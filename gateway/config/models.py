@@ -28,7 +28,7 @@ from gateway.config.changes import (
 )
 from gateway.config.consistency import EventualConfig, LeasedConfig
 from gateway.config.defaults import Defaults, fill_policy
-from gateway.config.frontend_envoy_rls import EnvoyRlsConfig, EnvoyRule
+from gateway.config.frontend_envoy_rls import EnvoyHeaders, EnvoyRlsConfig, EnvoyRule
 from gateway.config.frontend_ratio import RatioConfig, RatioRule
 from gateway.config.frontend_smockron import SmockronConfig, SmockronDomain
 from gateway.config.frontend_throttr import ThrottrConfig
@@ -77,6 +77,7 @@ __all__ = [
     "ClientHeaders",
     "Defaults",
     "EjectConfig",
+    "EnvoyHeaders",
     "EnvoyRlsConfig",
     "EnvoyRule",
     "ErrorPage",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final
 
 from pydantic import (
@@ -23,6 +22,7 @@ from gateway.config.changes import (
     UpstreamHost,
     compile_rewrite,
 )
+from gateway.config.header_names import HEADER_NAME
 from gateway.config.own_answers import (
     ErrorPages,
     Location,
@@ -51,11 +51,10 @@ _FOR_UPSTREAMS: Final = (
     *("max_body", "retry", "websocket"),
 )
 """What a route may say only if its requests go to an upstream."""
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def _read_condition_name(name: object) -> str:
-    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+    if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
         raise problem(f"{describe(name)} is not the name of a header")
     if name.lower() == "host":
         raise problem("the host has a key of its own", "write host: ...")

@@ -1,4 +1,7 @@
-"""What Envoy asks, put to the limiter: all descriptors agree, or nothing is spent."""
+"""What Envoy asks, put to the limiter: all descriptors agree, or nothing is spent.
+
+Quotas are the exception: one of them is enough, and those that are over spend nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ class Decided:
         plan: what was to be done.
         outcomes: what came of each of its groups, in order.
         refunds: how much each of the groups has got back.
-        is_refused: whether one that is not in shadow was over its limit.
-        is_over: whether any was.
+        is_refused: whether one that is no shadow and no quota was over its limit, or all quotas.
+        is_over: whether any was that is no quota, or all of them.
     """
 
     __slots__ = ("is_over", "is_refused", "outcomes", "plan", "refunds")
@@ -90,11 +93,18 @@ class Asking:
         for policy in plan.never:
             policy.metrics.refused += 1
             decided.is_over = True
+        empty = plan.empty
         for group, outcome in zip(plan.groups, outcomes, strict=True):
-            if not is_passing(outcome):
+            if is_passing(outcome):
+                continue
+            if group.is_quota:
+                empty += 1
+            else:
                 decided.is_over = True
                 if not group.is_shadow:
                     decided.is_refused = True
+        if 0 < plan.quotas == empty:
+            decided.is_over = decided.is_refused = True
         for place, (group, outcome) in enumerate(zip(plan.groups, outcomes, strict=True)):
             if not decided.is_refused or group.is_shadow or not is_passing(outcome):
                 passes(outcome)

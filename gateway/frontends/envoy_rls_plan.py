@@ -2,7 +2,7 @@
 
 Descriptors that cost the same are one question, so that none is spent unless all of them let the
 request through. What cannot be part of it is a question of its own in the same turn: one that
-costs something else, one in shadow, one that gives back, or one that is there twice.
+costs something else, one in shadow, a quota, one that gives back, or one that is there twice.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Group(NamedTuple):
         rules: the rule behind each limit of the question.
         refund: how much each gets back.
         is_shadow: whether the request may pass whatever comes of it.
+        is_quota: whether it may as long as not all quotas are over.
     """
 
     parts: tuple[Part, ...]
@@ -64,6 +65,7 @@ class Group(NamedTuple):
     rules: tuple[Rule, ...]
     refund: int
     is_shadow: bool
+    is_quota: bool
 
 
 class Plan(NamedTuple):
@@ -76,7 +78,10 @@ class Plan(NamedTuple):
         statuses: what is said of each, where no store is asked about it.
         is_refused: whether one of them is refused whatever comes of the others, on which
             nothing is spent then.
-        never: the policies of those that are always over their limit, in shadow or not.
+        never: the policies of those that are always over their limit, in shadow or not; without
+            quotas that refuse nothing by themselves.
+        quotas: how many of its descriptors are quotas; some of them may still have something left.
+        empty: of these, how many are always over.
     """
 
     question: Question
@@ -85,17 +90,19 @@ class Plan(NamedTuple):
     statuses: tuple[Status, ...]
     is_refused: bool
     never: tuple[Policy, ...]
+    quotas: int
+    empty: int
 
 
 class _Draft:
     """A group that may still grow."""
 
-    __slots__ = ("hits", "is_shadow", "keys", "parts", "refund", "seen")
+    __slots__ = ("hits", "is_alone", "keys", "parts", "refund", "seen")
 
-    def __init__(self, hits: int, refund: int, *, is_shadow: bool) -> None:
+    def __init__(self, hits: int, refund: int, *, is_alone: bool) -> None:
         self.hits = hits
         self.refund = refund
-        self.is_shadow = is_shadow
+        self.is_alone = is_alone
         self.parts: list[Part] = []
         self.keys: list[str] = []
         self.seen: set[Name] = set()
@@ -103,7 +110,7 @@ class _Draft:
     def takes(self, part: Part, hits: int, refund: int) -> bool:
         """Take one more descriptor, if it can be asked about together with these."""
         is_alike = hits == self.hits and not refund and not self.refund
-        if not is_alike or part.held.is_shadow or self.is_shadow:
+        if not is_alike or _is_alone(part.held) or self.is_alone:
             return False
         if not self.seen.isdisjoint(part.names):
             return False
@@ -136,14 +143,26 @@ class Planner:
             TooManyOverridesError: it brings one along too many.
         """
         held = self._held(question)
-        is_refused = any(one is not None and one.is_refused and not one.is_shadow for one in held)
+        over = [one for one in held if one is not None and one.is_refused and not one.is_shadow]
+        quotas = sum(self._is_quota(one) for one in held)
+        empty = sum(one.is_quota for one in over)
+        is_refused = len(over) > empty or 0 < quotas == empty
         drafts = _drafts(question, held, looks_only=is_refused)
         groups = tuple(group for draft in drafts for group in self._groups(draft))
         never = tuple(
-            one.policy for one in held if one is not None and one.is_refused if one.policy
+            one.policy
+            for one in held
+            if one is not None and one.is_refused and one.policy
+            if is_refused or one.is_shadow or not one.is_quota
         )
         statuses = tuple(_uncounted(one) for one in held)
-        return Plan(question, held, groups, statuses, is_refused, never)
+        return Plan(question, held, groups, statuses, is_refused, never, quotas, empty)
+
+    def _is_quota(self, held: Held | None) -> bool:
+        """Whether a descriptor is one; what nothing limits is where all are, and has enough."""
+        if held is None:
+            return self._domains.all_are_quotas
+        return held.is_quota and (bool(held.rules) or held.is_refused)
 
     def _held(self, question: Question) -> tuple[Held | None, ...]:
         """What each descriptor is held to, without what others replace."""
@@ -161,7 +180,7 @@ class Planner:
         joined = self._joined.get(names)
         if joined is None and len(parts) > 1 and len(self._joined) >= MAX_JOINED:
             for part in parts:
-                alone = _Draft(draft.hits, draft.refund, is_shadow=draft.is_shadow)
+                alone = _Draft(draft.hits, draft.refund, is_alone=draft.is_alone)
                 alone.add(part)
                 yield from self._groups(alone)
             return
@@ -175,7 +194,14 @@ class Planner:
         limits, rules = joined
         # Nobody is held back here: who would have to wait is refused.
         ask = Ask(limits, tuple(draft.keys), draft.hits, 0)
-        yield Group(parts, ask, rules, draft.refund, draft.is_shadow)
+        is_shadow = any(part.held.is_shadow for part in parts)
+        is_quota = any(part.held.is_quota for part in parts) and not is_shadow
+        yield Group(parts, ask, rules, draft.refund, is_shadow, is_quota)
+
+
+def _is_alone(held: Held) -> bool:
+    """Whether others are asked about apart from it, since it may not have the same word."""
+    return held.is_shadow or held.is_quota
 
 
 def _uncounted(held: Held | None) -> Status:
@@ -202,7 +228,7 @@ def _drafts(
         names = tuple(zip(scopes, one.keys(descriptor.entries), strict=True))
         part = Part(place, one, names)
         if not any(draft.takes(part, hits, refund) for draft in drafts):
-            drafts.append(_Draft(hits, refund, is_shadow=one.is_shadow))
+            drafts.append(_Draft(hits, refund, is_alone=_is_alone(one)))
             drafts[-1].add(part)
     return drafts
 

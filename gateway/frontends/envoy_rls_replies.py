@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
 from gateway import answer
 from gateway.answer import US, LimitFields, seconds_up
-from gateway.config.frontend_envoy_rls import EnvoyRlsConfig
+from gateway.config.frontend_envoy_rls import EnvoyHeaders, EnvoyRlsConfig
 from gateway.decider import Outcome
 from gateway.frontends.envoy_rls_asking import Decided, is_passing
-from gateway.frontends.envoy_rls_plan import Group, Part
+from gateway.frontends.envoy_rls_plan import Group, Part, Plan
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.policy import Policy, Rule
 from gateway.protocols.envoy_rls_messages import (
@@ -18,7 +19,6 @@ from gateway.protocols.envoy_rls_messages import (
     OVER_LIMIT,
     UNITS,
     Descriptor,
-    Question,
     Reply,
     Status,
     Told,
@@ -45,14 +45,14 @@ class Replies:
         seen: list[Seen] = []
         statuses = _statuses(decided, seen)
         code = OVER_LIMIT if decided.is_refused and not config.shadow else OK
-        metadata = _metadata(decided.plan.question) if config.dynamic_metadata else None
+        metadata = _metadata(decided.plan, statuses) if config.dynamic_metadata else None
         if not self._tells_more:
             return Reply(code, statuses, metadata=metadata)
         said = _Said(decided, statuses, seen)
         headers: list[tuple[str, str]] = []
         body = b""
         if config.headers != "none":
-            headers = list(said.headers(config.headers))
+            headers = list(said.headers(config))
         if code == OVER_LIMIT and config.body != "none" and said.refusing is not None:
             refusal = answer.refusal(said.refusing, said.verdict)
             body = refusal.body
@@ -61,7 +61,7 @@ class Replies:
 
 
 class Seen(NamedTuple):
-    """What came of a descriptor that is no shadow.
+    """What came of a descriptor that has a word in the answer.
 
     Attributes:
         part: the descriptor.
@@ -75,7 +75,7 @@ class Seen(NamedTuple):
 
 
 def _statuses(decided: Decided, seen: list[Seen]) -> Sequence[Status]:
-    """What is said of each descriptor; of what is enforced, more is added to `seen`."""
+    """What is said of each descriptor; of what has a word in it, more is added to `seen`."""
     plan = decided.plan
     statuses = list(plan.statuses)
     for place, (group, outcome) in enumerate(zip(plan.groups, decided.outcomes, strict=True)):
@@ -84,6 +84,8 @@ def _statuses(decided: Decided, seen: list[Seen]) -> Sequence[Status]:
             # It was never taken, or has been given back.
             back = group.ask.cost
         decisions = _decisions(group, outcome)
+        # A quota that is over says nothing of when a request that passes would pass.
+        is_heard = not group.is_quota or decided.is_refused or is_passing(outcome)
         begin = 0
         for part in group.parts:
             end = begin + len(part.names)
@@ -92,7 +94,7 @@ def _statuses(decided: Decided, seen: list[Seen]) -> Sequence[Status]:
                 own = [_given_back(one, back) for one in own]
             begin = end
             statuses[part.place] = status = _status(part, own, outcome)
-            if not group.is_shadow:
+            if not group.is_shadow and is_heard:
                 seen.append(Seen(part, status, own))
     return statuses
 
@@ -140,10 +142,10 @@ class _Said:
                     decisions.append(decision)
         self.verdict = _NEVER if decided.plan.is_refused else combine(decisions)
 
-    def headers(self, style: str) -> Iterator[tuple[str, str]]:
+    def headers(self, config: EnvoyRlsConfig) -> Iterator[tuple[str, str]]:
         """Fields that tell the client how much is left."""
-        if style == "envoy":
-            yield from _three(self._statuses)
+        if config.headers == "envoy":
+            yield from _three(self._statuses, config.header_names)
         elif self._rules and self.verdict.decisions:
             yield from _pairs(LimitFields(self._rules).lines(self._rules, self.verdict))
         retry_after_us = self.verdict.retry_after_us
@@ -191,17 +193,17 @@ def _tightest(known: tuple[Decision, Told]) -> tuple[bool, int, int]:
     return False, 1, -decision.retry_after_us
 
 
-def _three(statuses: Iterable[Status]) -> Iterator[tuple[str, str]]:
+def _three(statuses: Iterable[Status], names: EnvoyHeaders) -> Iterator[tuple[str, str]]:
     """The fields that Envoy's own service sends, about the tightest limit."""
     known = [status for status in statuses if status.limit is not None]
     if not known:
         return
     status = min(known, key=lambda one: (one.code != OVER_LIMIT, one.remaining))
     assert status.limit is not None
-    yield "RateLimit-Limit", str(status.limit.requests)
-    yield "RateLimit-Remaining", str(status.remaining)
+    yield names.limit, str(status.limit.requests)
+    yield names.remaining, str(status.remaining)
     if status.reset_s is not None:
-        yield "RateLimit-Reset", str(status.reset_s)
+        yield names.reset, str(status.reset_s)
 
 
 def _pairs(lines: bytes) -> Iterator[tuple[str, str]]:
@@ -210,15 +212,32 @@ def _pairs(lines: bytes) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _metadata(question: Question) -> Mapping[str, Any]:
-    """What was asked, in the form in which Envoy's own service repeats it."""
+def _metadata(plan: Plan, statuses: Sequence[Status]) -> Mapping[str, Any]:
+    """What was asked, in the form in which Envoy's own service repeats it, and of which rules."""
+    question = plan.question
     told: dict[str, Any] = {
         "domain": question.domain,
         "descriptors": [_described(descriptor) for descriptor in question.descriptors],
     }
     if question.hits:
         told["hitsAddend"] = question.hits
+    said: dict[str, Any] = {}
+    for held, status in zip(plan.held, statuses, strict=True):
+        if held is not None and status.code == OK:
+            _add(said, held.metadata)
+    if said:
+        told["metadata"] = said
     return told
+
+
+def _add(said: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add what is not said yet; of what two say, the first holds, but mappings are joined."""
+    for key, value in more.items():
+        known = said.get(key)
+        if isinstance(known, dict) and isinstance(value, dict):
+            _add(known, value)
+        elif key not in said:
+            said[key] = deepcopy(value)
 
 
 def _described(descriptor: Descriptor) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from gateway.config.frontend_envoy_rls import ANY, EnvoyRlsConfig, EnvoyRule, show_match
 from gateway.config.frontend_envoy_rls import policy_name as name_of_rule
@@ -35,10 +36,12 @@ class Held(NamedTuple):
         policy: whose word a refusal is; None if it is unlimited.
         is_shadow: whether it is never refused.
         is_refused: whether it always is.
+        is_quota: whether it is so only together with all other quotas of a request.
         name: what other rules may replace it by.
         replaces: the names of those that do not count where this one does.
         shared: for each entry the pattern whose values have one count, or None; empty if each
             descriptor has a count of its own.
+        metadata: what other filters are told where it is not over.
     """
 
     rules: tuple[Rule, ...]
@@ -47,9 +50,11 @@ class Held(NamedTuple):
     policy: Policy | None
     is_shadow: bool = False
     is_refused: bool = False
+    is_quota: bool = False
     name: str = ""
     replaces: tuple[str, ...] = ()
     shared: tuple[str | None, ...] = ()
+    metadata: Mapping[str, Any] = MappingProxyType({})
 
     def keys(self, entries: Sequence[Entry]) -> tuple[str, ...]:
         """For each limit, the identity that a descriptor is counted under."""
@@ -95,6 +100,11 @@ class Domains:
                 tree.add(rule.match, self._held(domain, rule))
         self._overrides: dict[tuple[str, Override], Held] = {}
 
+    @property
+    def all_are_quotas(self) -> bool:
+        """Whether requests are refused only for all of their descriptors."""
+        return self._config.quota
+
     def find(self, domain: str, descriptor: Descriptor) -> Held | None:
         """What a descriptor is held to; None for nothing.
 
@@ -124,9 +134,11 @@ class Domains:
             policy,
             rule.shadow,
             rule.refuse,
+            rule.quota or self._config.quota,
             rule.name or "",
             rule.replaces,
             shared if any(shared) else (),
+            rule.metadata,
         )
 
     def _overriding(self, domain: str, override: Override) -> Held:
@@ -145,13 +157,13 @@ class Domains:
         policy = self._own_policy(name_of_rule(domain, "override"))
         told = (Told(override.requests, override.unit),)
         if not override.requests:
-            return Held((), (), told, policy, is_refused=True)
+            return Held((), (), told, policy, is_refused=True, is_quota=self._config.quota)
         count = min(override.requests, MAX_COUNT, MAX_PER_SECOND * seconds)
         # Numbers are no part of the scope: a caller that changes them goes on counting.
         scope = f"{policy.name}/{seconds}s"
         limit = Limit(count, seconds * US, count, scope=scope)
         rule = Rule(policy, limit, _key_of(("ip",), "shared"), policy.name, "ip")
-        return Held((rule,), (limit,), told, policy)
+        return Held((rule,), (limit,), told, policy, is_quota=self._config.quota)
 
     def _own_policy(self, name: str) -> Policy:
         """A policy that no configuration holds, for what is refused always or brought along."""

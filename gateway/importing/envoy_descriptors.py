@@ -7,13 +7,13 @@ What its loader refuses is refused, and so is a limit without a number, which it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gateway.config.check import Source
 from gateway.config.messages import did_you_mean
-from gateway.config.nodes import MappingNode, Node, Place
+from gateway.config.nodes import MappingNode, Node, Place, plain
 from gateway.errors import Problem
 from gateway.importing.reading import Reading, is_nothing, member
 
@@ -40,7 +40,7 @@ _LIMIT: Final = ("unit", "requests_per_unit", "unlimited", "name", "replaces")
 _REPLACES: Final = ("name",)
 _ALL: Final = (*_ROOT, *_DESCRIPTOR, *_LIMIT)
 
-UNTRANSLATED: Final = ("quota_mode", "detailed_metric", "value_to_metric", "metadata")
+UNTRANSLATED: Final = ("detailed_metric", "value_to_metric")
 """Keys of a descriptor that stand for nothing here."""
 
 
@@ -72,7 +72,9 @@ class Descriptor:
         limit: of what is described so far, if it has one.
         children: the descriptors below.
         shadow: whether its limit never refuses.
+        quota: whether it refuses only together with all other quotas of a request.
         shared: whether all values like `value` have one count.
+        metadata: what other filters are told of it.
         told: the other keys that it has, each with its place.
         place: where its key is written.
     """
@@ -82,7 +84,9 @@ class Descriptor:
     limit: RateLimit | None
     children: tuple[Descriptor, ...]
     shadow: bool
+    quota: bool
     shared: bool
+    metadata: Mapping[str, Any]
     told: tuple[tuple[str, Place], ...]
     place: Place
 
@@ -143,8 +147,7 @@ def _descriptor(reading: Reading, node: MappingNode) -> Descriptor:
     told = [
         (name, node.members[name].key)
         for name in UNTRANSLATED
-        if name in node.members and not is_nothing(node.members[name].node)
-        if name == "metadata" or reading.switch(node.members[name].node)
+        if name in node.members and reading.switch(node.members[name].node)
     ]
     return Descriptor(
         key,
@@ -152,10 +155,19 @@ def _descriptor(reading: Reading, node: MappingNode) -> Descriptor:
         _limit(reading, member(node, "rate_limit")),
         tuple(_descriptors(reading, member(node, "descriptors"))),
         reading.switch(member(node, "shadow_mode")),
+        reading.switch(member(node, "quota_mode")),
         shared,
+        _metadata(reading, member(node, "metadata")),
         tuple(told),
         place,
     )
+
+
+def _metadata(reading: Reading, node: Node | None) -> Mapping[str, Any]:
+    if node is None or is_nothing(node):
+        return {}
+    found = reading.mapping(node, "a mapping")
+    return plain(found) if found is not None else {}
 
 
 def _limit(reading: Reading, node: Node | None) -> RateLimit | None:

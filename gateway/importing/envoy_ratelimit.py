@@ -16,7 +16,7 @@ from gateway.errors import Problem
 from gateway.importing import Imported
 from gateway.importing.envoy_descriptors import UNITS, Descriptor, Domain, RateLimit, read_domains
 from gateway.importing.reading import in_order, problem_at
-from gateway.importing.writing import comment, mapping, quoted, sequence
+from gateway.importing.writing import comment, data, mapping, quoted, sequence
 from gateway.limits.notation import MAX_COUNT, MAX_PER_SECOND
 
 WIDTH: Final = 100
@@ -24,10 +24,8 @@ WIDTH: Final = 100
 INDENT: Final = 10
 
 _NO_EQUAL: Final = {
-    "quota_mode": "quota_mode is not kept: this limit refuses by itself, whatever others say",
     "detailed_metric": "detailed_metric has no equal: metrics are told by rule, not by value",
     "value_to_metric": "value_to_metric has no equal: metrics are told by rule, not by value",
-    "metadata": "metadata has no equal: callers are not told of it",
 }
 
 
@@ -59,6 +57,10 @@ def import_envoy_ratelimit(sources: Sequence[Source]) -> Imported:
     rules = {domain.name: list(_rules_of(domain)) for domain in domains}
     notes = [note for found in rules.values() for rule in found for note in rule.notes]
     text = _head([source.file for source in sources])
+    fields = {name for found in rules.values() for rule in found for name, _ in rule.fields}
+    if "metadata" in fields:
+        text += "      dynamic_metadata: true  # as RESPONSE_DYNAMIC_METADATA says\n"
+    text += "      domains:\n"
     for name, found in rules.items():
         text += f"{' ' * (INDENT - 2)}{quoted(name)}:\n{''.join(map(_written, found))}"
     return Imported(text, _told(notes))
@@ -72,7 +74,7 @@ def _head(files: Sequence[str]) -> str:
         + "\n# store: redis://127.0.0.1:6379/0  # as REDIS_URL says; in memory if left out\n"
         + "listeners:\n"
         + "  - bind: 127.0.0.1:8081  # 0.0.0.0:8081 for the Envoys of other machines\n"
-        + "    envoy_rls:\n      domains:\n"
+        + "    envoy_rls:\n"
     )
 
 
@@ -138,6 +140,8 @@ def _fields(path: Sequence[Descriptor], named: set[str]) -> Iterator[tuple[str, 
         return
     if path[-1].shadow and limit.unit:
         yield "shadow", "true"
+    if path[-1].quota and limit.unit:
+        yield "quota", "true"
     shared, wild = _shared(path)
     if shared and limit.requests:
         yield "shared", "true" if shared == wild else sequence(map(quoted, shared))
@@ -146,6 +150,8 @@ def _fields(path: Sequence[Descriptor], named: set[str]) -> Iterator[tuple[str, 
     replaces = [name for name, _ in limit.replaces if name in named]
     if replaces:
         yield "replaces", sequence(map(quoted, dict.fromkeys(replaces)))
+    if path[-1].metadata and limit.unit:
+        yield "metadata", data(path[-1].metadata)
 
 
 def _count(limit: RateLimit) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 _PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_./*-]*")
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
@@ -40,6 +40,27 @@ def mapping(pairs: Iterable[tuple[str, str]]) -> str:
 def sequence(values: Iterable[str]) -> str:
     """A list in one line; likewise."""
     return f"[{', '.join(values)}]"
+
+
+def data(value: Any) -> str:
+    """Plain data in one line: mappings, lists and what is in them."""
+    if isinstance(value, Mapping):
+        return mapping((str(key), data(each)) for key, each in value.items())
+    if isinstance(value, list):
+        return sequence(map(data, value))
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, float):
+        return _number(value)
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _number(value: float) -> str:
+    """A number that is read as one: YAML's have a point."""
+    digits, letter, exponent = repr(value).partition("e")
+    return (digits if "." in digits else f"{digits}.0") + letter + exponent
 
 
 def comment(text: str, indent: int) -> str:

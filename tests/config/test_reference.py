@@ -20,6 +20,7 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Other systems": models.FrontendConfig,
     "Envoy": models.EnvoyRlsConfig,
     "Rules of Envoy": models.EnvoyRule,
+    "Header names of Envoy": models.EnvoyHeaders,
     "ratio": models.RatioConfig,
     "Rules of ratio": models.RatioRule,
     "Smockron": models.SmockronConfig,

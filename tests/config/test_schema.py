@@ -24,6 +24,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "admin-default-is-a-listener",
         "admin-is-a-listener",
         "at-once-too-many",
+        "envoy-rls-metadata",
         "envoy-rls-policies",
         "envoy-rls-ratio",
         "envoy-rls-replaces",

@@ -174,3 +174,28 @@ def test_envoy_and_the_service_show_each_other_certificates(
     answers = [trusted.get("/one", headers={"x-user": "ann"}).status for _ in range(4)]
     assert answers == [200, 200, 200, 429]
     assert foreign.get("/one", headers={"x-user": "ben"}).status == 500
+
+
+def test_a_request_goes_on_with_the_quota_that_has_something_left(
+    start_gateway: StartGateway, start_envoy: StartEnvoy
+) -> None:
+    """Which one that is Envoy reads in the metadata of its rule."""
+    port = free_port()
+    start_gateway(
+        f"""
+listeners:
+  - envoy_rls:
+      dynamic_metadata: on
+      domains:
+        shop:
+          - {{ match: {{ user: "*" }}, limit: 1/h, quota: on, metadata: {{ pool: own }} }}
+          - {{ match: {{ pool: shared }}, limit: 2/h, quota: on, metadata: {{ pool: shared }} }}
+    bind: 127.0.0.1:{port}
+"""
+    )
+    shared = {"generic_key": {"descriptor_key": "pool", "descriptor_value": "shared"}}
+    envoy = start_envoy(port, [{"actions": [USER]}, {"actions": [shared]}])
+
+    answers = [envoy.get("/one", headers={"x-user": "ann"}) for _ in range(3)]
+    assert [one.status for one in answers] == [200, 200, 429]
+    assert [one.headers.get("x-pool", "") for one in answers] == ["own", "shared", ""]

@@ -348,3 +348,64 @@ def test_policies_may_decide_nearby(consistency: str) -> None:
 
     wanted = [OK, OK, OVER_LIMIT, OK, OVER_LIMIT, OVER_LIMIT, OK]
     assert asyncio.run(ask()) == wanted
+
+
+QUOTAS = config_of("""
+    { match: { a: "*" }, limit: 3/h }
+    { match: { q: "*" }, limit: 1/h, quota: true }
+    { match: { r: "*" }, limit: 2/h, quota: true }
+    { match: { r: none }, refuse: true, quota: true }
+    { match: { s: "*" }, limit: 1/h, shadow: true, quota: true }
+    { match: { free: "*" }, unlimited: true }
+""")
+
+
+async def test_a_request_is_refused_if_all_its_quotas_are_over() -> None:
+    """One of them is enough; those that are over say so, and spend nothing."""
+    async with serving(QUOTAS, still_clock()) as service:
+        q, r = {"q": "1"}, {"r": "1"}
+        assert codes(await service.ask(q, r)) == (OK, [OK, OK])
+        assert codes(await service.ask(q, r)) == (OK, [OVER_LIMIT, OK])
+        assert codes(await service.ask(q, r)) == (OVER_LIMIT, [OVER_LIMIT, OVER_LIMIT])
+        assert codes(await service.ask(q)) == (OVER_LIMIT, [OVER_LIMIT])
+        assert codes(await service.ask({"r": "none"}, {"q": "2"})) == (OK, [OVER_LIMIT, OK])
+        assert codes(await service.ask({"r": "none"})) == (OVER_LIMIT, [OVER_LIMIT])
+        # What nothing limits is no quota that has something left.
+        assert codes(await service.ask(q, {"free": "1"})) == (OVER_LIMIT, [OVER_LIMIT, OK])
+        assert codes(await service.ask(q, {"z": "1"})) == (OVER_LIMIT, [OVER_LIMIT, OK])
+
+
+async def test_a_limit_that_is_no_quota_refuses_whatever_quotas_say() -> None:
+    """They have spent nothing then; and quotas that are all over spend none of its."""
+    async with serving(QUOTAS, still_clock()) as service:
+        assert codes(await service.ask(A, {"q": "1"}, hits=4)) == (OVER_LIMIT, [OVER_LIMIT] * 2)
+        dear = Descriptor((("a", "1"),), hits=4)
+        assert codes(await service.ask(dear, {"q": "1"})) == (OVER_LIMIT, [OVER_LIMIT, OK])
+        assert codes(await service.ask(A, {"q": "1"})) == (OK, [OK, OK])
+        assert codes(await service.ask(A, {"q": "1"})) == (OVER_LIMIT, [OK, OVER_LIMIT])
+        assert (await service.ask(A)).statuses[0].remaining == 1
+
+
+async def test_a_quota_in_shadow_is_never_over() -> None:
+    """So it keeps the others of its request from refusing."""
+    async with serving(QUOTAS, still_clock()) as service:
+        replies = [codes(await service.ask({"s": "1"}, {"q": "1"})) for _ in range(2)]
+        assert replies == [(OK, [OK, OK]), (OK, [OK, OVER_LIMIT])]
+
+
+async def test_all_limits_of_a_listener_may_be_quotas() -> None:
+    """Then a descriptor that no rule is for has something left, too."""
+    async with serving(config_of(LIMITS, "quota: on"), still_clock()) as service:
+        assert codes(await service.ask(A, B)) == (OK, [OK, OK])
+        assert codes(await service.ask(A, B)) == (OK, [OK, OVER_LIMIT])
+        assert codes(await service.ask(B)) == (OVER_LIMIT, [OVER_LIMIT])
+        assert codes(await service.ask(B, {"z": "1"})) == (OK, [OVER_LIMIT, OK])
+
+
+async def test_a_quota_that_is_over_is_counted_as_refused_by_its_policy_alone() -> None:
+    """The call is one that passed."""
+    async with serving(QUOTAS, still_clock()) as service:
+        for _ in range(2):
+            await service.ask({"q": "1"}, {"r": "1"})
+        policy = service.metrics.policy("shop/q=*")
+        assert (policy.passed, policy.refused) == (1, 1)

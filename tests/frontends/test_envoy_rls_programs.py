@@ -33,6 +33,8 @@ RULES: Final = """
     { match: { c: "*", a: x }, limit: 3/24h, replaces: c }
     { match: { b: foe }, refuse: true }
     { match: { b: friend }, unlimited: true }
+    { match: { q: "*" }, limit: 2/24h, quota: true }
+    { match: { q: z }, refuse: true, quota: true }
 """
 
 
@@ -46,6 +48,7 @@ class Held(NamedTuple):
     most: int
     key: tuple[str, ...] = ()
     is_shadow: bool = False
+    is_quota: bool = False
     name: str = ""
     replaces: str = ""
 
@@ -60,8 +63,10 @@ def held(entries: tuple[tuple[str, str], ...]) -> Held | None:
     keys = tuple(key for key, _ in entries)
     values = tuple(value for _, value in entries)
     first = values[0]
-    if keys == ("a",):
-        return Held(1, 2) if first == "x" else Held(0, 4, values)
+    if keys in {("a",), ("q",)}:
+        known = {("a", "x"): Held(1, 2), ("q", "z"): Held(10, 0, is_quota=True)}
+        usual = {"a": Held(0, 4, values), "q": Held(9, 2, values, is_quota=True)}
+        return known.get((keys[0], first), usual[keys[0]])
     if keys == ("c",):
         return Held(5, 2, values, name="c")
     if keys == ("c", "a") and values[1] == "x":
@@ -70,8 +75,8 @@ def held(entries: tuple[tuple[str, str], ...]) -> Held | None:
     if keys == ("b", "a") and first not in ("foe", "friend", "z") and first[0] != "y":
         return Held(3, 5, (values[1],))
     if keys == ("b",):
-        known = {"foe": Held(7, 0), "friend": Held(8, -1), "z": Held(4, 1, is_shadow=True)}
-        return known.get(first, Held(2, 3) if first[0] == "y" else None)
+        named = {"foe": Held(7, 0), "friend": Held(8, -1), "z": Held(4, 1, is_shadow=True)}
+        return named.get(first, Held(2, 3) if first[0] == "y" else None)
     return None
 
 
@@ -90,16 +95,29 @@ class Model:
         wanted: Counter[Name] = Counter()
         asked: Counter[Name] = Counter()
         limits: dict[Name, int] = {}
-        looks_only = False
+        quotas = [
+            (one, cost)
+            for one, cost in zip(found, costs, strict=True)
+            if one is not None and one.is_quota
+        ]
+        asked.update(one.counted for one, _ in quotas)
+        looks_only = bool(quotas) and not any(one.most for one, _ in quotas)
         for one, cost in zip(found, costs, strict=True):
+            if one is not None and one.is_quota:
+                continue
             if one is not None and not one.most:
                 looks_only = True
             elif one is not None and one.most > 0 and not one.is_shadow:
                 asked[one.counted] += 1
                 wanted[one.counted] += cost
                 limits[one.counted] = one.most
-        is_refused = looks_only or any(
-            cost and self._spent[name] + cost > limits[name] for name, cost in wanted.items()
+        taken = self._of_quotas(quotas)
+        is_refused = (
+            looks_only
+            or taken is None
+            or any(
+                cost and self._spent[name] + cost > limits[name] for name, cost in wanted.items()
+            )
         )
         statuses = [
             None
@@ -108,12 +126,23 @@ class Model:
             for one, cost in zip(found, costs, strict=True)
         ]
         if not is_refused:
-            self._spent += wanted
+            self._spent += wanted + (taken or Counter())
         unclear = {name for name, times in asked.items() if times > 1}
         return OVER_LIMIT if is_refused else OK, [
             None if one is not None and one.counted in unclear else status
             for one, status in zip(found, statuses, strict=True)
         ]
+
+    def _of_quotas(self, quotas: list[tuple[Held, int]]) -> Counter[Name] | None:
+        """What those take that have enough; None if there are some and none of them has."""
+        taken: Counter[Name] = Counter()
+        is_enough = not quotas
+        for one, cost in quotas:
+            left = one.most - self._spent[one.counted] - taken[one.counted]
+            if one.most and cost <= left:
+                taken[one.counted] += cost
+                is_enough = True
+        return taken if is_enough else None
 
     def _status(self, one: Held, cost: int, is_refused: bool) -> Status:
         if one.most <= 0:
@@ -129,7 +158,7 @@ class Model:
 
 
 ENTRIES: Final = st.lists(
-    st.tuples(st.sampled_from("abc"), st.sampled_from(["x", "y1", "y2", "z", "foe", "friend"])),
+    st.tuples(st.sampled_from("abcq"), st.sampled_from(["x", "y1", "y2", "z", "foe", "friend"])),
     min_size=1,
     max_size=2,
 ).map(tuple)

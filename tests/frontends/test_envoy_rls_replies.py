@@ -6,7 +6,14 @@ import json
 
 import pytest
 
-from gateway.protocols.envoy_rls_messages import OK, OVER_LIMIT, Descriptor, Override
+from gateway.protocols.envoy_rls_messages import (
+    OK,
+    OVER_LIMIT,
+    Descriptor,
+    Override,
+    read_reply,
+    write_reply,
+)
 from tests.envoy_rls import config_of, serving, still_clock
 
 A = {"a": "1"}
@@ -44,6 +51,14 @@ async def test_fields_of_envoys_own_service_are_of_the_tightest_limit() -> None:
             ("Retry-After", "60"),
         ]
         assert (await service.ask({"z": "1"})).headers == []
+
+
+async def test_fields_of_envoys_own_service_may_have_other_names() -> None:
+    """As its settings LIMIT_LIMIT_HEADER and so on say; those that are not named keep theirs."""
+    options = "headers: envoy\nheader_names: { limit: X-Limit, reset: X-In }"
+    async with serving(config_of(RULES, options), still_clock()) as service:
+        names = [name for name, _ in (await service.ask(A)).headers]
+        assert names == ["X-Limit", "RateLimit-Remaining", "X-In"]
 
 
 @pytest.mark.parametrize(
@@ -164,3 +179,38 @@ async def test_filters_are_told_what_was_asked() -> None:
             assert reply.metadata is not None
             told = reply.metadata["descriptors"][0]["limit"]
             assert told == f"requests_per_unit:5 unit:{unit}"
+
+
+async def test_filters_are_told_the_metadata_of_what_is_not_over() -> None:
+    """Of what two say the first holds, and mappings are joined, as with Envoy's own service."""
+    rules = """
+        { match: { a: "*" }, limit: 2/h, metadata: { plan: { name: a, of: [1, x] }, x: 1 } }
+        { match: { b: "*" }, limit: 1/h, quota: on, metadata: { plan: { name: b, to: ~ }, y: 2 } }
+        { match: { c: "*" }, limit: 1/h }
+    """
+    async with serving(config_of(rules, "dynamic_metadata: on"), still_clock()) as service:
+        told = [(await service.ask(A, B, {"c": "1"})).metadata for _ in range(2)]
+        told.append((await service.ask(A)).metadata)
+        assert [one.get("metadata") for one in told if one is not None] == [
+            {"plan": {"name": "a", "of": [1, "x"], "to": None}, "x": 1, "y": 2},
+            {"plan": {"name": "a", "of": [1, "x"]}, "x": 1},
+            {"plan": {"name": "a", "of": [1, "x"]}, "x": 1},
+        ]
+        reply = await service.ask({"c": "2"})
+        assert reply.metadata == {"domain": "shop", "descriptors": [{"entries": ["c=2"]}]}
+        assert read_reply(write_reply(reply)).metadata == reply.metadata
+
+
+async def test_a_quota_that_is_over_says_nothing_of_when_to_come_back() -> None:
+    """For the request has passed; if all are, it does."""
+    rules = """
+        { match: { a: "*" }, limit: 9/h, quota: true }
+        { match: { b: "*" }, limit: 1/h, quota: true }
+    """
+    async with serving(config_of(rules, "headers: draft"), still_clock()) as service:
+        await service.ask(A, B)
+        passed = dict((await service.ask(A, B)).headers)
+        assert "Retry-After" not in passed
+        assert "r=7" in passed["RateLimit"]
+        refused = dict((await service.ask(B)).headers)
+        assert refused["Retry-After"] == "3600"

@@ -7,11 +7,14 @@ or the problems alone.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from gateway.config.check import Source
+from gateway.config.check import Source, check_text
 from gateway.config.render import render
 from gateway.errors import ConfigError
 from gateway.importing.envoy_ratelimit import import_envoy_ratelimit
@@ -69,3 +72,32 @@ def test_domains_stand_side_by_side() -> None:
 
     assert text.count("envoy_rls:") == 1
     assert text.index("        a:\n") < text.index("        b:\n")
+
+
+# Keys are not searched for variables, and one that looks as if it had some is a problem.
+KEYS: Final = st.text(st.characters(exclude_characters="$"), min_size=1, max_size=4)
+VALUES: Final = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(KEYS, each, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=25)
+@given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=3))
+def test_metadata_is_read_here_as_it_is_there(metadata: dict[str, Any]) -> None:
+    """Whatever is in it: text that looks like something else, numbers, lists in lists."""
+    descriptor = {
+        "key": "a",
+        "metadata": metadata,
+        "rate_limit": {"unit": "day", "requests_per_unit": 1},
+    }
+    text = yaml.safe_dump({"domain": "shop", "descriptors": [descriptor]}, allow_unicode=False)
+    config = check_text(result(text)).config
+    listener = config.listeners[0].envoy_rls
+    assert listener is not None
+    assert listener.domains["shop"][0].metadata == metadata
