@@ -246,9 +246,8 @@ class Decider:
             # The end has come; but nobody is to wait for ever.
             self._lose(batch)
             raise
-        now_us = self._clock()
-        shard.succeeded(now_us)
-        metrics.answered(len(batch), now_us - started_us)
+        self._shards.succeeded(shard)
+        metrics.answered(len(batch), self._clock() - started_us)
         if self._alone.untold:
             self._tell()
         for pending, verdict in zip(batch, verdicts, strict=True):

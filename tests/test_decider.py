@@ -509,6 +509,47 @@ def test_a_dead_store_is_not_asked_every_time() -> None:
     story(test)
 
 
+class FullStore(ScriptedStore):
+    """It can look, and not count; as a Redis that is over its `maxmemory`."""
+
+    is_full = True
+
+    async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+        """Fail for whoever takes something."""
+        if self.is_full and any(ask.cost for ask in asks):
+            self.then(Fail(StoreReplyError("OOM")))
+        return await super().decide(asks)
+
+
+def test_a_store_that_answers_nothing_but_probes_is_said_to_be_lost_only_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One call a second finds out whether it can count again, and the log says so when it can."""
+
+    def told() -> list[str]:
+        return [record.getMessage()[:24] for record in caplog.records]
+
+    async def test() -> None:
+        store = FullStore(clock())
+        bench = Bench(store)
+        for _ in range(600):
+            assert (await bench.decide()).alone
+            await asyncio.sleep(0.1)
+        failed = sum(any(ask.cost for ask in batch) for batch in store.asked)
+        assert failed <= 70
+        assert len(told()) <= 3
+        store.is_full = False
+        caplog.clear()
+        await asyncio.sleep(2)
+        assert told() == []
+        assert not (await bench.decide()).alone
+        assert told() == ["the store decides again,"]
+        assert bench.metrics.errors["reply"] >= failed
+        await bench.decider.aclose()
+
+    run(test())
+
+
 def test_a_call_that_fails_late_does_not_keep_a_store_from_being_found() -> None:
     """It was made before the outage and fails while the probe is under way, which is answered."""
 

@@ -112,9 +112,8 @@ class Follower:
             self._shards.failed(shard, error, asks[0])
             self._miss(asks, f"{error.reason}: {error}")
             return [None] * len(asks)
-        now_us = self._clock()
-        shard.succeeded(now_us)
-        self._metrics.answered(len(asks), now_us - started_us)
+        self._shards.succeeded(shard)
+        self._metrics.answered(len(asks), self._clock() - started_us)
         return verdicts
 
     async def _call(self, asks: list[Ask]) -> Sequence[Verdict]:

@@ -2,6 +2,11 @@
 
 A circuit breaker for each shard keeps one that is frozen from costing every call its patience. One
 that is open is not tried by anybody's request: a probe asks for nothing until there is an answer.
+
+Servers may answer a probe and nothing else: a Redis that is full can look, but not count. Where
+calls fail again before one of them has succeeded a probe is not believed any more: calls are made
+after it as before, but the first that fails is the last, and that all is well is said when one
+succeeds.
 """
 
 from __future__ import annotations
@@ -35,16 +40,31 @@ class Shard:
         is_in_use: whether they are asked; if not, a probe does.
         has_failed: whether the last call did.
         is_probed: whether a probe asks.
-        told: the reasons that were told since they were left alone.
+        is_on_trial: whether a probe was answered, and no call since.
+        is_doubted: whether probes were answered and calls were not.
+        lost_us: when they were left alone.
+        told: the reasons that were told since.
     """
 
-    __slots__ = ("breaker", "has_failed", "is_in_use", "is_probed", "told")
+    __slots__ = (
+        "breaker",
+        "has_failed",
+        "is_doubted",
+        "is_in_use",
+        "is_on_trial",
+        "is_probed",
+        "lost_us",
+        "told",
+    )
 
     def __init__(self) -> None:
         self.breaker = Breaker(FAILURES, PROBE_AFTER_US, LONGEST_PROBE_US)
         self.has_failed = False
         self.is_in_use = True
         self.is_probed = False
+        self.is_on_trial = False
+        self.is_doubted = False
+        self.lost_us = 0
         self.told: set[str] = set()
 
     def succeeded(self, now_us: int) -> None:
@@ -52,12 +72,26 @@ class Shard:
         self.breaker.success(now_us)
         self.has_failed = False
         self.is_in_use = self.breaker.state is BreakerState.CLOSED
+        if self.is_in_use:
+            self.is_on_trial = False
 
     def failed(self, now_us: int) -> None:
-        """A call was not answered."""
+        """A call was not answered, or a probe."""
         self.breaker.failure(now_us)
         self.has_failed = True
         self.is_in_use = self.breaker.state is BreakerState.CLOSED
+        if not self.is_in_use and self.is_on_trial:
+            self.is_on_trial = False
+            self.is_doubted = True
+
+    def was_found(self, now_us: int) -> None:
+        """A probe was answered."""
+        if not self.is_doubted:
+            self.succeeded(now_us)
+        elif self.breaker.state is BreakerState.HALF_OPEN:
+            self.has_failed = False
+            self.is_in_use = True
+        self.is_on_trial = self.is_in_use
 
 
 class Shards:
@@ -113,6 +147,13 @@ class Shards:
         # The last by the alphabet as well: closed, half_open, open.
         return max(shard.breaker.state.value for shard in self._shards.values())
 
+    def succeeded(self, shard: Shard) -> None:
+        """A call was answered."""
+        shard.succeeded(self._clock())
+        if shard.is_doubted and shard.is_in_use:
+            shard.is_doubted = False
+            self._is_back(shard)
+
     def failed(self, shard: Shard, error: StoreError, ask: Ask) -> None:
         """A call failed; after some in a row the servers are asked by a probe alone.
 
@@ -125,6 +166,8 @@ class Shards:
         self._metrics.errors[error.reason] += 1
         if shard.is_in_use or self._is_closed:
             return
+        if not shard.told:
+            shard.lost_us = self._clock()
         if error.reason not in shard.told:
             # The first may only say that there is no connection; why not is known later.
             shard.told.add(error.reason)
@@ -139,7 +182,6 @@ class Shards:
         await self._probes.finish(0)
 
     async def _probe(self, shard: Shard, nothing: Ask) -> None:
-        lost_us = self._clock()
         while True:
             await asyncio.sleep(PROBE_AFTER_US / US)
             if not shard.breaker.allow(self._clock()):
@@ -149,10 +191,14 @@ class Shards:
             except StoreError as error:
                 self.failed(shard, error, nothing)
             else:
-                shard.succeeded(self._clock())
+                shard.was_found(self._clock())
                 # A call from before the outage may have failed while this one was under way.
                 if shard.is_in_use:
                     break
         shard.is_probed = False
+        if not shard.is_doubted:
+            self._is_back(shard)
+
+    def _is_back(self, shard: Shard) -> None:
         shard.told.clear()
-        self._back((self._clock() - lost_us) / US)
+        self._back((self._clock() - shard.lost_us) / US)

@@ -15,7 +15,7 @@ from tests.conftest import StartGateway
 from tests.e2e.load import Sample, between, hammer, span_s, statuses
 from tests.e2e.signs import metric, wait_for_metric
 from tests.processes import Gateway
-from tests.servers import RedisServer
+from tests.servers import RedisServer, until
 from tests.upstreams import Upstream
 
 RATE: Final = 50
@@ -106,6 +106,35 @@ async def test_an_outage_of_redis_is_what_the_policy_says(
         assert statuses(samples)[200] <= RATE * span_s(samples) + 6 * BURST
     if mode == "closed":
         assert all(sample.retry_after == "1" for sample in samples if sample.status == 503)
+
+
+async def test_a_full_redis_is_an_outage_that_is_told_once(
+    start_gateway: StartGateway, redis_server: RedisServer, nginx_upstream: Upstream
+) -> None:
+    """It looks and does not count; whoever says so at each look says nothing in the end."""
+    gateway = start_gateway(
+        CONFIG.format(
+            redis=redis_server.url, url=nginx_upstream.url, mode="local", rate=RATE, burst=BURST
+        ).replace("100ms", "10s")
+    )
+
+    def lines(text: str) -> int:
+        return gateway.server.stdout.count(text)
+
+    async def fill_and_make_room() -> None:
+        with contextlib.closing(redis_server.client()) as client:
+            client.config_set("maxmemory", 1)
+            await asyncio.sleep(2.5)
+            assert lines("the store decides again") <= 1
+            assert 1 <= lines("the store does not decide") <= 2
+            found = lines("the store decides again")
+            client.config_set("maxmemory", 0)
+            await until(lambda: lines("the store decides again") == found + 1)
+
+    samples = await hammer(
+        [f"{gateway.url}/one"], ["any"], fill_and_make_room, clients=2, pause_s=0.01
+    )
+    assert set(statuses(samples)) == {200, 429}
 
 
 def _assert_nothing_unintended(samples: list[Sample], mode: str) -> None:
