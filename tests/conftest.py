@@ -11,8 +11,10 @@ from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
 from tests.certificates import Authority
+from tests.mariadb import MariaDB
 from tests.processes import Gateway
 from tests.servers import RedisServer
+from tests.throttlex import Service
 from tests.upstreams import Upstream, start_nginx
 
 # Examples may take as long as real servers take; every test has its timeout. Each run of the suite
@@ -56,6 +58,30 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
+    """A MariaDB of the module's own, whose collation takes A for a, as that of most does."""
+    options = ("--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci")
+    server = MariaDB(tmp_path_factory.mktemp("mariadb"), options)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def _throttlex_tables(mariadb: MariaDB) -> Service:
+    service = Service(mariadb)
+    service.make_tables()
+    return service
+
+
+@pytest.fixture
+def throttlex_service(mariadb: MariaDB, _throttlex_tables: Service) -> Service:
+    """ThrottleX's service, in a database that it has made, without counts and policies."""
+    mariadb.empty()
+    return _throttlex_tables
 
 
 @pytest.fixture

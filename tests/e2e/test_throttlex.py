@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 import aiohttp
-import pytest
 
 from tests.conftest import StartGateway
 from tests.e2e.raw import RawConnection, RawUpstream
@@ -33,31 +31,6 @@ routes:
 SHOWN: Final = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "Retry-After")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
-    """A server whose collation takes A for a."""
-    options = ("--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci")
-    running = MariaDB(tmp_path_factory.mktemp("mariadb"), options)
-    running.start()
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="module")
-def made(server: MariaDB) -> Service:
-    """The service, in a database that it has made."""
-    service = Service(server)
-    service.make_tables()
-    return service
-
-
-@pytest.fixture
-def service(server: MariaDB, made: Service) -> Service:
-    """The same without counts and policies."""
-    server.empty()
-    return made
-
-
 async def ask(url: str, client: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
     """One request of a client behind a proxy: status, what is said of limits, body."""
     fields = {"X-Forwarded-For": client, **headers}
@@ -75,13 +48,16 @@ def said(limit: int, remaining: int, retry_after: int | None) -> dict[str, str]:
 
 
 async def test_answers_are_those_of_its_design(
-    start_gateway: StartGateway, server: MariaDB, service: Service, nginx_upstream: Upstream
+    start_gateway: StartGateway,
+    mariadb: MariaDB,
+    throttlex_service: Service,
+    nginx_upstream: Upstream,
 ) -> None:
     """Three fields on every answer, and its JSON on those that refuse; to the letter."""
-    service.put_policy("203.0.113.7", "TOKEN_BUCKET", 2, 0)
-    service.put_policy("203.0.113.8", "SLIDING_WINDOW", 1, 0, 3600)
-    service.put_policy("203.0.113.9", "TOKEN_BUCKET", 0, 5)
-    gateway = start_gateway(CONFIG.format(database=server.url, url=nginx_upstream.url))
+    throttlex_service.put_policy("203.0.113.7", "TOKEN_BUCKET", 2, 0)
+    throttlex_service.put_policy("203.0.113.8", "SLIDING_WINDOW", 1, 0, 3600)
+    throttlex_service.put_policy("203.0.113.9", "TOKEN_BUCKET", 0, 5)
+    gateway = start_gateway(CONFIG.format(database=mariadb.url, url=nginx_upstream.url))
     url = f"{gateway.url}/nothing"
     assert (await ask(url, "203.0.113.1"))[:2] == (404, said(100, 99, 0))
     assert (await ask(url, "203.0.113.7"))[:2] == (404, said(2, 1, 0))
@@ -102,66 +78,78 @@ async def test_answers_are_those_of_its_design(
 
 
 async def test_keys_of_several_parts(
-    start_gateway: StartGateway, server: MariaDB, service: Service, nginx_upstream: Upstream
+    start_gateway: StartGateway,
+    mariadb: MariaDB,
+    throttlex_service: Service,
+    nginx_upstream: Upstream,
 ) -> None:
     """They are in its order, and name its rows."""
-    gateway = start_gateway(CONFIG.format(database=server.url, url=nginx_upstream.url))
+    gateway = start_gateway(CONFIG.format(database=mariadb.url, url=nginx_upstream.url))
     url = f"{gateway.url}/v1/pay"
     answers = [await ask(url, "203.0.113.7", **{"X-User": "123"}) for _ in range(3)]
     assert [status for status, _, _ in answers] == [404, 404, 429]
     assert json.loads(answers[2][2])["message"].endswith(" key: user:123|route:/v1/pay")
-    assert server.sql("SELECT key_id FROM throttlex_sw_log") == [("user:123|route:/v1/pay",)] * 2
+    assert mariadb.sql("SELECT key_id FROM throttlex_sw_log") == [("user:123|route:/v1/pay",)] * 2
 
 
 async def test_policies_take_effect_while_it_runs(
-    start_gateway: StartGateway, server: MariaDB, service: Service, nginx_upstream: Upstream
+    start_gateway: StartGateway,
+    mariadb: MariaDB,
+    throttlex_service: Service,
+    nginx_upstream: Upstream,
 ) -> None:
     """What its admin API does to its table is heeded soon, and tokens stay what they are."""
-    gateway = start_gateway(CONFIG.format(database=server.url, url=nginx_upstream.url))
+    gateway = start_gateway(CONFIG.format(database=mariadb.url, url=nginx_upstream.url))
     url = f"{gateway.url}/nothing"
     client = "203.0.113.7"
-    service.check(client)
+    throttlex_service.check(client)
 
     async def limit() -> str:
         return (await ask(url, client))[1]["X-RateLimit-Limit"]
 
-    service.put_policy(client, "TOKEN_BUCKET", 3, 0)
+    throttlex_service.put_policy(client, "TOKEN_BUCKET", 3, 0)
     await becomes(limit, "3")
-    service.put_policy(client, "TOKEN_BUCKET", 50, 0)
+    throttlex_service.put_policy(client, "TOKEN_BUCKET", 50, 0)
     await becomes(limit, "50")
     status, fields, _ = await ask(url, client)
     assert (status, fields) == (429, said(50, 0, None))
 
 
 async def test_two_gateways_and_the_service(
-    start_gateway: StartGateway, server: MariaDB, service: Service, nginx_upstream: Upstream
+    start_gateway: StartGateway,
+    mariadb: MariaDB,
+    throttlex_service: Service,
+    nginx_upstream: Upstream,
 ) -> None:
     """All three on one key at once let exactly its capacity through."""
     client = "203.0.113.7"
-    service.put_policy(client, "TOKEN_BUCKET", 40, 0)
-    config = CONFIG.format(database=server.url, url=nginx_upstream.url)
+    throttlex_service.put_policy(client, "TOKEN_BUCKET", 40, 0)
+    config = CONFIG.format(database=mariadb.url, url=nginx_upstream.url)
     gateways = [start_gateway(config) for _ in range(2)]
     answers: Any = await asyncio.gather(
         *(ask(f"{gateway.url}/nothing", client) for gateway in gateways for _ in range(25)),
-        *(asyncio.to_thread(service.check, client) for _ in range(5)),
+        *(asyncio.to_thread(throttlex_service.check, client) for _ in range(5)),
     )
     passed = [one.allowed if hasattr(one, "allowed") else one[0] == 404 for one in answers]
     assert sum(passed) == 40
 
 
 async def test_only_proxies_are_believed(
-    start_gateway: StartGateway, server: MariaDB, service: Service, nginx_upstream: Upstream
+    start_gateway: StartGateway,
+    mariadb: MariaDB,
+    throttlex_service: Service,
+    nginx_upstream: Upstream,
 ) -> None:
     """A client that names an address is counted by its own all the same."""
-    service.put_policy("203.0.113.9", "TOKEN_BUCKET", 5, 0)
-    config = CONFIG.format(database=server.url, url=nginx_upstream.url)
+    throttlex_service.put_policy("203.0.113.9", "TOKEN_BUCKET", 5, 0)
+    config = CONFIG.format(database=mariadb.url, url=nginx_upstream.url)
     gateway = start_gateway(config.replace("[127.0.0.1]", "[192.0.2.1]"))
     assert (await ask(gateway.url, "203.0.113.9"))[1]["X-RateLimit-Limit"] == "100"
-    assert server.sql("SELECT key_id FROM throttlex_usage") == [("127.0.0.1",)]
+    assert mariadb.sql("SELECT key_id FROM throttlex_usage") == [("127.0.0.1",)]
 
 
 async def test_an_application_says_itself_when_it_can_be_asked_again(
-    start_gateway: StartGateway, server: MariaDB, service: Service
+    start_gateway: StartGateway, mariadb: MariaDB, throttlex_service: Service
 ) -> None:
     """One `Retry-After`, which is its own."""
 
@@ -170,7 +158,7 @@ async def test_an_application_says_itself_when_it_can_be_asked_again(
             connection.send(b"HTTP/1.1 503 Busy\r\nretry-after: 7\r\nContent-Length: 0\r\n\r\n")
 
     with RawUpstream(busy) as upstream:
-        gateway = start_gateway(CONFIG.format(database=server.url, url=upstream.url))
+        gateway = start_gateway(CONFIG.format(database=mariadb.url, url=upstream.url))
         async with aiohttp.ClientSession() as session, session.get(gateway.url) as answer:
             assert answer.headers.getall("Retry-After") == ["7"]
             assert answer.headers["X-RateLimit-Remaining"] == "99"

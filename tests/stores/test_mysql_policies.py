@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from fractions import Fraction
 from typing import Final
 
@@ -43,31 +43,6 @@ NEVER_REFILLED: Final = limit_of(Numbers(TOKEN_BUCKET, 100, Fraction(0)), SCOPE)
 LOG: Final = limit_of(Numbers(SLIDING_WINDOW, 10, window_seconds=86_400), SCOPE)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
-    """A server whose collation takes A for a, as ThrottleX's usually does."""
-    options = ("--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci")
-    running = MariaDB(tmp_path_factory.mktemp("mariadb"), options)
-    running.start()
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="module")
-def made(server: MariaDB) -> Service:
-    """The service, in a database that it has made."""
-    service = Service(server)
-    service.make_tables()
-    return service
-
-
-@pytest.fixture
-def service(server: MariaDB, made: Service) -> Service:
-    """The same without counts and policies."""
-    server.empty()
-    return made
-
-
 @contextlib.asynccontextmanager
 async def opened(url: str) -> AsyncIterator[MySQLStore]:
     """A store that is ready."""
@@ -81,9 +56,9 @@ async def opened(url: str) -> AsyncIterator[MySQLStore]:
 
 
 @pytest.fixture
-async def store(server: MariaDB, service: Service) -> AsyncIterator[MySQLStore]:
+async def store(mariadb: MariaDB, throttlex_service: Service) -> AsyncIterator[MySQLStore]:
     """A store in the service's database."""
-    async with opened(server.url) as one:
+    async with opened(mariadb.url) as one:
         yield one
 
 
@@ -104,65 +79,67 @@ async def left(store: MySQLStore, limit: Limit, key: str = KEY) -> int:
 
 @pytest.mark.parametrize("limit", [NEVER_REFILLED, SLOW], ids=["never", "slow"])
 async def test_a_bucket_in_turns(
-    server: MariaDB, store: MySQLStore, service: Service, limit: Limit
+    mariadb: MariaDB, store: MySQLStore, throttlex_service: Service, limit: Limit
 ) -> None:
     """Request by request both let through exactly one bucket, and say the same of it."""
-    service.put_policy(KEY, TOKEN_BUCKET, 100)
+    throttlex_service.put_policy(KEY, TOKEN_BUCKET, 100)
     passed = 0
     for _ in range(12):
-        theirs = await asyncio.to_thread(service.check, KEY)
+        theirs = await asyncio.to_thread(throttlex_service.check, KEY)
         passed += theirs.allowed
         assert await left(store, limit) == theirs.tokens
         verdicts = await decide(store, *[ask(limit)] * 9)
         passed += sum(verdict.allowed for verdict in verdicts)
-        ((tokens,),) = server.sql("SELECT tokens FROM throttlex_usage")
+        ((tokens,),) = mariadb.sql("SELECT tokens FROM throttlex_usage")
         assert int(tokens) == verdicts[-1].decisions[0].remaining
     assert passed == 100
-    assert not (await asyncio.to_thread(service.check, KEY)).allowed
-    assert server.sql("SELECT COUNT(*) FROM throttlex_usage") == [("1",)]
+    assert not (await asyncio.to_thread(throttlex_service.check, KEY)).allowed
+    assert mariadb.sql("SELECT COUNT(*) FROM throttlex_usage") == [("1",)]
 
 
 async def test_a_bucket_that_refills_in_turns(
-    server: MariaDB, store: MySQLStore, service: Service
+    mariadb: MariaDB, store: MySQLStore, throttlex_service: Service
 ) -> None:
     """Both find what was refilled since the other looked, and no more than one bucket gives."""
     fast = limit_of(Numbers(TOKEN_BUCKET, 5, Fraction(20)), SCOPE)
-    service.put_policy(KEY, TOKEN_BUCKET, 5, 20)
+    throttlex_service.put_policy(KEY, TOKEN_BUCKET, 5, 20)
     started = time.monotonic()
     theirs = ours = 0
     while min(theirs, ours) < 8:
-        theirs += (await asyncio.to_thread(service.check, KEY)).allowed
+        theirs += (await asyncio.to_thread(throttlex_service.check, KEY)).allowed
         ours += (await take(store, fast)).allowed
     # A full bucket of its may carry a part of a token on.
     assert theirs + ours <= 5 + 20 * (time.monotonic() - started) + 1
 
 
-async def test_a_log_in_turns(server: MariaDB, store: MySQLStore, service: Service) -> None:
+async def test_a_log_in_turns(
+    mariadb: MariaDB, store: MySQLStore, throttlex_service: Service
+) -> None:
     """Each sees the other's requests, one row for each; the tokens are no business of a log."""
-    service.put_policy(KEY, SLIDING_WINDOW, 10, window_s=86_400)
+    throttlex_service.put_policy(KEY, SLIDING_WINDOW, 10, window_s=86_400)
     for _ in range(3):
-        assert (await asyncio.to_thread(service.check, KEY)).allowed
+        assert (await asyncio.to_thread(throttlex_service.check, KEY)).allowed
         assert all(verdict.allowed for verdict in await decide(store, *[ask(LOG)] * 2))
-    assert (await asyncio.to_thread(service.check, KEY)).allowed
+    assert (await asyncio.to_thread(throttlex_service.check, KEY)).allowed
     assert not (await take(store, LOG)).allowed
-    assert not (await asyncio.to_thread(service.check, KEY)).allowed
-    assert server.sql(f"SELECT COUNT(*) FROM throttlex_sw_log WHERE key_id='{KEY}'") == [("10",)]
-    assert server.sql("SELECT key_id, tokens FROM throttlex_usage") == [(KEY, "10")]
+    assert not (await asyncio.to_thread(throttlex_service.check, KEY)).allowed
+    assert mariadb.sql(f"SELECT COUNT(*) FROM throttlex_sw_log WHERE key_id='{KEY}'") == [("10",)]
+    assert mariadb.sql("SELECT key_id, tokens FROM throttlex_usage") == [(KEY, "10")]
 
 
 async def test_what_the_service_left_is_taken_over(
-    server: MariaDB, store: MySQLStore, service: Service
+    mariadb: MariaDB, store: MySQLStore, throttlex_service: Service
 ) -> None:
     """Tokens at their moment, with what was refilled since, and the requests of its log."""
     now_ms = time.time_ns() // 1_000_000
-    server.sql(
+    mariadb.sql(
         "INSERT INTO throttlex_usage (key_id, tokens, last_refill) VALUES"
         f" ('bucket', 40, {now_ms - 250_000}), ('window', 10, {now_ms});"
         "INSERT INTO throttlex_sw_log (key_id, request_time) VALUES"
         f" ('window', {now_ms - 86_401_000}), ('window', {now_ms - 1_000})"
     )
     assert (await take(store, SLOW, "bucket", 10)).decisions[0].remaining == 32
-    ((tokens, refill),) = server.sql(
+    ((tokens, refill),) = mariadb.sql(
         "SELECT tokens, last_refill FROM throttlex_usage WHERE key_id='bucket'"
     )
     assert (int(tokens), int(refill)) == (32, now_ms - 50_000)
@@ -171,51 +148,51 @@ async def test_what_the_service_left_is_taken_over(
 
 @pytest.mark.parametrize("key", ["Key-1", "a b", "Ann@example.com", "/v1/%7C?x=[1]&y"])
 async def test_keys_have_its_names(
-    server: MariaDB, store: MySQLStore, service: Service, key: str
+    mariadb: MariaDB, store: MySQLStore, throttlex_service: Service, key: str
 ) -> None:
     """Whatever of printable ASCII stands in a key; one of another case is the same to its table."""
-    assert (await asyncio.to_thread(service.check, key)).tokens == 99
+    assert (await asyncio.to_thread(throttlex_service.check, key)).tokens == 99
     assert await left(store, SLOW, key) == 99
     await take(store, SLOW, key.upper())
     assert await left(store, SLOW, key.lower()) == 98
-    assert server.sql("SELECT COUNT(*) FROM throttlex_usage") == [("1",)]
+    assert mariadb.sql("SELECT COUNT(*) FROM throttlex_usage") == [("1",)]
 
 
 async def test_what_cannot_stand_between_quotes_has_a_name_of_its_own(
-    server: MariaDB, store: MySQLStore
+    mariadb: MariaDB, store: MySQLStore
 ) -> None:
     """It is counted all the same, and nothing is read as SQL."""
     for key in ("it's", "back\\", '"', "' OR 1=1 -- ", "x" * 500):
         await take(store, SLOW, key, 30)
         assert await left(store, SLOW, key) == 70
-    assert server.sql("SELECT COUNT(*) FROM throttlex_usage WHERE key_id LIKE '%#%'") == [("5",)]
+    assert mariadb.sql("SELECT COUNT(*) FROM throttlex_usage WHERE key_id LIKE '%#%'") == [("5",)]
 
 
 async def test_a_table_that_tells_capitals_from_small_letters(
-    server: MariaDB, service: Service
+    mariadb: MariaDB, throttlex_service: Service
 ) -> None:
     """There they are two keys, to both."""
     column = "ALTER TABLE throttlex_usage MODIFY key_id VARCHAR(255) COLLATE {} NOT NULL"
-    server.sql(column.format("utf8mb4_bin"))
-    async with opened(server.url) as store:
+    mariadb.sql(column.format("utf8mb4_bin"))
+    async with opened(mariadb.url) as store:
         await take(store, SLOW, "Ann", 30)
         assert await left(store, SLOW, "ann") == 100
-        assert (await asyncio.to_thread(service.check, "Ann")).tokens >= 69
-    server.sql(column.format("utf8mb4_general_ci"))
+        assert (await asyncio.to_thread(throttlex_service.check, "Ann")).tokens >= 69
+    mariadb.sql(column.format("utf8mb4_general_ci"))
 
 
 async def test_tokens_outlive_a_change_of_numbers(
-    server: MariaDB, store: MySQLStore, service: Service
+    mariadb: MariaDB, store: MySQLStore, throttlex_service: Service
 ) -> None:
     """As many are left as were, up to the new capacity; they come back by the new rate."""
     await take(store, SLOW, cost=98)
     for capacity, expected in ((200, 2), (50, 2), (1, 1)):
         assert await left(store, Limit(1, 90_000_000, capacity, scope=SCOPE)) == expected
     quick = limit_of(Numbers(TOKEN_BUCKET, 100, Fraction(1)), SCOPE)
-    server.sql("UPDATE throttlex_usage SET last_refill=last_refill - 10000")
+    mariadb.sql("UPDATE throttlex_usage SET last_refill=last_refill - 10000")
     assert await left(store, quick) == 12
     assert await left(store, NEVER_REFILLED) == 2
-    assert (await asyncio.to_thread(service.check, KEY)).allowed
+    assert (await asyncio.to_thread(throttlex_service.check, KEY)).allowed
 
 
 async def test_two_limits_of_one_key_at_once(store: MySQLStore) -> None:
@@ -229,20 +206,24 @@ async def test_two_limits_of_one_key_at_once(store: MySQLStore) -> None:
 
 
 async def test_two_stores_and_the_service_share_one_bucket(
-    server: MariaDB, store: MySQLStore, service: Service
+    mariadb: MariaDB, store: MySQLStore, throttlex_service: Service
 ) -> None:
     """All at the same time, exactly one bucket is spent."""
-    service.put_policy(KEY, TOKEN_BUCKET, 100)
-    async with opened(server.url) as other:
+    throttlex_service.put_policy(KEY, TOKEN_BUCKET, 100)
+    async with opened(mariadb.url) as other:
         ours = asyncio.gather(
             *(take(one, NEVER_REFILLED) for one in (store, other) for _ in range(60))
         )
-        theirs = await asyncio.gather(*(asyncio.to_thread(service.check, KEY) for _ in range(10)))
+        theirs = await asyncio.gather(
+            *(asyncio.to_thread(throttlex_service.check, KEY) for _ in range(10))
+        )
         passed = [*(one.allowed for one in await ours), *(one.allowed for one in theirs)]
     assert sum(passed) == 100
 
 
-async def test_nothing_passes_a_capacity_of_zero(store: MySQLStore, service: Service) -> None:
+async def test_nothing_passes_a_capacity_of_zero(
+    store: MySQLStore, throttlex_service: Service
+) -> None:
     """The tokens of the key are gone, as they are to the service."""
     await take(store, SLOW)
     none = limit_of(Numbers(TOKEN_BUCKET, 0), SCOPE)
@@ -256,10 +237,10 @@ async def test_nothing_passes_a_capacity_of_zero(store: MySQLStore, service: Ser
 
 
 @contextlib.asynccontextmanager
-async def reading(server: MariaDB) -> AsyncIterator[Book]:
+async def reading(mariadb: MariaDB) -> AsyncIterator[Book]:
     """A book that is kept as the table is."""
     book = Book(identity)
-    reader = PolicyReader(server.url, book, refresh_s=0.02)
+    reader = PolicyReader(mariadb.url, book, refresh_s=0.02)
     await reader.start()
     try:
         yield book
@@ -267,41 +248,43 @@ async def reading(server: MariaDB) -> AsyncIterator[Book]:
         await reader.aclose()
 
 
-async def test_a_book_is_as_the_table_is(server: MariaDB, service: Service) -> None:
+async def test_a_book_is_as_the_table_is(mariadb: MariaDB, throttlex_service: Service) -> None:
     """What is made, changed or deleted there is so here, whichever the case of its key."""
-    service.put_policy("Ann", TOKEN_BUCKET, 5, 2)
-    async with reading(server) as book:
+    throttlex_service.put_policy("Ann", TOKEN_BUCKET, 5, 2)
+    async with reading(mariadb) as book:
         assert book.find("ann") == Numbers(TOKEN_BUCKET, 5, Fraction(2), 60)
-        service.put_policy("ann", SLIDING_WINDOW, 7, window_s=9)
-        service.put_policy("Zoë%", TOKEN_BUCKET, 1)
+        throttlex_service.put_policy("ann", SLIDING_WINDOW, 7, window_s=9)
+        throttlex_service.put_policy("Zoë%", TOKEN_BUCKET, 1)
         await until(lambda: book.find("ANN") == Numbers(SLIDING_WINDOW, 7, Fraction(0), 9))
         assert book.find(identity("Zoë%")) is not None
-        service.delete_policy("Ann")
+        throttlex_service.delete_policy("Ann")
         await until(lambda: book.find("Ann") is None)
         assert len(book) == 1
 
 
-async def test_two_policies_that_change_places(server: MariaDB, service: Service) -> None:
+async def test_two_policies_that_change_places(
+    mariadb: MariaDB, throttlex_service: Service
+) -> None:
     """Sums of the rows alone would be what they were."""
-    service.put_policy("one", TOKEN_BUCKET, 10)
-    service.put_policy("two", TOKEN_BUCKET, 20)
-    async with reading(server) as book:
-        server.sql("UPDATE throttlex_policy SET capacity=30 - capacity")
+    throttlex_service.put_policy("one", TOKEN_BUCKET, 10)
+    throttlex_service.put_policy("two", TOKEN_BUCKET, 20)
+    async with reading(mariadb) as book:
+        mariadb.sql("UPDATE throttlex_policy SET capacity=30 - capacity")
         await until(lambda: book.find("one") == Numbers(TOKEN_BUCKET, 20, Fraction(0), 60))
 
 
 async def test_rows_that_mean_nothing_are_told_once(
-    server: MariaDB, service: Service, caplog: pytest.LogCaptureFixture
+    mariadb: MariaDB, throttlex_service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By their number, for their key may be a secret; the others hold."""
-    server.sql("ALTER TABLE throttlex_policy AUTO_INCREMENT=500")
-    service.put_policy("s3cret", "LEAKY", 5)
-    service.put_policy("negative", TOKEN_BUCKET, -5)
-    service.put_policy("good", TOKEN_BUCKET, 5)
+    mariadb.sql("ALTER TABLE throttlex_policy AUTO_INCREMENT=500")
+    throttlex_service.put_policy("s3cret", "LEAKY", 5)
+    throttlex_service.put_policy("negative", TOKEN_BUCKET, -5)
+    throttlex_service.put_policy("good", TOKEN_BUCKET, 5)
     with caplog.at_level(logging.ERROR):
-        async with reading(server) as book:
+        async with reading(mariadb) as book:
             assert len(book) == 1
-            service.put_policy("better", TOKEN_BUCKET, 5)
+            throttlex_service.put_policy("better", TOKEN_BUCKET, 5)
             await until(lambda: len(book) == 2)
     kinds = f"{TOKEN_BUCKET}, {SLIDING_WINDOW}"
     assert caplog.messages == [
@@ -311,29 +294,31 @@ async def test_rows_that_mean_nothing_are_told_once(
 
 
 async def test_many_policies(
-    server: MariaDB, service: Service, monkeypatch: pytest.MonkeyPatch
+    mariadb: MariaDB, throttlex_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are read in pieces; those beyond what is kept are left out."""
     rows = ",".join(f"('k{n}', 'TOKEN_BUCKET', {n}, 1, 1)" for n in range(1, 3_501))
-    server.sql(
+    mariadb.sql(
         "INSERT INTO throttlex_policy (policy_key, type, capacity, refill_rate, window_seconds)"
         f" VALUES {rows}"
     )
-    async with reading(server) as book:
+    async with reading(mariadb) as book:
         await until(lambda: len(book) == 3_500)
         assert book.find("k3500") == Numbers(TOKEN_BUCKET, 3_500, Fraction(1), 1)
         monkeypatch.setattr(mysql_policies, "MAX_POLICIES", 2_000)
-        service.delete_policy("k1")
+        throttlex_service.delete_policy("k1")
         await until(lambda: len(book) == 2_000)
 
 
-async def test_policies_outlive_their_database(server: MariaDB, service: Service) -> None:
+async def test_policies_outlive_their_database(
+    mariadb: MariaDB, throttlex_service: Service
+) -> None:
     """While it is away the last ones hold, and it is read again when it is back."""
-    service.put_policy("ann", TOKEN_BUCKET, 5)
-    async with reading(server) as book:
-        server.stop()
+    throttlex_service.put_policy("ann", TOKEN_BUCKET, 5)
+    async with reading(mariadb) as book:
+        mariadb.stop()
         await asyncio.sleep(0.1)
         assert book.find("ann") is not None
-        server.start()
-        service.put_policy("ann", TOKEN_BUCKET, 6)
+        mariadb.start()
+        throttlex_service.put_policy("ann", TOKEN_BUCKET, 6)
         await until(lambda: book.find("ann") == Numbers(TOKEN_BUCKET, 6, Fraction(0), 60))

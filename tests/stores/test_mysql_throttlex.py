@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -53,8 +53,8 @@ LOG = Limit(10, DAY_US, 10, "sliding_window_log", scope="api/ip")
 class ThrottleX:
     """What the service does to its tables."""
 
-    def __init__(self, server: MariaDB) -> None:
-        self._server = server
+    def __init__(self, mariadb: MariaDB) -> None:
+        self._server = mariadb
 
     def bucket(self, key: str, capacity: int = 100) -> bool:
         """Let one request through if there is a token for it; the rate is 0 here."""
@@ -100,27 +100,17 @@ class ThrottleX:
         )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
-    """A server whose default collation takes A for a, as most are."""
-    options = ("--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci")
-    running = MariaDB(tmp_path_factory.mktemp("mariadb"), options)
-    running.start()
-    yield running
-    running.stop()
-
-
 @pytest.fixture
-def throttlex(server: MariaDB) -> ThrottleX:
+def throttlex(mariadb: MariaDB) -> ThrottleX:
     """The service, in a database that it has just made."""
-    server.sql("DROP DATABASE sluice; CREATE DATABASE sluice; USE sluice;" + TABLES)
-    return ThrottleX(server)
+    mariadb.sql("DROP DATABASE sluice; CREATE DATABASE sluice; USE sluice;" + TABLES)
+    return ThrottleX(mariadb)
 
 
 @pytest.fixture
-async def store(server: MariaDB, throttlex: ThrottleX) -> AsyncIterator[MySQLStore]:
+async def store(mariadb: MariaDB, throttlex: ThrottleX) -> AsyncIterator[MySQLStore]:
     """A store that shares the keys of one scope with the service."""
-    store = MySQLStore(f"{server.url}?throttlex=api/ip", domain="x", deadline_us=5_000_000)
+    store = MySQLStore(f"{mariadb.url}?throttlex=api/ip", domain="x", deadline_us=5_000_000)
     await store.start()
     await until(lambda: store.is_ready)
     yield store
@@ -144,14 +134,14 @@ async def test_a_bucket_in_turns(store: MySQLStore, throttlex: ThrottleX) -> Non
 
 
 async def test_a_bucket_that_the_service_left(
-    server: MariaDB, store: MySQLStore, throttlex: ThrottleX
+    mariadb: MariaDB, store: MySQLStore, throttlex: ThrottleX
 ) -> None:
     """Its tokens are ours, with what has been refilled since; and ours are its."""
     refilled_ms = int(time.time() * 1000) - 250_000
-    server.sql(f"INSERT INTO throttlex_usage VALUES (NULL,'{ADDRESS}',40,{refilled_ms},NULL,NULL)")
+    mariadb.sql(f"INSERT INTO throttlex_usage VALUES (NULL,'{ADDRESS}',40,{refilled_ms},NULL,NULL)")
     (verdict,) = await decide(store, ask(BUCKET, cost=10))
     assert verdict.decisions[0].remaining == 32
-    ((tokens, refill),) = server.sql("SELECT tokens, last_refill FROM throttlex_usage")
+    ((tokens, refill),) = mariadb.sql("SELECT tokens, last_refill FROM throttlex_usage")
     assert (int(tokens), int(refill)) == (32, refilled_ms + 200_000)
 
 
@@ -166,27 +156,27 @@ async def test_a_log_in_turns(store: MySQLStore, throttlex: ThrottleX) -> None:
 
 
 async def test_rows_of_the_log_that_left_the_window_are_removed(
-    server: MariaDB, store: MySQLStore, throttlex: ThrottleX
+    mariadb: MariaDB, store: MySQLStore, throttlex: ThrottleX
 ) -> None:
     """Whoever wrote them; those that still count stay as they are."""
     old_ms = int(time.time() * 1000) - DAY_US // 1000 - 5_000
     rows = ",".join(f"(NULL,'{ADDRESS}',{old_ms + n * 1000},NULL)" for n in range(10))
-    server.sql(f"INSERT INTO throttlex_sw_log VALUES {rows}")
+    mariadb.sql(f"INSERT INTO throttlex_sw_log VALUES {rows}")
     (verdict,) = await decide(store, ask(LOG))
     assert 4 <= verdict.decisions[0].remaining <= 5
-    left = server.sql("SELECT COUNT(*), COUNT(sluice_us) FROM throttlex_sw_log")
+    left = mariadb.sql("SELECT COUNT(*), COUNT(sluice_us) FROM throttlex_sw_log")
     assert left == [(str(10 - verdict.decisions[0].remaining), "1")]
 
 
 async def test_its_reset_reaches_us(
-    server: MariaDB, store: MySQLStore, throttlex: ThrottleX
+    mariadb: MariaDB, store: MySQLStore, throttlex: ThrottleX
 ) -> None:
     """Its admin API frees a key that we refuse: of a bucket, and of what it knows nothing of."""
     window = replace(LOG, algorithm="fixed_window", scope="other")
     await decide(store, ask(BUCKET, cost=100), ask(window, cost=10))
     for limit in (BUCKET, window):
         assert not (await decide(store, ask(limit)))[0].allowed
-    for (key,) in server.sql("SELECT key_id FROM throttlex_usage"):
+    for (key,) in mariadb.sql("SELECT key_id FROM throttlex_usage"):
         throttlex.reset(key, 100)
     for limit in (BUCKET, window):
         (verdict,) = await decide(store, ask(limit))
@@ -194,12 +184,12 @@ async def test_its_reset_reaches_us(
 
 
 async def test_its_metrics_show_our_keys(
-    server: MariaDB, store: MySQLStore, throttlex: ThrottleX
+    mariadb: MariaDB, store: MySQLStore, throttlex: ThrottleX
 ) -> None:
     """Keys of other scopes are in its tables as well, readable, with what is left of them."""
     other = replace(BUCKET, scope="pay/header:x-api-key")
     await decide(store, ask(other, "Ünïque", cost=30))
-    ((key, tokens),) = server.sql("SELECT key_id, tokens FROM throttlex_usage")
+    ((key, tokens),) = mariadb.sql("SELECT key_id, tokens FROM throttlex_usage")
     assert key.startswith("pay/header:x-api-key:_n_que#")
     assert int(tokens) == 70
 
@@ -219,10 +209,10 @@ async def test_keys_that_its_collation_takes_for_one(
 
 
 async def test_a_key_that_the_service_wrote_in_capitals(
-    server: MariaDB, store: MySQLStore, throttlex: ThrottleX
+    mariadb: MariaDB, store: MySQLStore, throttlex: ThrottleX
 ) -> None:
     """To its tables that is the same key, so it is to us."""
-    server.sql(
+    mariadb.sql(
         "INSERT INTO throttlex_usage"
         " VALUES (NULL, '2001:DB8::7', 5, UNIX_TIMESTAMP() * 1000, NULL, NULL)"
     )
@@ -233,19 +223,19 @@ async def test_a_key_that_the_service_wrote_in_capitals(
 
 
 async def test_what_the_service_has_changed_is_not_tidied_away(
-    server: MariaDB, store: MySQLStore, throttlex: ThrottleX
+    mariadb: MariaDB, store: MySQLStore, throttlex: ThrottleX
 ) -> None:
     """A row that it wrote after us is its own again, and so are its rows of the log."""
     await decide(store, ask(BUCKET))
     throttlex.bucket(ADDRESS)
     throttlex.window(ADDRESS, 10)
-    server.sql("UPDATE throttlex_usage SET sluice_expires=1")
-    tidy = MySQLStore(server.url, domain="x", heartbeat_s=0.02, tidy_every_s=0.02)
+    mariadb.sql("UPDATE throttlex_usage SET sluice_expires=1")
+    tidy = MySQLStore(mariadb.url, domain="x", heartbeat_s=0.02, tidy_every_s=0.02)
     await tidy.start()
     try:
         given_up = "SELECT COUNT(*) FROM throttlex_usage WHERE sluice_expires IS NULL"
-        await until(lambda: server.sql(given_up) == [("1",)])
+        await until(lambda: mariadb.sql(given_up) == [("1",)])
     finally:
         await tidy.aclose()
     assert throttlex.metrics(ADDRESS) == 98
-    assert len(server.sql("SELECT * FROM throttlex_sw_log")) == 1
+    assert len(mariadb.sql("SELECT * FROM throttlex_sw_log")) == 1
