@@ -7,8 +7,9 @@ where a method is of one request, and waits for it at the end; so all methods re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any, Final, cast
 
 import grpc
@@ -22,15 +23,24 @@ that are no such request. A method that cannot answer calls `Context.abort`.
 
 UNREADABLE: Final = "the request cannot be read"
 ENDING: Final = "the server ends"
+LATE: Final = "the request did not come in time"
+US: Final = 1_000_000
+LONGEST_LOOK_S: Final = 1.0
 QUIET_S: Final = 0.002
 """Where nothing has begun for so long, little is on its way."""
 
 
 class Calls:
-    """Those that are under way."""
+    """Those that are under way.
 
-    def __init__(self) -> None:
-        self._unread: set[Context] = set()
+    Args:
+        patience_us: microseconds that a request may take to come, once its call has begun.
+    """
+
+    def __init__(self, patience_us: int) -> None:
+        self._patience_s = patience_us / US
+        # By when they began, and so in that order.
+        self._unread: dict[Context, float] = {}
         self._begun = 0
         self._under_way = 0
 
@@ -57,11 +67,11 @@ class Calls:
     async def read(self, context: Context) -> bytes:
         """The request of a call; one that ends without it is answered `INTERNAL`."""
         self._begun += 1
-        self._unread.add(context)
+        self._unread[context] = asyncio.get_running_loop().time()
         try:
             data: object = await context.read()
         finally:
-            self._unread.discard(context)
+            del self._unread[context]
         if data is grpc.aio.EOF:
             await context.abort(grpc.StatusCode.INTERNAL, UNREADABLE)
         return cast("bytes", data)
@@ -76,10 +86,23 @@ class Calls:
 
     async def refuse_unread(self) -> None:
         """End those whose request has not come: it need not come any more."""
-        await asyncio.gather(*(self._refuse(context) for context in self._unread))
+        await self._refuse(self._unread, grpc.StatusCode.UNAVAILABLE, ENDING)
 
-    async def _refuse(self, context: Context) -> None:
-        if context in self._unread:
-            # Its client may be gone, and what reads it is told as well.
-            with suppress(grpc.aio.AbortError, grpc.aio.InternalError):
-                await context.abort(grpc.StatusCode.UNAVAILABLE, ENDING)
+    async def refuse_late(self) -> None:
+        """End those whose request takes too long, again and again."""
+        while True:
+            await asyncio.sleep(min(self._patience_s / 4, LONGEST_LOOK_S))
+            await self._refuse(self._late(), grpc.StatusCode.DEADLINE_EXCEEDED, LATE)
+
+    def _late(self) -> Iterable[Context]:
+        since = asyncio.get_running_loop().time() - self._patience_s
+        return takewhile(lambda context: self._unread[context] <= since, self._unread)
+
+    async def _refuse(self, contexts: Iterable[Context], code: grpc.StatusCode, why: str) -> None:
+        async def refuse(context: Context) -> None:
+            if context in self._unread:
+                # Its client may be gone, and what reads it is told as well.
+                with suppress(grpc.aio.AbortError, grpc.aio.InternalError):
+                    await context.abort(code, why)
+
+        await asyncio.gather(*map(refuse, list(contexts)))

@@ -30,7 +30,7 @@ from gateway.frontends.grpc_health import HEALTH, Health
 from gateway.frontends.grpc_reflection import Reflection
 from gateway.frontends.grpc_tls import credentials_of
 from gateway.protocols.protobuf import DecodeError, known
-from gateway.tasks import Tasks, becomes
+from gateway.tasks import Background, Tasks, becomes
 from gateway.tls.texts import TlsTexts
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,8 @@ class Bounds(NamedTuple):
         connections: connections that are open, but no more than a third of all files may be; more
             of them are closed at once.
         handshake_us: microseconds that a new connection has for its first frame of HTTP/2, in all.
+        request_us: microseconds that a request may take to come, once its call has begun; then it
+            is `DEADLINE_EXCEEDED`.
     """
 
     message_bytes: int = 64 * 1024
@@ -68,6 +70,7 @@ class Bounds(NamedTuple):
     calls: int = 10_000
     connections: int = 10_000
     handshake_us: int = 5 * US
+    request_us: int = 10 * US
 
 
 class Door(NamedTuple):
@@ -119,7 +122,8 @@ class GrpcServer:
         names = [service.name for service in services]
         files = [file for service in services for file in service.files]
         reflection = Reflection([*names, HEALTH], [*files, known(health_pb2)], malformed)
-        self._calls = Calls()
+        self._calls = Calls(bounds.request_us)
+        self._lateness = Background(self._calls.refuse_late)
         self._streams = (Health(names, is_able, malformed, self._calls), reflection)
         handlers = {
             f"/{service.name}/{method}": self._calls.unary(_reading(answer, malformed))
@@ -150,14 +154,18 @@ class GrpcServer:
             await asyncio.to_thread(_try_file, address)
             with _files_of(door.mode):
                 self._add_port(str(address), credentials)
-            await self._server.start()
+            await self._serve()
             return address
         hosts = await _free(address)
         port = address.port
         for host in hosts:
             port = self._add_port(str(Address(host, port)), credentials)
-        await self._server.start()
+        await self._serve()
         return Address(address.host, port)
+
+    async def _serve(self) -> None:
+        await self._server.start()
+        self._lateness.start()
 
     def _add_port(self, place: str, credentials: grpc.ServerCredentials | None) -> int:
         try:
@@ -178,6 +186,7 @@ class GrpcServer:
             stream.end()
         due = asyncio.get_running_loop().time() + seconds
         try:
+            await self._lateness.end()
             await self._calls.become_rare(min(RARE_S, seconds))
             await self._end(due)
         except asyncio.CancelledError:

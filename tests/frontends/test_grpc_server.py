@@ -363,6 +363,17 @@ async def test_a_request_that_has_begun_and_never_comes_does_not_hold_up_the_end
         assert await begun.details() == "the server ends"
 
 
+@pytest.mark.parametrize("method", [SAY, "/grpc.health.v1.Health/Check"])
+async def test_a_request_that_takes_too_long_to_come_is_refused(method: str) -> None:
+    """Or clients could keep all calls that there may be; others are answered meanwhile."""
+    bounds = Bounds(request_us=50_000)
+    async with _served(bounds=bounds) as (_, port), _channel(port) as channel:
+        begun: Any = channel.stream_unary(method)()
+        assert await begun.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert await begun.details() == "the request did not come in time"
+        assert await _unary(channel, SAY)(b"\x0a\x02hi") == b"\x0a\x03hi!"
+
+
 async def test_a_request_that_ends_before_its_message_is_an_internal_error() -> None:
     """Its client is not left to wait."""
     async with _served() as (_, port), _channel(port) as channel:
