@@ -21,6 +21,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from gateway.stores.zeromq_peers import EVENTS, Closer, Peer, Peers
+from gateway.tasks import becomes
 
 SENT_MAX: Final = 10_000
 """Messages that are kept for a peer before more are dropped."""
@@ -41,6 +42,8 @@ KEEPALIVE_S: Final = 15
 """A peer whose machine is gone is noticed after twice as long, by the operating system. ZeroMQ's
 own heartbeats would end the connections of all peers that speak ZMTP 3.0, as those of Smockron's
 time do: they do not answer a PING."""
+LEAVE_S: Final = 0.5
+"""How long peers that are sent away are waited for; some milliseconds will do."""
 PORTS_TRIED: Final = 100
 NOW: Final = int(zmq.NOBLOCK)
 NOW_AND_MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -66,6 +69,7 @@ class Sockets:
         self._readers: list[Subscriber] = []
         self._handshake_ms = handshake_ms
         self._closer: Closer | None = None
+        self._peers: list[Peers] = []
 
     def publisher(self, *, tells_drops: bool = False) -> Publisher:
         """A new PUB socket.
@@ -105,6 +109,7 @@ class Sockets:
         if self._closer is None:
             self._closer = Closer()
         peers = Peers(lambda: end.port, most, note, self._closer)
+        self._peers.append(peers)
         self._watch(end, EVENTS, peers.take)
 
     def _watch(self, end: _End, events: int, take: Callable[[int, int], None]) -> None:
@@ -120,7 +125,15 @@ class Sockets:
         reader.start()
 
     async def aclose(self) -> None:
-        """Close all sockets; what is not on its way yet is lost."""
+        """Close all sockets; what is not on its way yet is lost.
+
+        Peers are sent away before. ZeroMQ 4.3.5 aborts the process if a peer goes while its socket
+        is being closed, and the message that was on its way to it has been half sent
+        (session_base_t::clean_pipes).
+        """
+        for peers in self._peers:
+            peers.dismiss()
+        await becomes(lambda: not any(map(len, self._peers)), LEAVE_S)
         for reader in self._readers:
             reader.pause()
         for socket in self._sockets:

@@ -81,9 +81,16 @@ class Peers:
         self._note = note
         self._closer = closer
         self._connected: set[int] = set()
+        self._is_over = False
 
     def __len__(self) -> int:
         return len(self._connected)
+
+    def dismiss(self) -> None:
+        """End all connections, and those that come from now on."""
+        self._is_over = True
+        for descriptor in self._connected:
+            self._closer.end(descriptor, self._port())
 
     def take(self, event: int, descriptor: int) -> None:
         """Take in what the monitor says, one of `EVENTS`."""
@@ -94,6 +101,8 @@ class Peers:
                 self._note(Peer.HAS_GONE)
         elif descriptor in connected:
             pass  # ZeroMQ says nothing of those whom `zmq_unbind` closes.
+        elif self._is_over:
+            self._closer.end(descriptor, self._port())
         elif len(connected) >= self._most:
             self._note(Peer.IS_TURNED_AWAY)
             self._closer.end(descriptor, self._port())

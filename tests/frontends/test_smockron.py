@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 import pytest
@@ -226,15 +226,19 @@ async def test_what_the_module_for_nginx_cannot_read_is_not_sent() -> None:
 
 
 async def test_gatekeepers_are_counted() -> None:
-    """Those that have come, and those that are there."""
-    async with running("default: 1/h burst 1") as run:
-        metrics = run.metrics.frontend("smockron")
-        async with gatekeeper(run.port, "default"), gatekeeper(run.port, "default"):
-            assert (metrics.connections, metrics.open_connections) == (2, 2)
-        await _until(lambda: metrics.open_connections == 0)
-        assert metrics.connections == 2
-        metrics.refresh()
-        assert (metrics.records, bool(metrics.record_bytes)) == (2, True)
+    """Those that have come, and those that are there: in the end they are sent away."""
+    async with AsyncExitStack() as staying:
+        async with running("default: 1/h burst 1") as run:
+            metrics = run.metrics.frontend("smockron")
+            async with gatekeeper(run.port, "default"), gatekeeper(run.port, "default"):
+                assert (metrics.connections, metrics.open_connections) == (2, 2)
+            await _until(lambda: metrics.open_connections == 0)
+            assert metrics.connections == 2
+            metrics.refresh()
+            assert (metrics.records, bool(metrics.record_bytes)) == (2, True)
+            await staying.enter_async_context(gatekeeper(run.port, "default"))
+            assert metrics.open_connections == 1
+        assert metrics.open_connections == 0
 
 
 GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\0" + b"NULL".ljust(20, b"\0") + bytes(32)
