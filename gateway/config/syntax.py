@@ -57,6 +57,10 @@ def explain_syntax(
             known = _known_mistake(text, number, column if number == line else -1)
         if known is not None:
             return known
+    if "escape" in problem or "hexdecimal" in problem:
+        column = max(lines[line].rfind("\\", 0, column + 1), 0)
+        hint = r"write \\ for a backslash, or put the text in single quotes"
+        return Syntax(line, column, "a backslash in double quotes that begins no escape", hint)
     begun = _begun(context)
     if begun is not None:
         return Syntax(*begin, *begun)

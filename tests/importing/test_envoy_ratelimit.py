@@ -74,14 +74,17 @@ def test_domains_stand_side_by_side() -> None:
     assert text.index("        a:\n") < text.index("        b:\n")
 
 
-# Keys are not searched for variables, and one that looks as if it had some is a problem.
-KEYS: Final = st.text(st.characters(exclude_characters="$"), min_size=1, max_size=4)
+# Halves of surrogate pairs are no characters, to a YAML parser as to Envoy's messages. Keys are not
+# searched for variables, and one that looks as if it had some is a problem.
+KEYS: Final = st.text(
+    st.characters(exclude_characters="$", exclude_categories=["Cs"]), min_size=1, max_size=4
+)
 VALUES: Final = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(10**20), 10**20)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=8),
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
     lambda each: st.lists(each, max_size=3) | st.dictionaries(KEYS, each, max_size=3),
     max_leaves=6,
 )
