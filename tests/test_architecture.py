@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -73,14 +73,17 @@ MODULES: Final = {_module_name(path): path for path in sorted(ROOT.glob("gateway
 TESTS: Final = sorted(ROOT.glob("tests/**/test_*.py"))
 
 
-def _imports(source: str) -> Iterator[tuple[int, str]]:
+@cache
+def _imports(source: str) -> tuple[tuple[int, str], ...]:
     """Line and full name of everything imported, inside functions too."""
+    found: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: relative import"
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+            found += ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+    return tuple(found)
 
 
 def _is_in(name: str, module: str) -> bool:
