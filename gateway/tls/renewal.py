@@ -25,7 +25,7 @@ class Renewable(Protocol):
         """The files."""
 
     def renew(self) -> bool:
-        """As `ServerTls.renew`."""
+        """As `Renewed.renew`."""
 
 
 class Renewal:

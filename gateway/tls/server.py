@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway.tls.files import ClientAuth, KeyPair, digest, leaf, server_context
+from gateway.tls.files import ClientAuth, KeyPair, leaf, server_context
 from gateway.tls.names import NameTable
+from gateway.tls.renewed import Renewed
 
 
 class _Shown(NamedTuple):
@@ -19,7 +20,7 @@ class _Shown(NamedTuple):
     expiries: dict[str, int]
 
 
-class ServerTls:
+class ServerTls(Renewed):
     """TLS of one listener.
 
     Connections are made with one context whichever name they are for, and for as long as the
@@ -35,7 +36,6 @@ class ServerTls:
 
     Attributes:
         context: for new connections, once it is loaded.
-        paths: every file that it is made of.
     """
 
     def __init__(
@@ -51,8 +51,9 @@ class ServerTls:
         self._clients = clients
         self._is_strict = is_strict
         authorities: tuple[Path, ...] = () if clients is None else (clients.ca,)
-        self.paths = (*(path for pair in pairs for path in (pair.cert, pair.key)), *authorities)
-        self._digest = b""
+        super().__init__(
+            (*(path for pair in pairs for path in (pair.cert, pair.key)), *authorities)
+        )
         self._shown = _Shown((), NameTable([]), {})
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
@@ -66,34 +67,11 @@ class ServerTls:
         """When each certificate ends, in seconds since 1970, by its file."""
         return self._shown.expiries
 
-    def load(self) -> None:
-        """Read the files; blocks.
-
-        Raises:
-            TlsFileError: one will not do.
-        """
-        self._digest = digest(self.paths)
+    def _read(self) -> None:
+        is_first = not self._shown.contexts
         self._shown = self._load()
-        self.context = self._front()
-
-    def renew(self) -> bool:
-        """Read the files again if they have changed; blocks.
-
-        Returns:
-            Whether new ones are in use.
-
-        Raises:
-            TlsFileError: they have changed and will not do; what was in use stays. It is
-                raised once for each change.
-        """
-        found = digest(self.paths)
-        if found == self._digest:
-            return False
-        self._digest = found
-        self._shown = self._load()
-        if self._clients is not None:
+        if is_first or self._clients is not None:
             self.context = self._front()
-        return True
 
     def _front(self) -> ssl.SSLContext:
         context = server_context(None, self._min_version, self._clients)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway.tls.files import KeyPair, digest, leaf, load_authorities, load_pair
+from gateway.tls.files import KeyPair, leaf, load_authorities, load_pair
+from gateway.tls.renewed import Renewed
 
 
 class Texts(NamedTuple):
@@ -26,7 +27,7 @@ class Texts(NamedTuple):
     authorities: bytes | None
 
 
-class TlsTexts:
+class TlsTexts(Renewed):
     """The files of one listener.
 
     Args:
@@ -37,7 +38,6 @@ class TlsTexts:
 
     Attributes:
         is_required: whether clients must have certificates.
-        paths: every file.
     """
 
     def __init__(self, pairs: Sequence[KeyPair], client_ca: Path | None) -> None:
@@ -45,29 +45,12 @@ class TlsTexts:
         self._client_ca = client_ca
         self.is_required = client_ca is not None
         authorities = () if client_ca is None else (client_ca,)
-        self.paths = (*(path for pair in pairs for path in (pair.cert, pair.key)), *authorities)
-        self._digest = b""
+        super().__init__(
+            (*(path for pair in pairs for path in (pair.cert, pair.key)), *authorities)
+        )
         self._new: Texts | None = None
         self.expiries: dict[str, int] = {}
         """When each certificate ends, in seconds since 1970, by its file."""
-
-    def load(self) -> None:
-        """Read the files; blocks.
-
-        Raises:
-            TlsFileError: one will not do.
-        """
-        self._digest = digest(self.paths)
-        self._new = self._load()
-
-    def renew(self) -> bool:
-        """Read the files again if they have changed, as `ServerTls.renew`."""
-        found = digest(self.paths)
-        if found == self._digest:
-            return False
-        self._digest = found
-        self._new = self._load()
-        return True
 
     def take_new(self) -> Texts | None:
         """What has been read since it was last taken; None if nothing has.
@@ -77,7 +60,7 @@ class TlsTexts:
         new, self._new = self._new, None
         return new
 
-    def _load(self) -> Texts:
+    def _read(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         for pair in self._pairs:
             load_pair(context, pair)
@@ -87,4 +70,4 @@ class TlsTexts:
             authorities = self._client_ca.read_bytes()
         texts = tuple((pair.key.read_bytes(), pair.cert.read_bytes()) for pair in self._pairs)
         self.expiries = {str(pair.cert): leaf(pair).not_after for pair in self._pairs}
-        return Texts(texts, authorities)
+        self._new = Texts(texts, authorities)
