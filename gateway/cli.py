@@ -171,6 +171,7 @@ def _run(options: argparse.Namespace) -> int:
     loaded = load(_config(options), os.environ, inspect=inspection(is_start=True))
     _print_problems(loaded.warnings, "warning")
     _allow_open_files()
+    _quieten_grpc()
     if loaded.config.server.workers != 1:
         from gateway.workers.cpus import worker_count
         from gateway.workers.supervisor import supervise
@@ -194,6 +195,14 @@ def _allow_open_files() -> None:
     if soft != hard:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _quieten_grpc() -> None:
+    """Let gRPC's library write of errors only, unless somebody wants to know more.
+
+    It has a line on stderr for each handshake that fails, and so strangers could fill a disk.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "error")
 
 
 async def _nothing(_addresses: Sequence[object]) -> None:
@@ -302,6 +311,7 @@ def _ratio(_options: argparse.Namespace) -> int:
     found = read_environment(os.environ)
     _print_problems(found.warnings, "warning")
     _allow_open_files()
+    _quieten_grpc()
     try:
         return run_in_loop(lambda: _serve(found.config, _nothing))
     except StartError as error:

@@ -34,7 +34,8 @@ class Calls:
     """Those that are under way.
 
     Args:
-        patience_us: microseconds that a request may take to come, once its call has begun.
+        patience_us: microseconds that a request may take to come, once its call has begun, or what
+            was asked before it is answered.
     """
 
     def __init__(self, patience_us: int) -> None:
@@ -66,15 +67,20 @@ class Calls:
 
     async def read(self, context: Context) -> bytes:
         """The request of a call; one that ends without it is answered `INTERNAL`."""
+        data = await self.read_next(context)
+        if data is None:
+            await context.abort(grpc.StatusCode.INTERNAL, UNREADABLE)
+        return data
+
+    async def read_next(self, context: Context) -> bytes | None:
+        """One of several requests of a call; None if there are no more of them."""
         self._begun += 1
         self._unread[context] = asyncio.get_running_loop().time()
         try:
             data: object = await context.read()
         finally:
             del self._unread[context]
-        if data is grpc.aio.EOF:
-            await context.abort(grpc.StatusCode.INTERNAL, UNREADABLE)
-        return cast("bytes", data)
+        return None if data is grpc.aio.EOF else cast("bytes", data)
 
     async def become_rare(self, within_s: float) -> None:
         """Wait for a moment in which none begins, but no longer than that."""

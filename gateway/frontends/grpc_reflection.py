@@ -17,12 +17,15 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio
 
-from gateway.frontends.grpc_calls import UNREADABLE, Context
+from gateway.frontends.grpc_calls import UNREADABLE, Calls, Context
 from gateway.protocols.protobuf import DecodeError, known, pool_of
 
 _OLD: Final = "grpc.reflection.v1alpha"
 _NEW: Final = "grpc.reflection.v1"
 _SERVICE: Final = "ServerReflection"
+MAX_STREAMS: Final = 100
+"""Calls that are under way at a time: people and tools at work, and no clients of a limiter. Each
+may go on for as long as it is asked, and so they must not take all calls that there may be."""
 Request = reflection_pb2.ServerReflectionRequest
 Response = reflection_pb2.ServerReflectionResponse
 
@@ -34,6 +37,7 @@ class Reflection:
         services: their full names.
         files: what describes them, a file after those that it imports.
         malformed: called for every request that cannot be read.
+        calls: reads requests.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class Reflection:
         services: Iterable[str],
         files: Iterable[FileDescriptorProto],
         malformed: Callable[[], None],
+        calls: Calls,
     ) -> None:
         old = known(reflection_pb2)
         names = [*services, f"{_NEW}.{_SERVICE}", f"{_OLD}.{_SERVICE}"]
@@ -48,6 +53,8 @@ class Reflection:
         self._describe: Any = aio.ReflectionServicer(names, _Symbols([*files, old, _renamed(old)]))
         self._ended = asyncio.Event()
         self._malformed = malformed
+        self._calls = calls
+        self._streams = 0
 
     def end(self) -> None:
         """Let those go that may have more questions."""
@@ -59,25 +66,28 @@ class Reflection:
         handler: Any = grpc.stream_stream_rpc_method_handler(self._answer, None, write)
         return {f"/{package}.{_SERVICE}/ServerReflectionInfo": handler for package in (_NEW, _OLD)}
 
-    async def _answer(
-        self, requests: AsyncIterator[bytes], context: Context
-    ) -> AsyncIterator[Response]:
-        asked = self._until_ended(requests)
+    async def _answer(self, _: object, context: Context) -> AsyncIterator[Response]:
+        if self._streams >= MAX_STREAMS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many ask already")
+        self._streams += 1
         try:
+            asked = self._until_ended(context)
             async for response in self._describe.ServerReflectionInfo(asked, context):
                 response.valid_host = response.original_request.host
                 yield response
         except DecodeError:
             self._malformed()
             await context.abort(grpc.StatusCode.INTERNAL, UNREADABLE)
+        finally:
+            self._streams -= 1
 
-    async def _until_ended(self, requests: AsyncIterator[bytes]) -> AsyncIterator[Request]:
+    async def _until_ended(self, context: Context) -> AsyncIterator[Request]:
         loop = asyncio.get_running_loop()
         ended = loop.create_task(self._ended.wait())
         following: asyncio.Task[bytes | None] | None = None
         try:
             while True:
-                following = loop.create_task(_next(requests))
+                following = loop.create_task(self._calls.read_next(context))
                 await asyncio.wait({following, ended}, return_when=asyncio.FIRST_COMPLETED)
                 if not following.done() or (request := following.result()) is None:
                     return
@@ -116,10 +126,6 @@ class _Symbols:
             KeyError: none does.
         """
         return self._pool.FindFileContainingSymbol(self._services.get(name, name))
-
-
-async def _next(requests: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(requests, None)
 
 
 def _renamed(old: FileDescriptorProto) -> FileDescriptorProto:

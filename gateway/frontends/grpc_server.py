@@ -121,8 +121,9 @@ class GrpcServer:
     ) -> None:
         names = [service.name for service in services]
         files = [file for service in services for file in service.files]
-        reflection = Reflection([*names, HEALTH], [*files, known(health_pb2)], malformed)
         self._calls = Calls(bounds.request_us)
+        described = [*files, known(health_pb2)]
+        reflection = Reflection([*names, HEALTH], described, malformed, self._calls)
         self._lateness = Background(self._calls.refuse_late)
         self._streams = (Health(names, is_able, malformed, self._calls), reflection)
         handlers = {

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -22,6 +22,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from gateway.config.models import Address
 from gateway.frontends.grpc_calls import Context
+from gateway.frontends.grpc_reflection import MAX_STREAMS
 from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
 from gateway.protocols.protobuf import Field, Messages, file, message, service
 from tests.grpc_engine import port_of
@@ -39,6 +40,7 @@ MESSAGES = Messages(
 )
 TEXT = MESSAGES["try.Text"]
 SAY = "/try.Echo/Say"
+REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 LIST: Any = health_pb2.HealthListRequest  # type: ignore[attr-defined]  # newer than its stubs
 
 
@@ -302,6 +304,45 @@ async def test_reflection_is_there_in_both_versions_and_ends_with_the_server(ver
         async with asyncio.timeout(10):
             await server.drain(60)
         assert await call.read() is grpc.aio.EOF
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+async def test_reflection_that_is_asked_nothing_ends(asked: int) -> None:
+    """Before the first question or after it; or clients could keep all calls that there may be."""
+    async with _served(bounds=Bounds(request_us=50_000)) as (_, port), _channel(port) as channel:
+        call: Any = channel.stream_stream(REFLECTION)()
+        for _ in range(asked):
+            await call.write(b"\x3a\x01*")
+            assert b"try.Echo" in await call.read()
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert await call.details() == "the request did not come in time"
+
+
+async def test_reflection_leaves_calls_for_others(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever asks it, and however often."""
+    bounds = Bounds(calls=MAX_STREAMS + 1)
+    async with _served(bounds=bounds) as (_, port), _channel(port) as channel:
+        calls: list[Any] = [channel.stream_stream(REFLECTION)() for _ in range(MAX_STREAMS)]
+        for call in calls:
+            await call.write(b"\x3a\x01*")
+            assert b"try.Echo" in await call.read()
+        more: Any = channel.stream_stream(REFLECTION)()
+        assert await more.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await more.details() == "too many ask already"
+        assert await _unary(channel, SAY)(b"\x0a\x02hi") == b"\x0a\x03hi!"
+        calls.pop().cancel()
+        again = await _until_taken(channel)
+        assert b"try.Echo" in again
+    assert not caplog.text
+
+
+async def _until_taken(channel: grpc.aio.Channel) -> bytes:
+    """What reflection answers when it has a place again."""
+    async with asyncio.timeout(10):
+        while True:
+            method: Any = channel.stream_stream(REFLECTION)
+            with suppress(grpc.aio.AioRpcError):
+                return bytes(await anext(aiter(method(iter([b"\x3a\x01*"])))))
 
 
 async def test_a_call_under_way_may_end_and_no_other_is_taken() -> None:
