@@ -25,7 +25,7 @@ from gateway.limits.rate import Limit
 
 FURTHEST_US: Final = 60_000_000
 """How far ahead of now a time may be; what is further is no time of a request that waits."""
-SPARED: Final = 64
+SPARED: Final = 16
 """Times that are left where they are at least, before all that were dropped are taken out."""
 
 

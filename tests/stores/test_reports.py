@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import StoreError
 from gateway.limits.rate import Limit
+from gateway.limits.reported import SPARED
 from gateway.stores import redis_reports
 from gateway.stores.redis_reports import RedisClusterReports, RedisReports, Words
 from gateway.stores.redis_source import REPORT
@@ -321,6 +323,22 @@ def test_memory_is_bounded_in_times() -> None:
     for number in range(50):
         kept.record_now([Report((large,), (f"k{number % 5}",), START_US)] * 3, START_US)
     assert len(kept) < 5
+
+
+@pytest.mark.parametrize("burst", [1, 20])
+def test_memory_takes_no_more_than_is_said(burst: int) -> None:
+    """However many times were dropped and not taken out yet."""
+    kept, limit = MemoryReports(), replace(SLOW, burst=burst)
+    tracemalloc.start()
+    try:
+        keys = [f"client-{number:08}" for number in range(200)]
+        for turn in range(burst + SPARED + 1):
+            kept.record_now(
+                [Report((limit,), (key,), START_US + turn) for key in keys], START_US + turn
+            )
+        assert tracemalloc.get_traced_memory()[0] <= kept.used_bytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_does_not_matter_any_more_is_forgotten() -> None:
