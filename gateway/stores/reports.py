@@ -75,11 +75,12 @@ class Relay(Protocol):
     def start(self) -> None:
         """Listen, in the background."""
 
-    def tell(self, data: bytes) -> bool:
+    def tell(self, data: bytes, missed: Callable[[], None]) -> None:
         """Say something to all of them, ourselves included, without waiting.
 
-        Returns:
-            Whether it is on its way.
+        Args:
+            data: what is said.
+            missed: called, at once or later, if it was not carried.
         """
 
     async def aclose(self) -> None:
