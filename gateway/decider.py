@@ -34,7 +34,7 @@ from gateway.stores.base import (
     UntoldStore,
 )
 from gateway.stores.deadline import decide_within
-from gateway.stores.shards import Shards
+from gateway.stores.shards import Shard, Shards
 from gateway.tasks import Tasks
 from gateway.waiting import WaitingRoom
 
@@ -107,7 +107,14 @@ class Decider:
         self._metrics = metrics
         self._clock = clock
         self._sharded = store if isinstance(store, ShardedStore) else None
-        self._shards = Shards(self._within_deadline, metrics, clock, self._lost, self._back)
+        self._shards = Shards(
+            self._within_deadline,
+            metrics,
+            clock,
+            lost=self._lost,
+            found=self._tell,
+            back=self._back,
+        )
         self._whole = self._shards[None]
         self._told: set[Hashable] = set()
         remembers = not isinstance(store, UntoldStore)
@@ -235,18 +242,19 @@ class Decider:
     async def _ask_store(self, batch: list[Pending]) -> None:
         metrics = self._metrics
         shard = self._shards[batch[0].shard]
+        asks = [pending.ask for pending in batch]
         started_us = self._clock()
         try:
-            verdicts = await self._within_deadline([pending.ask for pending in batch])
+            verdicts = await self._within_deadline(asks)
         except StoreError as error:
-            self._shards.failed(shard, error, batch[0].ask)
+            self._shards.failed(shard, error, asks[0])
             self._lose(batch)
             return
         except asyncio.CancelledError:
             # The end has come; but nobody is to wait for ever.
             self._lose(batch)
             raise
-        self._shards.succeeded(shard)
+        self._shards.succeeded(shard, asks, verdicts)
         metrics.answered(len(batch), self._clock() - started_us)
         if self._alone.untold:
             self._tell()
@@ -268,30 +276,32 @@ class Decider:
 
     def _back(self, seconds: float) -> None:
         log.warning("the store decides again, after %.1f s", seconds)
-        self._tell()
 
     def _tell(self) -> None:
         """Tell what was let through without the store to those of its shards that decide again."""
         if self._is_closing:
             return
         for name in self._alone.untold:
-            if not self._shards[name].has_failed and name not in self._told:
+            if _may_be_told(self._shards[name]) and name not in self._told:
                 self._told.add(name)
                 self._watching.start(self._report(name))
 
     async def _report(self, name: Hashable) -> None:
         shard = self._shards[name]
-        while not shard.has_failed and name in self._alone.untold:
-            reports = self._alone.reports(name, REPORTED_AT_ONCE)
+        while _may_be_told(shard) and name in self._alone.untold:
+            # Who has not counted anything yet may fail: that costs one key then, and not all.
+            reports = self._alone.reports(name, 1 if shard.is_on_trial else REPORTED_AT_ONCE)
             # Requests go on meanwhile, whoever chose so many keys.
             await asyncio.sleep(0)
             if not reports:
                 continue
             try:
-                await self._within_deadline(reports)
+                verdicts = await self._within_deadline(reports)
             except StoreError as error:
                 # Nobody knows whether it was counted, and it must not be counted twice.
                 self._shards.failed(shard, error, reports[0])
+            else:
+                self._shards.succeeded(shard, reports, verdicts)
         self._told.discard(name)
 
     async def _look_at_store(self) -> None:
@@ -379,6 +389,11 @@ class Decider:
                 return await self._store.renew(outcome.ask, outcome.verdict)
         except TimeoutError:
             raise StoreTimeout("no answer within the deadline") from None
+
+
+def _may_be_told(shard: Shard) -> bool:
+    """Whether servers would probably take down what they do not know."""
+    return shard.is_in_use and not shard.has_failed
 
 
 def without_queue(verdict: Verdict) -> Verdict:

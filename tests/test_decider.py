@@ -36,6 +36,7 @@ DEADLINE_US = 20_000
 DEADLINE_S = DEADLINE_US / SECOND_US
 FOREVER_US = 2**62
 FIVE = Limit(5, 3600 * SECOND_US, 5, scope="p/ip")
+OVER = ((FIVE,), ("over",))
 DOWN = Fail(StoreUnavailable("refused"))
 
 
@@ -510,13 +511,13 @@ def test_a_dead_store_is_not_asked_every_time() -> None:
 
 
 class FullStore(ScriptedStore):
-    """It can look, and not count; as a Redis that is over its `maxmemory`."""
+    """It can look, and refuse, and not count; as a Redis that is over its `maxmemory`."""
 
     is_full = True
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
-        """Fail for whoever takes something."""
-        if self.is_full and any(ask.cost for ask in asks):
+        """Fail for whoever takes something; a request of `OVER` is refused."""
+        if self.is_full and any(ask.cost and (ask.limits, ask.keys) != OVER for ask in asks):
             self.then(Fail(StoreReplyError("OOM")))
         return await super().decide(asks)
 
@@ -545,6 +546,48 @@ def test_a_store_that_answers_nothing_but_probes_is_said_to_be_lost_only_once(
         assert not (await bench.decide()).alone
         assert told() == ["the store decides again,"]
         assert bench.metrics.errors["reply"] >= failed
+        await bench.decider.aclose()
+
+    run(test())
+
+
+def test_a_full_store_that_refuses_is_full_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    """Who is over a limit is refused without a word being written: no sign that it counts again."""
+
+    async def test() -> None:
+        store = FullStore(clock())
+        bench = Bench(store)
+        store.is_full = False
+        for _ in range(5):
+            await bench.decide(key="over")
+        store.is_full = True
+        for number in range(600):
+            await bench.decide(key="over")
+            for turn in range(4):
+                assert (await bench.decide(key=f"{number}.{turn}")).alone
+            await asyncio.sleep(0.1)
+        lines = [record.getMessage()[:20] for record in caplog.records]
+        assert lines == ["the store does not d", "the store decides ag", "the store does not d"]
+        await bench.decider.aclose()
+
+    run(test())
+
+
+def test_what_passed_alone_is_told_once_a_full_store_has_room() -> None:
+    """Nobody has to ask for that, and few are lost in finding out that it has none yet."""
+
+    async def test() -> None:
+        store = FullStore(clock())
+        bench = Bench(store)
+        for number in range(300):
+            assert (await bench.decide(key=str(number))).alone
+            await asyncio.sleep(0.02)
+        store.is_full = False
+        asked = len(store.asked)
+        await asyncio.sleep(3)
+        told = {ask.keys[0] for batch in store.asked[asked:] for ask in batch if ask.cost}
+        assert len(told) >= 285
+        assert not (await bench.decide()).alone
         await bench.decider.aclose()
 
     run(test())

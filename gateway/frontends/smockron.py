@@ -23,7 +23,7 @@ from gateway.frontends.asking import caller_keys
 from gateway.frontends.base import Ground
 from gateway.frontends.files import affordable_connections
 from gateway.frontends.smockron_others import Others
-from gateway.limits.reported import FURTHEST_US
+from gateway.limits.reported import FURTHEST_US, furthest_next_us
 from gateway.metrics import FrontendMetrics
 from gateway.policy import Missing, Plan, Policy, compile_plan
 from gateway.protocols.smockron import (
@@ -64,6 +64,12 @@ class Domain:
     plan: Plan | None
     policies: tuple[Policy, ...]
     is_logged: bool
+
+    @property
+    def reach_us(self) -> int:
+        """How far ahead of now somebody may have to be held by one of its limits."""
+        rules = () if self.plan is None else self.plan.rules
+        return furthest_next_us([rule.limit for rule in rules])
 
 
 class Heard:
@@ -136,7 +142,8 @@ class SmockronMaster:
             self._refresh_metrics()
         self._others: Others | None = None
         if isinstance(reports, SharedReports):
-            self._others = Others(reports, name, domains, self._send, metrics, clock)
+            reaches = {name: domain.reach_us for name, domain in domains.items()}
+            self._others = Others(reports, name, reaches, self._send, metrics, clock)
         self._deadline_s = deadline_us / US
         self._clock = clock
         self._lines = Lines(clock)

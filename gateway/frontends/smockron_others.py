@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gateway.clock import Clock
@@ -31,7 +31,9 @@ class Others:
     Args:
         reports: what they share.
         name: of the listener.
-        domains: those that are known here.
+        domains: those that are known here; and for each, in microseconds, how far ahead of now
+            there may be reason to hold somebody. What others say is believed no further: their
+            clocks may be wrong, and whoever reaches the store may say anything.
         hold: tells the gatekeepers of this master; returns whether that was possible.
         metrics: counters.
         clock: the time of day, in microseconds since 1970.
@@ -41,7 +43,7 @@ class Others:
         self,
         reports: SharedReports,
         name: str,
-        domains: Container[str],
+        domains: Mapping[str, int],
         hold: Callable[[DelayUntil], bool],
         metrics: FrontendMetrics,
         clock: Clock,
@@ -68,8 +70,12 @@ class Others:
 
     def tell(self, found: Sequence[DelayUntil]) -> None:
         """Tell them what was found here, if that is possible at the moment."""
-        if found and not self._relay.tell(write_relay(self._origin, found)):
+
+        def missed() -> None:
             self._metrics.answers["DELAY_UNTIL", "not_relayed"] += len(found)
+
+        if found:
+            self._relay.tell(write_relay(self._origin, found), missed)
 
     def _hear(self, data: bytes) -> None:
         """Keep what another has found until the loop has time for it."""
@@ -95,7 +101,7 @@ class Others:
     def _pass_on(self) -> None:
         waiting, now_us = self._waiting, self._clock()
         for domain, identifier in [key for key, _ in zip(waiting, range(SLICE), strict=False)]:
-            until_us = waiting.pop((domain, identifier))
+            until_us = min(waiting.pop((domain, identifier)), now_us + self._domains[domain])
             if until_us > now_us:
                 has_held = self._hold(DelayUntil(domain, identifier, until_us))
                 self._metrics.answers["DELAY_UNTIL", "relayed"] += has_held

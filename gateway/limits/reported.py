@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from gateway.limits.paced_history import interval_us, window_us
@@ -25,8 +25,14 @@ from gateway.limits.rate import Limit
 
 FURTHEST_US: Final = 60_000_000
 """How far ahead of now a time may be; what is further is no time of a request that waits."""
-SPARED: Final = 64
+SPARED: Final = 16
 """Times that are left where they are at least, before all that were dropped are taken out."""
+
+
+def furthest_next_us(limits: Iterable[Limit]) -> int:
+    """How far ahead of now the next request may have to wait until, by any report and limit."""
+    # A bucket may owe as much as is reported up to the last moment, and one token more.
+    return FURTHEST_US + 2 * max(map(interval_us, limits), default=0)
 
 
 class Reported(Protocol):

@@ -112,7 +112,7 @@ class Follower:
             self._shards.failed(shard, error, asks[0])
             self._miss(asks, f"{error.reason}: {error}")
             return [None] * len(asks)
-        self._shards.succeeded(shard)
+        self._shards.succeeded(shard, asks, verdicts)
         self._metrics.answered(len(asks), self._clock() - started_us)
         return verdicts
 

@@ -69,24 +69,32 @@ class Subscription(Connection):
 
     async def _stay(self, pipe: Pipe, address: RedisAddress) -> None:
         pipe.hear = self._hear
-        reply = await pipe.call(("SUBSCRIBE", self._channel))[0]
-        if isinstance(reply, hiredis.ReplyError):
-            error = reply_error(reply)
-            if not self._is_refused:
-                self._is_refused = True
-                log.warning(
-                    "%s lets nobody listen to the channel %s (%s); gateways on it do not hear of "
-                    "each other",
-                    *(address, self._channel.decode(), error),
-                )
-            raise error
-        self._is_refused = False
         beating = asyncio.get_running_loop().create_task(_beat(pipe))
         try:
+            self._note(await pipe.call(("SUBSCRIBE", self._channel))[0], address)
             await super()._stay(pipe, address)
         finally:
             beating.cancel()
             await asyncio.wait((beating,))
+
+    def _note(self, reply: object, address: RedisAddress) -> None:
+        """Say it once if we may not listen.
+
+        Raises:
+            StoreError: so it is.
+        """
+        if not isinstance(reply, hiredis.ReplyError):
+            self._is_refused = False
+            return
+        error = reply_error(reply)
+        if not self._is_refused:
+            self._is_refused = True
+            log.warning(
+                "%s lets nobody listen to the channel %s (%s); gateways on it do not hear of "
+                "each other",
+                *(address, self._channel.decode(), error),
+            )
+        raise error
 
 
 async def _beat(pipe: Pipe) -> None:
@@ -126,17 +134,21 @@ class RedisRelay:
         """Listen no more."""
         await self._subscription.aclose()
 
-    def tell(self, data: bytes) -> bool:
+    def tell(self, data: bytes, missed: Callable[[], None]) -> None:
         """Say something to all others; see `Relay`."""
         if self._unanswered >= UNANSWERED_MAX:
-            return False
+            missed()
+            return
         try:
             (answer,) = self._find_pipe().call(("PUBLISH", self._channel, data))
         except StoreError:
-            return False
-        self._unanswered += 1
-        answer.add_done_callback(self._note)
-        return True
+            missed()
+            return
 
-    def _note(self, _: object) -> None:
-        self._unanswered -= 1
+        def note(answer: asyncio.Future[object]) -> None:
+            self._unanswered -= 1
+            if answer.exception() is not None or isinstance(answer.result(), hiredis.ReplyError):
+                missed()
+
+        self._unanswered += 1
+        answer.add_done_callback(note)

@@ -18,7 +18,7 @@ MAX_KEYS: Final = 100_000
 MAX_TIMES: Final = 2_000_000
 """Times that are remembered in memory for one limit: some 32 MB."""
 TIME_BYTES: Final = 16
-KEY_BYTES: Final = 400
+KEY_BYTES: Final = 600
 """About what a time and a key take in memory, with room for what was dropped and may come."""
 LOOKED_AT: Final = 8
 """Old keys among which one is looked for that can be forgotten."""
@@ -75,11 +75,12 @@ class Relay(Protocol):
     def start(self) -> None:
         """Listen, in the background."""
 
-    def tell(self, data: bytes) -> bool:
+    def tell(self, data: bytes, missed: Callable[[], None]) -> None:
         """Say something to all of them, ourselves included, without waiting.
 
-        Returns:
-            Whether it is on its way.
+        Args:
+            data: what is said.
+            missed: called, at once or later, if it was not carried.
         """
 
     async def aclose(self) -> None:

@@ -3,21 +3,22 @@
 A circuit breaker for each shard keeps one that is frozen from costing every call its patience. One
 that is open is not tried by anybody's request: a probe asks for nothing until there is an answer.
 
-Servers may answer a probe and nothing else: a Redis that is full can look, but not count. Where
-calls fail again before one of them has succeeded a probe is not believed any more: calls are made
-after it as before, but the first that fails is the last, and that all is well is said when one
-succeeds.
+Servers may answer a probe and not count: a Redis that is full can look, and refuse who is over a
+limit. Where calls fail again before one of them has taken something a probe is not believed any
+more: calls are made after it as before, but the first that fails is the last, and that all is well
+is said when something was taken.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Final
 
 from gateway.breaker import Breaker, BreakerState
 from gateway.clock import Clock
 from gateway.errors import StoreError
+from gateway.limits.decision import Verdict
 from gateway.metrics import StoreMetrics
 from gateway.stores.base import Ask
 from gateway.tasks import Tasks
@@ -40,7 +41,7 @@ class Shard:
         is_in_use: whether they are asked; if not, a probe does.
         has_failed: whether the last call did.
         is_probed: whether a probe asks.
-        is_on_trial: whether a probe was answered, and no call since.
+        is_on_trial: whether a probe was answered, and no call has taken anything since.
         is_doubted: whether probes were answered and calls were not.
         lost_us: when they were left alone.
         told: the reasons that were told since.
@@ -67,12 +68,14 @@ class Shard:
         self.lost_us = 0
         self.told: set[str] = set()
 
-    def succeeded(self, now_us: int) -> None:
-        """A call was answered."""
-        self.breaker.success(now_us)
+    def succeeded(self, now_us: int, *, has_counted: bool) -> None:
+        """A call was answered, and has taken something or not."""
         self.has_failed = False
+        if self.is_doubted and not has_counted:
+            return
+        self.breaker.success(now_us)
         self.is_in_use = self.breaker.state is BreakerState.CLOSED
-        if self.is_in_use:
+        if self.is_in_use and has_counted:
             self.is_on_trial = False
 
     def failed(self, now_us: int) -> None:
@@ -87,7 +90,7 @@ class Shard:
     def was_found(self, now_us: int) -> None:
         """A probe was answered."""
         if not self.is_doubted:
-            self.succeeded(now_us)
+            self.succeeded(now_us, has_counted=False)
         elif self.breaker.state is BreakerState.HALF_OPEN:
             self.has_failed = False
             self.is_in_use = True
@@ -102,7 +105,8 @@ class Shards:
         metrics: where failures are counted.
         clock: this process's time.
         lost: called when servers are left alone, with each reason that turns up.
-        back: called when they answer again, with the seconds since.
+        found: called when they are asked again.
+        back: called when they are believed to count again, with the seconds since `lost`.
     """
 
     def __init__(
@@ -111,12 +115,14 @@ class Shards:
         metrics: StoreMetrics,
         clock: Clock,
         lost: Callable[[StoreError], None] = lambda _: None,
+        found: Callable[[], None] = lambda: None,
         back: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._call = call
         self._metrics = metrics
         self._clock = clock
         self._lost = lost
+        self._found = found
         self._back = back
         self._shards: dict[Hashable, Shard] = {None: Shard()}
         self._probes = Tasks()
@@ -147,10 +153,14 @@ class Shards:
         # The last by the alphabet as well: closed, half_open, open.
         return max(shard.breaker.state.value for shard in self._shards.values())
 
-    def succeeded(self, shard: Shard) -> None:
+    def succeeded(self, shard: Shard, asks: Sequence[Ask], verdicts: Sequence[Verdict]) -> None:
         """A call was answered."""
-        shard.succeeded(self._clock())
-        if shard.is_doubted and shard.is_in_use:
+        # What healthy servers take nobody needs to know.
+        has_counted = not (shard.is_on_trial or shard.is_doubted) or any(
+            verdict.allowed and ask.cost for ask, verdict in zip(asks, verdicts, strict=True)
+        )
+        shard.succeeded(self._clock(), has_counted=has_counted)
+        if shard.is_doubted and has_counted and shard.is_in_use:
             shard.is_doubted = False
             self._is_back(shard)
 
@@ -198,7 +208,10 @@ class Shards:
         shard.is_probed = False
         if not shard.is_doubted:
             self._is_back(shard)
+        self._found()
 
     def _is_back(self, shard: Shard) -> None:
-        shard.told.clear()
-        self._back((self._clock() - shard.lost_us) / US)
+        # A call from before the outage may have said so while the probe was under way.
+        if shard.told:
+            shard.told.clear()
+            self._back((self._clock() - shard.lost_us) / US)

@@ -455,6 +455,21 @@ async def test_what_others_say_is_bounded(redis_server: RedisServer) -> None:
         assert run.metrics.frontend("smockron").malformed["relay"] == 4
 
 
+async def test_what_others_say_of_a_far_future_is_not_believed(redis_server: RedisServer) -> None:
+    """Whose clock is wrong, or who may write to the channel, holds nobody for longer than we do."""
+    async with (
+        running("default: 1/m burst 1", redis_server.url) as run,
+        gatekeeper(run.port, "default") as peer,
+    ):
+        with redis_server.client() as client:
+            (channel,) = client.pubsub_channels()
+            for far in (2**64 - 1, wall_us() + 365 * 24 * HOUR_MS * 1000):
+                far_away = DelayUntil("default", f"k{far}", far)
+                client.publish(channel, write_relay(b"another.", [far_away]))
+                ((_, until_ms),) = delays(await _heard(peer))
+                assert until_ms <= now_ms() + 3 * 60 * SECOND_MS
+
+
 async def test_who_may_not_listen_is_a_master_all_the_same(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -470,6 +485,8 @@ async def test_who_may_not_listen_is_a_master_all_the_same(
         await peer.report("default", "ACCEPTED", "k")
         assert [name for name, _ in delays(await peer.settled())] == ["k"]
         await _until(lambda: "lets nobody listen to the channel" in caplog.text)
+        # Nor may it speak.
+        await _until(lambda: run.answers.get(("DELAY_UNTIL", "not_relayed"), 0) >= 1)
 
 
 # Any program of messages, against the README's rule.

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.limits.rate import Limit
-from gateway.limits.reported import ALGORITHMS, FURTHEST_US, SPARED, History, Reported
+from gateway.limits.reported import (
+    ALGORITHMS,
+    FURTHEST_US,
+    SPARED,
+    History,
+    Reported,
+    furthest_next_us,
+)
 from tests.limits.reported import State, record
 from tests.limits.schedules import START_US, limits
 
@@ -90,6 +97,7 @@ def test_what_is_kept_is_what_the_reference_keeps(algorithm: str, data: st.DataO
         after = record(state, at_us, now_us, limit)
         state = after.state
         assert (one.next_us, one.expires_us) == after[1:]
+        assert one.next_us <= now_us + furthest_next_us([limit])
         assert len(one) == len(state) or algorithm == "token_bucket"
         if isinstance(one, History):
             assert tuple(one.times) == state

@@ -161,15 +161,16 @@ def test_who_comes_back_when_told_is_let_through_and_not_before(
     assert again.allowed
 
 
-def test_what_is_given_back_may_be_had_again(client: redis.Redis) -> None:
-    """As often as it was taken, and no more."""
+@pytest.mark.parametrize("cost", [2, 9_000])
+def test_what_is_given_back_may_be_had_again(client: redis.Redis, cost: int) -> None:
+    """As often as it was taken, and no more; also more than Lua hands over at a time."""
     client.flushall()
-    limit = _limit(3)
-    ask = _ask(limit, 2)
+    limit = _limit(cost + 1)
+    ask = _ask(limit, cost)
     (verdict,) = _decide(client, START_US, ask)
     words = RatioCodec("d", "ratio").encode_give_back(ask, verdict, START_US)
     assert [client.eval(GIVE_BACK.source, *words) for _ in range(2)] == [1, 0]  # type: ignore[arg-type]
-    assert _decide(client, START_US, _ask(limit, 3))[0].allowed
+    assert _decide(client, START_US, _ask(limit, cost + 1))[0].allowed
 
 
 def test_a_key_of_another_kind_is_refused_and_left_as_it_is(client: redis.Redis) -> None:

@@ -93,7 +93,9 @@ local function give_back(key, at, cost)
   if type(hits) ~= 'table' or #hits == 0 then
     return 0, at + 1
   end
-  call('ZREM', key, unpack(hits))
+  for first = 1, #hits, CHUNK do
+    call('ZREM', key, unpack(hits, first, min(first + CHUNK - 1, #hits)))
+  end
   return 1, at + 1
 end
 
