@@ -12,6 +12,10 @@ from typing import Final, NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import (
+    CertificateIssuerPrivateKeyTypes,
+    CertificatePublicKeyTypes,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAY: Final = timedelta(days=1)
@@ -68,6 +72,7 @@ class Authority:
         starts: timedelta = -DAY,
         lasts: timedelta = 30 * DAY,
         password: str = "",
+        key: CertificateIssuerPrivateKeyTypes | None = None,
     ) -> Issued:
         """Sign a new certificate, for servers and clients.
 
@@ -77,9 +82,10 @@ class Authority:
             starts: from when on it is valid, counted from now.
             lasts: for how long.
             password: what its key is protected by.
+            key: its key; one on P-256 if left out.
         """
         self._count += 1
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = key or ec.generate_private_key(ec.SECP256R1())
         said = subject or [(NameOID.COMMON_NAME, names[0])]
         name = x509.Name([x509.NameAttribute(kind, value) for kind, value in said])
         builder = self._builder(name, key.public_key(), -starts, lasts + starts)
@@ -119,7 +125,7 @@ class Authority:
         return context
 
     def _builder(
-        self, name: x509.Name, key: ec.EllipticCurvePublicKey, before: timedelta, after: timedelta
+        self, name: x509.Name, key: CertificatePublicKeyTypes, before: timedelta, after: timedelta
     ) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
         return (

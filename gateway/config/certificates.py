@@ -21,7 +21,7 @@ from gateway.config.upstreams import UpstreamTlsConfig
 from gateway.tls.client import UpstreamTls
 from gateway.tls.files import ClientAuth, KeyPair, TlsFileError, leaf, load_authorities, load_pair
 from gateway.tls.server import ServerTls
-from gateway.tls.texts import TlsTexts
+from gateway.tls.texts import TlsTexts, read_pair
 from gateway.tls.x509 import Certificate
 
 DAY_S: Final = 86_400
@@ -66,7 +66,8 @@ def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection
     for path, pair in _pairs(config):
         try:
             certificate = leaf(pair)
-            load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+            load = read_pair if path[0] == "listeners" else load_pair
+            load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
         except TlsFileError as error:
             problems.append(Finding((*path, error.field), error.message, error.hint))
             if error.field == "cert":

@@ -21,6 +21,7 @@ from gateway.config.listeners import FileMode, ListenerTls
 from gateway.config.places import ListenerAddress
 from gateway.config.shorthand import KEY
 from gateway.config.values import problem
+from gateway.tls.texts import PLAIN_KEY
 
 
 class Kind(NamedTuple):
@@ -71,7 +72,7 @@ _UNFIT: Final[Mapping[str, tuple[object, str, str]]] = {
     "key_password": (
         None,
         "gRPC takes no key that is encrypted",
-        "a key without a passphrase, in a file that only this user may read",
+        PLAIN_KEY,
     ),
     "min_version": ("1.2", "gRPC takes TLS 1.2 and 1.3, and no other choice", "leave it out"),
     "strict_sni": (

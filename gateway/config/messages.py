@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from gateway.config.elsewhere import belongs, called_here, called_there
-from gateway.config.frontends import KINDS
+from gateway.config.frontends import KINDS, FrontendConfig
 from gateway.config.models import (
     EnvoyRule,
     GatewayConfig,
@@ -179,6 +179,8 @@ def _listener_hint(path: Path, found: object = None) -> str:
     """How a listener for clients of another system is written, where it cannot be read at all."""
     if path[:1] != ("listeners",) or path[3:] not in {(), ("domains",)}:
         return ""
+    if len(path) > 2 and path[2] not in KINDS:
+        return _TLS if path[2] == "tls" else ""
     said = path[2:3] or (tuple(found) if isinstance(found, Mapping | list) else (found,))
     shown = next((KINDS[word] for word in map(str, said) if word in KINDS), KINDS["ratio"]).example
     return f"such as {shown}" if len(path) > 1 else f"such as listeners: [{{{shown}}}]"
@@ -204,6 +206,7 @@ def _section_hint(name: str, found: object) -> str:
     return _SECTION_HINTS.get(name, "")
 
 
+_TLS: Final = "such as tls: {cert: cert.pem, key: key.pem}"
 _SECTION_HINTS: Final = {
     "redirect": "such as redirect: https://{host}{path}",
     "respond": "such as respond: {status: 200, body: ok}",
@@ -243,12 +246,20 @@ def _key_hint(path: Path) -> str:
     places = {place: _keys_of(home) for place, home in homes.items()} if is_section else {}
     return (
         called_here(word, names)
+        or _beside_hint(word, path)
         or _throttlex_hint(word, model)
         or belongs(word, places)
         or did_you_mean(word, names)
         or called_there(word, places)
         or f"known here: {', '.join(names)}"
     )
+
+
+def _beside_hint(word: str, path: Path) -> str:
+    """For who puts what is every listener's into the part of its protocol."""
+    is_inside = path[:1] == ("listeners",) and len(path) == 4 and path[2] in KINDS
+    is_its = word in FrontendConfig.model_fields and word not in KINDS
+    return f"it belongs beside {path[2]}, not under it" if is_inside and is_its else ""
 
 
 def _throttlex_hint(word: str, model: type[BaseModel]) -> str:

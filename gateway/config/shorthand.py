@@ -227,9 +227,9 @@ class _Expansion:
                 if origin[:1] != ("routes",):
                     hint = "give that policy another name, or take it by name"
                 self.findings.append(Finding((*origin, said, KEY), message, hint))
-                return
-            policies[name] = {**usual, **inline}
-            self.origins["policies", name] = origin
+            else:
+                policies[name] = {**usual, **inline}
+                self.origins["policies", name] = origin
         named = body.get("policies", [])
         if isinstance(named, str):
             named = [named]

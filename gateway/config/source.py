@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Any, Final, NoReturn
 
 import yaml
@@ -57,7 +58,7 @@ _BASE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def resolve(text: str) -> object:
-    """The value of an unquoted scalar; infinities and not-a-number stay text."""
+    """The value of an unquoted scalar; infinities, such as 1e999, and not-a-number stay text."""
     if text in _NULL:
         return None
     if text in _BOOL:
@@ -66,8 +67,8 @@ def resolve(text: str) -> object:
         return int(text)
     if _OTHER_BASE.fullmatch(text):
         return int(text, 0)
-    if _FLOAT.fullmatch(text):
-        return float(text)
+    if _FLOAT.fullmatch(text) and isfinite(number := float(text)):
+        return number
     return text
 
 

@@ -175,7 +175,11 @@ class GrpcServer:
             return self._server.add_secure_port(place, credentials)
         except RuntimeError as error:
             # What it says is how to make it say more.
-            raise OSError(errno.EADDRINUSE, "gRPC could not bind it") from error
+            if credentials is None:
+                raise OSError(errno.EADDRINUSE, "gRPC could not bind it") from error
+            # It was free a moment ago, so more likely the library has no use for a certificate.
+            said = "gRPC cannot use the certificates, or not bind it"
+            raise OSError(errno.EIO, said) from error
 
     async def drain(self, seconds: float) -> None:
         """Say that it ends, take no more calls, let those under way end, and close.

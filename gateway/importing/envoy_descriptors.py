@@ -115,9 +115,8 @@ def read_domains(sources: Sequence[Source]) -> list[Domain]:
             reading.wrong(root.place, "this is an object of Kubernetes, with the file in it", hint)
             continue
         reading.only(root, _ROOT, _ALL)
-        name = reading.text(member(root, "domain"))
-        if not name:
-            reading.wrong(root.place, "the file names no domain", "such as domain: shop")
+        message, hint = "the file names no domain", "such as domain: shop"
+        name = reading.needed(member(root, "domain"), root.place, message, hint)
         found.setdefault(name, []).extend(_descriptors(reading, member(root, "descriptors")))
     for descriptors in found.values():
         _check_unlike(reading, descriptors)
@@ -135,10 +134,10 @@ def _descriptors(reading: Reading, node: Node | None) -> list[Descriptor]:
 def _descriptor(reading: Reading, node: MappingNode) -> Descriptor:
     reading.only(node, _DESCRIPTOR, _ALL)
     key_node, value_node = member(node, "key"), member(node, "value")
-    key, value = reading.text(key_node), reading.text(value_node)
     place = key_node.place if key_node is not None else node.place
-    if not key:
-        reading.wrong(place, "a descriptor has a key", "such as key: remote_address")
+    hint = "such as key: remote_address"
+    key = reading.needed(key_node, place, "a descriptor has a key", hint)
+    value = reading.text(value_node)
     shared = reading.switch(member(node, "share_threshold"))
     if shared and "*" not in value:
         message = "share_threshold is for values with a *"
@@ -192,18 +191,17 @@ def _limit(reading: Reading, node: Node | None) -> RateLimit | None:
 def _unit(reading: Reading, node: MappingNode) -> str:
     """The unit in lower case; empty if there is no limit, or a problem."""
     unit_node = member(node, "unit")
-    text = reading.text(unit_node)
-    unit = text.lower()
+    known = ", ".join(UNITS)
     if reading.switch(member(node, "unlimited")):
-        if unit in UNITS and unit_node is not None:
+        if reading.text(unit_node).lower() in UNITS and unit_node is not None:
             reading.wrong(unit_node.place, "what is unlimited has no unit", "one of the two")
         return ""
+    hint = f"one of {known}; or unlimited: true"
+    text = reading.needed(unit_node, node.place, "this limit has no unit", hint)
+    unit = text.lower()
     if unit in UNITS:
         return unit
-    known = ", ".join(UNITS)
-    if unit_node is None or not text:
-        reading.wrong(node.place, "this limit has no unit", f"one of {known}; or unlimited: true")
-    else:
+    if unit_node is not None and text:
         hint = did_you_mean(text, tuple(UNITS), f"one of {known}")
         reading.wrong(unit_node.place, f"{text!r} is no unit", hint)
     return ""
@@ -212,12 +210,11 @@ def _unit(reading: Reading, node: MappingNode) -> str:
 def _replaced(reading: Reading, node: Node | None, own: str) -> Iterable[tuple[str, Place]]:
     for item in reading.items(node, "the name of a limit"):
         reading.only(item, _REPLACES, _ALL)
-        name = reading.text(member(item, "name"))
-        if not name:
-            reading.wrong(item.place, "what is replaced has a name", "- name: of another limit")
-        elif name == own:
+        message, hint = "what is replaced has a name", "- name: of another limit"
+        name = reading.needed(member(item, "name"), item.place, message, hint)
+        if name and name == own:
             reading.wrong(item.place, "a limit cannot replace itself", "the name of another")
-        else:
+        elif name:
             yield name, item.place
 
 

@@ -90,6 +90,12 @@ class Reading:
         found = _WORD.match(document.lines[line - 1], column - 1)
         return found.group() if found else str(node.value)
 
+    def needed(self, node: Node | None, place: Place, message: str, hint: str) -> str:
+        """Text that has to be there: where it is left out that is a problem, of that place."""
+        if node is None or is_nothing(node) or (isinstance(node, ScalarNode) and node.value == ""):
+            self.wrong(place, message, hint)
+        return self.text(node)
+
     def switch(self, node: Node | None) -> bool:
         """Read true or false; false if it is left out."""
         if node is None or is_nothing(node):

@@ -103,8 +103,17 @@ def leaf(pair: KeyPair) -> Certificate:
         raise TlsFileError("cert", f"{pair.cert} holds a certificate that is broken") from None
 
 
-def load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
+def load_pair(
+    context: ssl.SSLContext,
+    pair: KeyPair,
+    if_encrypted: str = "name it: key_password: ${file:/run/secrets/key_password}",
+) -> None:
     """Let a context show a certificate.
+
+    Args:
+        context: the context.
+        pair: the certificate.
+        if_encrypted: what would do where a passphrase is needed and there is none.
 
     Raises:
         TlsFileError: it cannot, with the reason.
@@ -126,8 +135,7 @@ def load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
     except (ssl.SSLError, OSError, ValueError) as error:
         if is_asked and pair.key_password is None:
             message = f"{pair.key} is protected by a passphrase"
-            hint = "name it: key_password: ${file:/run/secrets/key_password}"
-            raise TlsFileError("key", message, hint) from None
+            raise TlsFileError("key", message, if_encrypted) from None
         reason = getattr(error, "reason", None) or str(error)
         if reason == "KEY_VALUES_MISMATCH":
             message = f"{pair.key} is not the key of {pair.cert}"

@@ -6,13 +6,34 @@ told in the same words, whoever uses it in the end.
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from gateway.tls.files import KeyPair, leaf, load_authorities, load_pair
+from gateway.tls.files import KeyPair, TlsFileError, leaf, load_authorities, load_pair
 from gateway.tls.renewed import Renewed
+
+PLAIN_KEY: Final = "a key without a passphrase, in a file that only this user may read"
+
+_EC: Final = bytes.fromhex("2a8648ce3d0201")
+_KEYS: Final = frozenset(
+    [
+        (bytes.fromhex("2a864886f70d010101"),),  # RSA
+        (_EC, bytes.fromhex("2a8648ce3d030107")),  # P-256
+        (_EC, bytes.fromhex("2b81040022")),  # P-384
+        (_EC, bytes.fromhex("2b81040023")),  # P-521
+        (bytes.fromhex("2b6570"),),  # Ed25519
+    ]
+)
+"""What BoringSSL takes, which is in gRPC's library; OpenSSL takes more."""
+_CERTIFICATES: Final = re.compile(
+    rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL
+)
+_PRIVATE_KEYS: Final = re.compile(
+    rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL
+)
 
 
 class Texts(NamedTuple):
@@ -25,6 +46,31 @@ class Texts(NamedTuple):
 
     pairs: tuple[tuple[bytes, bytes], ...]
     authorities: bytes | None
+
+
+def read_pair(context: ssl.SSLContext, pair: KeyPair) -> tuple[bytes, bytes]:
+    """A key and its certificates, as PEM with nothing around it.
+
+    Args:
+        context: takes them as well, so that OpenSSL says what is wrong with them.
+        pair: their files.
+
+    Raises:
+        TlsFileError: they will not do, or not for gRPC.
+    """
+    load_pair(context, pair, PLAIN_KEY)
+    if leaf(pair).key not in _KEYS:
+        message = f"{pair.cert} has a key of a kind that gRPC does not take"
+        raise TlsFileError("cert", message, "RSA, or an elliptic curve: P-256 or P-384")
+    key = _PRIVATE_KEYS.search(pair.key.read_bytes())
+    if key is None:
+        raise TlsFileError("key", f"{pair.key} has changed meanwhile")
+    return key.group(), _certificates(pair.cert)
+
+
+def _certificates(path: Path) -> bytes:
+    """Without what may stand around them: BoringSSL does not read past a byte order mark."""
+    return b"\n".join(_CERTIFICATES.findall(path.read_bytes()))
 
 
 class TlsTexts(Renewed):
@@ -62,12 +108,10 @@ class TlsTexts(Renewed):
 
     def _read(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        for pair in self._pairs:
-            load_pair(context, pair)
+        texts = tuple(read_pair(context, pair) for pair in self._pairs)
         authorities = None
         if self._client_ca is not None:
             load_authorities(context, self._client_ca)
-            authorities = self._client_ca.read_bytes()
-        texts = tuple((pair.key.read_bytes(), pair.cert.read_bytes()) for pair in self._pairs)
+            authorities = _certificates(self._client_ca)
         self.expiries = {str(pair.cert): leaf(pair).not_after for pair in self._pairs}
         self._new = Texts(texts, authorities)

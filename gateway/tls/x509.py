@@ -1,4 +1,4 @@
-"""What a certificate says: names and validity, read from its DER form (RFC 5280).
+"""What a certificate says: names, validity and kind of key, read from its DER form (RFC 5280).
 
 Python's `ssl` tells this of a peer's certificate only, and after a handshake. Here it is read
 from the file, as far as it is needed: nothing is verified, OpenSSL does that.
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 SEQUENCE: Final = 0x30
 SET: Final = 0x31
 OCTET_STRING: Final = 0x04
+IDENTIFIER: Final = 0x06
 UTC_TIME: Final = 0x17
 GENERALIZED_TIME: Final = 0x18
 VERSION: Final = 0xA0
@@ -36,11 +37,13 @@ class Certificate(NamedTuple):
         names: host names and addresses that it is for, in lower case; its common name if it
             has no alternative names.
         not_before, not_after: seconds since 1970 between which it is valid.
+        key: the identifiers of what its public key is for, and of its curve if that has a name.
     """
 
     names: tuple[str, ...]
     not_before: int
     not_after: int
+    key: tuple[bytes, ...]
 
 
 class _Element(NamedTuple):
@@ -68,13 +71,16 @@ def _read(der: bytes) -> Certificate:
     if first.tag == VERSION:
         first = next(fields)
     # After the serial number: signature algorithm, issuer, validity, subject, public key.
-    _, _, validity, subject, *others = fields
+    _, _, validity, subject, public_key, *others = fields
     not_before, not_after = map(_time, _elements(_of(validity, SEQUENCE)))
     names: tuple[str, ...] = ()
     for other in others:
         if other.tag == EXTENSIONS:
             names = _alternative_names(other.content)
-    return Certificate(names or _common_names(_of(subject, SEQUENCE)), not_before, not_after)
+    algorithm = next(_elements(_of(public_key, SEQUENCE)))
+    key = tuple(one.content for one in _elements(_of(algorithm, SEQUENCE)) if one.tag == IDENTIFIER)
+    names = names or _common_names(_of(subject, SEQUENCE))
+    return Certificate(names, not_before, not_after, key)
 
 
 def _of(element: _Element, tag: int) -> bytes:

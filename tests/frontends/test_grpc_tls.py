@@ -12,10 +12,13 @@ from typing import Final, NamedTuple
 import grpc
 import grpc.aio
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
 from gateway.app import Gateway
-from gateway.config.check import check_text
-from gateway.errors import StartError
+from gateway.config.certificates import inspection
+from gateway.config.check import Source, check, check_text
+from gateway.errors import ConfigError, StartError
 from tests.certificates import Authority, Issued
 from tests.envoy_rls import call
 from tests.grpc_engine import port_of
@@ -34,6 +37,13 @@ listeners:
 admin: off
 log: {{ access: off, output: {log} }}
 """
+
+
+KEYS_OF_OPENSSL_ALONE: Final[list[CertificateIssuerPrivateKeyTypes]] = [
+    ec.generate_private_key(ec.SECP256K1()),
+    ec.generate_private_key(ec.SECP224R1()),
+    ed448.Ed448PrivateKey.generate(),
+]
 
 
 class Running(NamedTuple):
@@ -157,6 +167,62 @@ async def test_changed_files_are_in_use_for_new_connections(
             assert await method(request()) == OK
         ends = gateway.metrics.certificates[str(shown.cert)]
         assert ends == int(other.not_after.timestamp())
+
+
+@pytest.mark.parametrize(
+    "key",
+    [rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP384R1())],
+    ids=["RSA", "P-384"],
+)
+async def test_what_stands_around_certificates_is_nothing(
+    key: CertificateIssuerPrivateKeyTypes, authority: Authority, log: Path
+) -> None:
+    """A byte order mark, above all; the library would not read past it."""
+    issued = authority.issue("a.test", key=key)
+    for file in issued:
+        content = await asyncio.to_thread(file.read_bytes)
+        marked = b"\xef\xbb\xbf%s\r\nissued to a.test\n" % content
+        await asyncio.to_thread(file.write_bytes, marked)
+    async with _running(_pair(issued), log) as (_, ports):
+        assert await _ask(ports[0], authority) == OK
+
+
+@pytest.mark.parametrize("key", KEYS_OF_OPENSSL_ALONE)
+def test_a_key_that_the_library_does_not_take_is_told_of_beforehand(
+    key: CertificateIssuerPrivateKeyTypes, authority: Authority
+) -> None:
+    """OpenSSL takes it; the start would fail, and say that the address is in use."""
+    issued = authority.issue("a.test", key=key)
+    with pytest.raises(ConfigError) as error:
+        _check(_pair(issued))
+    (problem, _) = error.value.problems
+    assert problem.path == "listeners[0].tls.cert"
+    assert problem.message == f"{issued.cert} has a key of a kind that gRPC does not take"
+
+
+def test_a_key_that_is_protected_is_not_to_have_its_passphrase_named(authority: Authority) -> None:
+    """It would be refused next."""
+    with pytest.raises(ConfigError) as error:
+        _check(_pair(authority.issue("a.test", password="secret")))
+    assert "a key without a passphrase" in error.value.problems[0].hint
+
+
+async def test_a_renewed_key_that_the_library_does_not_take_leaves_things_as_they_are(
+    authority: Authority, log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And nobody is told that it is in use."""
+    shown = authority.issue("a.test")
+    other = authority.issue("b.test", key=KEYS_OF_OPENSSL_ALONE[0])
+    async with _running(_pair(shown), log) as (gateway, ports):
+        await asyncio.to_thread(shown.replace_by, other)
+        gateway.renew_certificates()
+        await until(lambda: "a kind that gRPC does not take" in caplog.text)
+        assert await _ask(ports[0], authority) == OK
+
+
+def _check(said: str) -> None:
+    text = BOTH.format(said=said, log="stdout")
+    check([Source("a.yaml", text.encode())], {}, str, inspect=inspection(is_start=False))
 
 
 async def test_files_that_will_not_do_keep_a_gateway_from_starting(
