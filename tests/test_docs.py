@@ -121,14 +121,30 @@ def test_commands_exist(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_whole_configurations_pass_the_checker(name: str, tmp_path: Path) -> None:
-    """A YAML block is YAML; one with routes is a gateway, and loads without a problem."""
+    """A YAML block is YAML; one with routes or listeners is a gateway, and has no problem."""
     for block in _blocks(ROOT / name, "yaml"):
         content = yaml.safe_load(block.text)
-        if isinstance(content, dict) and "routes" in content:
+        if isinstance(content, dict) and {"routes", "listeners"} & content.keys():
             path = tmp_path / f"line-{block.line}.yaml"
             path.write_text(block.text)
             environ = dict.fromkeys(_VARIABLE.findall(block.text), "http://127.0.0.1:9000")
             load(path, environ)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_are_whole(name: str) -> None:
+    """A table begins with its head, and all its rows have as many cells: readers see it as one."""
+    prose = re.sub("`[^`\n]*`", "", _prose(ROOT / name))
+    for table in re.findall(r"(?:^\|.*\|\n)+", prose, re.MULTILINE):
+        rows = table.splitlines()
+        assert re.fullmatch(r"\|( *:?-+:? *\|)+", rows[1]), rows[0]
+        assert {row.count("|") for row in rows} == {rows[0].count("|")}, rows[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gateway_is_installed_from_its_folder(name: str) -> None:
+    """No page installs it by its name, which an index would answer with nothing or another's."""
+    assert not re.search(r"pip install [^\n]*sluice", (ROOT / name).read_text())
 
 
 def _named_tests(text: str) -> Iterator[tuple[Path, str]]:

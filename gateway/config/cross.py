@@ -164,9 +164,11 @@ def loops(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(place, f"{address} is taken already", "another path")
         else:
             sockets.add(address.path)
-    for (_, first), (path, second) in combinations(listeners, 2):
+    for (where, first), (path, second) in combinations(listeners, 2):
         if collide(first, second):
-            yield Finding(path, f"{second} is taken by {first} already", "another port")
+            also = "" if first == second else f" on {first}"
+            message = f"{second} is taken already: {where[0]}[{where[1]}] listens{also or ' there'}"
+            yield Finding(path, message, "another port")
     if config.admin is not None:
         yield from _admin_collisions(config.admin, listeners, config.model_fields_set)
     for name, upstream in config.upstreams.items():

@@ -34,6 +34,9 @@ _WORDS: Final = {
     "respond": "direct_response fixed_response response return",
     "error_pages": "custom_errors error_page errors",
     "address": "bind port",
+    "bind": "address listen port",
+    "size": "value_size",
+    "match": "key value",
     "listen": "bind entry_points entrypoints listener listeners port",
     "listeners": "frontends listener",
     "store": "redis",
@@ -61,7 +64,9 @@ _WORDS: Final = {
 _IN_A_LIMIT: Final = {
     **dict.fromkeys(("burst", "bucket_size", "capacity"), "10/s burst 20"),
     **dict.fromkeys(("by", "key", "key_by", "limit_by", "per"), "10/s per header:X-API-Key"),
-    **dict.fromkeys(("interval", "period", "unit", "window"), "10/s or 100/5m"),
+    **dict.fromkeys(
+        ("interval", "period", "requests_per_unit", "unit", "window"), "10/s or 100/5m"
+    ),
 }
 """What elsewhere has a key of its own and here is a part of a limit's text."""
 
@@ -74,10 +79,11 @@ _NAMES: Final = {
 
 def called_here(word: str, here: Collection[str]) -> str:
     """What a key of another program is called among the keys that are known; or empty."""
-    if "limit" in here and word in _IN_A_LIMIT:
-        return f"it is a part of the limit, such as limit: {_IN_A_LIMIT[word]}"
     names = [name for name in _names(word) if name in here]
-    return f"here it is {' or '.join(names)}" if names else ""
+    if names:
+        return f"here it is {' or '.join(names)}"
+    is_part = "limit" in here and word in _IN_A_LIMIT
+    return f"it is a part of the limit, such as limit: {_IN_A_LIMIT[word]}" if is_part else ""
 
 
 def belongs(word: str, places: Mapping[str, Collection[str]]) -> str:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from pydantic import Field, model_validator
 
-from gateway.config.address import Address, UnixAddress
+from gateway.config.address import MAX_PORT, Address, UnixAddress
 from gateway.config.base import Model
 from gateway.config.frontend_envoy_rls import EnvoyRlsConfig
 from gateway.config.frontend_ratio import RatioConfig
@@ -136,12 +136,16 @@ class FrontendConfig(Model):
         return self
 
     def _check_bind(self) -> None:
+        kind = KINDS[self.kind]
         if not isinstance(self.bind, UnixAddress):
+            last = MAX_PORT + 1 - kind.ports
+            if self.bind is not None and self.bind.port > last:
+                message = f"{kind.title} takes {kind.ports} ports, and there is none above this one"
+                raise problem(message, f"up to {last}", under=("bind",))
             if self.mode is not None:
                 message = "mode goes with a Unix socket, and this is a TCP address"
                 raise problem(message, "leave it out, or bind: unix:/run/...", under=("mode",))
             return
-        kind = KINDS[self.kind]
         if kind.ports > 1:
             message = f"clients of {kind.title} connect to {kind.ports} ports, and to no file"
             raise problem(message, f"such as 127.0.0.1:{kind.port}", under=("bind",))

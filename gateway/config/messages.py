@@ -15,9 +15,11 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from gateway.config.elsewhere import belongs, called_here, called_there
-from gateway.config.frontends import KINDS, FrontendConfig
+from gateway.config.frontends import KINDS
 from gateway.config.models import (
+    EnvoyRlsConfig,
     EnvoyRule,
+    FrontendConfig,
     GatewayConfig,
     ListenerConfig,
     ListenerTls,
@@ -245,21 +247,45 @@ def _key_hint(path: Path) -> str:
     is_section = model in _PLACES.values()
     places = {place: _keys_of(home) for place, home in homes.items()} if is_section else {}
     return (
-        called_here(word, names)
-        or _beside_hint(word, path)
+        _level_hint(path)
+        or called_here(word, names)
         or _throttlex_hint(word, model)
         or belongs(word, places)
+        or _frontend_hint(word, model)
         or did_you_mean(word, names)
         or called_there(word, places)
         or f"known here: {', '.join(names)}"
     )
 
 
-def _beside_hint(word: str, path: Path) -> str:
-    """For who puts what is every listener's into the part of its protocol."""
-    is_inside = path[:1] == ("listeners",) and len(path) == 4 and path[2] in KINDS
-    is_its = word in FrontendConfig.model_fields and word not in KINDS
-    return f"it belongs beside {path[2]}, not under it" if is_inside and is_its else ""
+def _level_hint(path: Path) -> str:
+    """For who writes what is about a listener among what is about its system."""
+    if path[:1] != ("listeners",) or len(path[2:]) != len(("kind", "word")):
+        return ""
+    kind, word = map(str, path[2:])
+    inside = _model_at(path[:-1])
+    outside = [name for name in FrontendConfig.model_fields if name not in KINDS]
+    if word in outside:
+        return f"it belongs beside {kind}, not under it"
+    renamed = called_here(word, outside)
+    is_known = inside is not None and called_here(word, _keys_of(inside))
+    return f"{renamed}, and belongs beside {kind}" if renamed and not is_known else ""
+
+
+def _frontend_hint(word: str, model: type[BaseModel]) -> str:
+    """For who writes what is about another system too far out, or in that system's words."""
+    if word == "descriptors" and model in {GatewayConfig, EnvoyRlsConfig}:
+        return (
+            "sluice import envoy-ratelimit FILE writes what Envoy's own service reads in our words"
+        )
+    if word in KINDS and model in {GatewayConfig, ListenerConfig}:
+        return f"it belongs under listeners: [{{{KINDS[word].example}}}]"
+    models = {kind: _model_at(("listeners", 0, kind)) for kind in KINDS}
+    homes = " or ".join(kind for kind, one in models.items() if one and word in one.model_fields)
+    if not homes or model not in {GatewayConfig, FrontendConfig}:
+        return ""
+    is_near = model is FrontendConfig
+    return f"it belongs {'' if is_near else 'in listeners, '}under {homes}, indented further"
 
 
 def _throttlex_hint(word: str, model: type[BaseModel]) -> str:

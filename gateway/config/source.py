@@ -75,7 +75,7 @@ def resolve(text: str) -> object:
 def read(
     file: str,
     content: bytes,
-    environ: Mapping[str, str],
+    environ: Mapping[str, str] | None,
     read_secret: ReadSecret,
     secrets: Secrets,
 ) -> tuple[Node | None, list[Problem]]:
@@ -84,7 +84,7 @@ def read(
     Args:
         file: its name, for messages.
         content: its bytes.
-        environ: the variables that values may refer to.
+        environ: the variables that values may refer to; None where a `${` is text.
         read_secret: gives the text of a file that a value refers to.
         secrets: takes what must not be shown.
 
@@ -122,7 +122,7 @@ class _Reader:
     def __init__(
         self,
         document: Document,
-        environ: Mapping[str, str],
+        environ: Mapping[str, str] | None,
         read_secret: ReadSecret,
         secrets: Secrets,
     ) -> None:
@@ -298,7 +298,7 @@ class _Reader:
             self._note(place, f"a value of more than {MAX_TEXT >> 10} KiB", "write less")
             return ScalarNode(None, place, is_broken=True)
         self.secrets.add_from_url(text)
-        if "${" not in text:
+        if self.environ is None or "${" not in text:
             return ScalarNode(resolve(text) if is_plain else text, place, is_verbatim)
         try:
             text, is_secret, secrets = substitute(text, self.environ, self.read_secret)

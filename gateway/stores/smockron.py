@@ -49,6 +49,8 @@ FURTHEST_US: Final = 120 * US
 Masters of ours hear of no request that waits longer than a minute."""
 QUIET_US: Final = 60 * US
 """One line of the log in this time for each thing that is wrong with what comes."""
+DOUBT_S: Final = 1
+"""A master that has not been heard by then is away, or somewhere else."""
 
 
 class Domain:
@@ -213,6 +215,7 @@ class SmockronStore:
         self._accounting.connect(self._host, self._port)
         self._control.connect(self._host, self._port + 1)
         self._control.start()
+        self._loop.call_later(DOUBT_S, self._say_away)
 
     async def aclose(self) -> None:
         """Tell what is left to tell, and close."""
@@ -379,9 +382,13 @@ class SmockronStore:
         if is_connected:
             log.info("Smockron's master at %s:%d can be heard", self._host, self._port)
         else:
+            self._say_away()
+
+    def _say_away(self) -> None:
+        if not self._is_connected and self._control is not None:
+            where = f"{self._host}:{self._port}"
             log.warning(
-                "Smockron's master at %s:%d is away; until it is back, nobody new is held",
-                *(self._host, self._port),
+                "Smockron's master at %s is away; nobody new is held until it is back", where
             )
 
     def _scope(self, limit: Limit) -> Domain:
