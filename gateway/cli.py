@@ -198,11 +198,12 @@ def _allow_open_files() -> None:
 
 
 def _quieten_grpc() -> None:
-    """Let gRPC's library write of errors only, unless somebody wants to know more.
+    """Let gRPC's library write nothing on stderr, unless somebody wants it to.
 
-    It has a line on stderr for each handshake that fails, and so strangers could fill a disk.
+    It has a line for each handshake that fails, and an error for each name that no certificate
+    has, and so strangers could fill a disk.
     """
-    os.environ.setdefault("GRPC_VERBOSITY", "error")
+    os.environ.setdefault("GRPC_VERBOSITY", "none")
 
 
 async def _nothing(_addresses: Sequence[object]) -> None:

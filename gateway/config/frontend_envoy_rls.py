@@ -227,10 +227,15 @@ class EnvoyHeaders(Model):
     def _check_name(cls, name: str) -> str:
         if not HEADER_NAME.fullmatch(name):
             raise problem(f"{name!r} is not the name of a header", "such as X-Limit")
-        if name.lower() in FRAMING | HOP_BY_HOP:
+        # Bodies of refusals have a type.
+        if name.lower() in FRAMING | HOP_BY_HOP | {"content-type"}:
             message = f"{name} means something else already"
             raise problem(message, "a name of its own, such as X-Limit")
         return name
+
+    def has(self, name: str) -> bool:
+        """Whether one of them is called so, in lower case."""
+        return name in {own.lower() for _, own in self}
 
     @model_validator(mode="after")
     def _check_unlike(self) -> EnvoyHeaders:

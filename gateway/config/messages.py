@@ -164,10 +164,17 @@ def _type_hint(kind: str, path: Path, found: object) -> str:
     if kind == "string_type" and isinstance(found, bool | int | float):
         shown = str(found).lower() if isinstance(found, bool) else found
         return f'quote it: "{shown}"'
-    if found is None and kind != "string_type":
+    if found is None and kind != "string_type" and not _is_needed(path):
         return "leave the key out to take what is usual"
     name = "error_pages" if "error_pages" in path else str(path[-1])
     return _digits_hint(kind, found) or _listener_hint(path, found) or _section_hint(name, found)
+
+
+def _is_needed(path: Path) -> bool:
+    """Whether a key cannot be left out."""
+    model = _model_at(path[:-1])
+    info = model.model_fields.get(str(path[-1])) if model else None
+    return info is not None and info.is_required()
 
 
 def _digits_hint(kind: str, found: object) -> str:

@@ -149,7 +149,7 @@ class _Said:
         elif self._rules and self.verdict.decisions:
             yield from _pairs(LimitFields(self._rules).lines(self._rules, self.verdict))
         retry_after_us = self.verdict.retry_after_us
-        if retry_after_us > 0:
+        if retry_after_us > 0 and not config.header_names.has("retry-after"):
             yield "Retry-After", str(seconds_up(retry_after_us))
 
 

@@ -61,6 +61,17 @@ async def test_fields_of_envoys_own_service_may_have_other_names() -> None:
         assert names == ["X-Limit", "RateLimit-Remaining", "X-In"]
 
 
+async def test_retry_after_is_said_once() -> None:
+    """Whoever calls the reset so has it in place of ours."""
+    options = "headers: envoy\nheader_names: { reset: retry-after }"
+    async with serving(
+        config_of("{ match: { a: '*' }, limit: 1/m }", options), still_clock()
+    ) as it:
+        await it.ask(A)
+        names = [name for name, _ in (await it.ask(A)).headers]
+        assert names == ["RateLimit-Limit", "RateLimit-Remaining", "retry-after"]
+
+
 @pytest.mark.parametrize(
     ("style", "passed", "refused"),
     [
