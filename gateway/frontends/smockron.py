@@ -34,7 +34,7 @@ from gateway.protocols.smockron import (
     read_accounting,
     write_control,
 )
-from gateway.stores.reports import MemoryReports, Report, Reports, SharedReports
+from gateway.stores.reports import Answer, MemoryReports, Report, Reports, SharedReports
 from gateway.stores.zeromq import Frames, Publisher, Sockets, Subscriber, bind_pair
 from gateway.stores.zeromq_peers import Peer
 from gateway.tasks import Tasks
@@ -47,6 +47,9 @@ LINES_PER_SECOND: Final = 20
 """Lines of the log that messages of gatekeepers may make; more are counted."""
 ENOUGH: Final = 256
 """Messages that may wait for the store to be done with those before; the rest is left in ZeroMQ."""
+CALM_US: Final = 10 * US
+"""How long no message may be lost before the log says so: one server of several may be away, and
+every other batch concern it."""
 LATE_US: Final = 10 * US
 """A message that is older than this says that a clock is wrong, or that there are too many."""
 
@@ -149,6 +152,7 @@ class SmockronMaster:
         self._lines = Lines(clock)
         self._tasks = Tasks()
         self._is_lost = False
+        self._lost_us = 0
         self._is_full = False
         self._is_recording = False
         self._heard = Heard()
@@ -319,9 +323,15 @@ class SmockronMaster:
                 self._lose(heard.told, error)
                 await asyncio.sleep(0)
             else:
-                if self._is_lost:
+                for message, answer in zip(heard.told, found, strict=True):
+                    if isinstance(answer, StoreError):
+                        self._lose([message], answer)
+                if self._is_lost and self._clock() >= self._lost_us + CALM_US:
                     self._is_lost = False
-                    log.info("smockron: the store takes down messages again")
+                    log.info(
+                        "smockron: the store takes down messages again; none was lost in %d s",
+                        CALM_US // US,
+                    )
                 self._publish(heard.told, found)
         self._is_recording = False
 
@@ -329,19 +339,21 @@ class SmockronMaster:
         """Nobody is held for what the store has not taken down."""
         for message in told:
             self._metrics.answers[message.status.value.decode(), "lost"] += 1
+        self._lost_us = self._clock()
         if not self._is_lost:
             self._is_lost = True
             log.warning(
-                "smockron: the store takes down no messages (%s: %s); gatekeepers hear nothing",
+                "smockron: the store does not take down messages (%s: %s); of what is lost "
+                "gatekeepers hear nothing",
                 *(error.reason, error),
             )
 
-    def _publish(self, told: Sequence[Accounting], found: Sequence[int]) -> None:
+    def _publish(self, told: Sequence[Accounting], found: Sequence[Answer]) -> None:
         """Tell gatekeepers of those that have to wait, of each what was found out last."""
         waiting = {
             (message.domain, message.identifier): next_us
             for message, next_us in zip(told, found, strict=True)
-            if next_us
+            if isinstance(next_us, int) and next_us
         }
         holds = [DelayUntil(*whose, next_us) for whose, next_us in waiting.items()]
         for one in holds:

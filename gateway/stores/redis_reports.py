@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.clock import monotonic_us
-from gateway.errors import StoreReplyError, StoreUnavailable
+from gateway.errors import StoreError, StoreReplyError, StoreUnavailable
 from gateway.limits.paced_history import interval_us, window_us
 from gateway.limits.rate import Limit
 from gateway.stores.redis import database_of, place_of
@@ -25,7 +25,7 @@ from gateway.stores.redis_script import Codec, channel_name, scope_prefix, store
 from gateway.stores.redis_slots import slot_of
 from gateway.stores.redis_source import REPORT
 from gateway.stores.redis_url import parse_cluster_url
-from gateway.stores.reports import Hear, Report
+from gateway.stores.reports import Answer, Hear, Report
 
 _TAGS: Final = {"paced_history": "rh", "token_bucket": "rt"}
 """What keys of reports have in place of an algorithm's tag: nothing else can read them."""
@@ -92,7 +92,7 @@ class RedisReports:
         """Close the connection."""
         await self._connection.aclose()
 
-    async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[int]:
+    async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[Answer]:
         """Take down reports in one call; see `Reports.record`."""
         pieces = _pieces(reports)
         pipe = _working(self._connection)
@@ -132,8 +132,11 @@ class RedisClusterReports:
         """Close all connections."""
         await self._nodes.aclose()
 
-    async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[int]:
-        """Take down reports with one call for each slot; see `Reports.record`."""
+    async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[Answer]:
+        """Take down reports with one call for each slot; see `Reports.record`.
+
+        A server that does not answer concerns the keys that live there, and no others.
+        """
         pieces = _pieces(reports)
         slots: dict[int, list[int]] = {}
         for number, (_, key, _) in enumerate(pieces):
@@ -148,19 +151,23 @@ class RedisClusterReports:
 
             return RoutedCall(REPORT, slot, encode_for)
 
-        for slot in slots:
-            _working(self._nodes.owner(slot).lane.connection)
-        calls = [call(slot, numbers) for slot, numbers in slots.items()]
-        send(self._nodes, calls)
-        await settle(self._nodes, calls, CONNECT_S)
-        found = [0] * len(pieces)
-        for one, numbers in zip(calls, slots.values(), strict=True):
-            if one.error is not None:
-                raise one.error
-            if not one.is_answered:
-                raise StoreUnavailable("the store has not answered", "unanswered")
-            for number, answer in zip(numbers, _answers(one.reply, len(numbers)), strict=True):
-                found[number] = answer
+        found: list[Answer] = [0] * len(pieces)
+        calls: dict[int, RoutedCall] = {}
+        for slot, numbers in slots.items():
+            try:
+                _working(self._nodes.owner(slot).lane.connection)
+            except StoreError as error:
+                _put(found, numbers, [error] * len(numbers))
+            else:
+                calls[slot] = call(slot, numbers)
+        send(self._nodes, list(calls.values()))
+        await settle(self._nodes, list(calls.values()), CONNECT_S)
+        for slot, one in calls.items():
+            numbers = slots[slot]
+            try:
+                _put(found, numbers, _answers(_reply_of(one), len(numbers)))
+            except StoreError as error:
+                _put(found, numbers, [error] * len(numbers))
         return _join(reports, found)
 
     def relay(self, name: str, hear: Hear) -> RedisRelay:
@@ -168,7 +175,13 @@ class RedisClusterReports:
         channel = channel_name(self._domain, name, 0)
 
         def find_pipe() -> Pipe:
-            return _working(self._nodes.owner(slot_of(name)).lane.connection)
+            error: StoreError = StoreUnavailable("nobody is connected", "not_connected")
+            for node in self._nodes:
+                try:
+                    return _working(node.lane.connection)
+                except StoreError as its_error:
+                    error = its_error
+            raise error
 
         return RedisRelay(AnyPlace(self._seeds), channel, hear, find_pipe)
 
@@ -201,13 +214,34 @@ def _pieces(reports: Sequence[Report]) -> list[tuple[Limit, str, int]]:
     ]
 
 
-def _join(reports: Sequence[Report], found: Sequence[int]) -> list[int]:
-    """For each report the latest of the answers of its limits."""
-    answers, at = [], 0
+def _put(found: list[Answer], numbers: Sequence[int], answers: Sequence[Answer]) -> None:
+    for number, answer in zip(numbers, answers, strict=True):
+        found[number] = answer
+
+
+def _reply_of(call: RoutedCall) -> object:
+    """What a call was answered.
+
+    Raises:
+        StoreError: it was not.
+    """
+    if call.error is not None:
+        raise call.error
+    if not call.is_answered:
+        raise StoreUnavailable("the store has not answered", "unanswered")
+    return call.reply
+
+
+def _join(reports: Sequence[Report], found: Sequence[Answer]) -> list[Answer]:
+    """For each report the latest of the answers of its limits; see `Reports.record`."""
+    answers: list[Answer] = []
+    at = 0
     for report in reports:
-        end = at + len(report.limits)
-        answers.append(max(found[at:end], default=0))
-        at = end
+        own = found[at : at + len(report.limits)]
+        at += len(own)
+        latest = max((answer for answer in own if isinstance(answer, int)), default=0)
+        error = next((answer for answer in own if isinstance(answer, StoreError)), None)
+        answers.append(latest or error or 0)
     return answers
 
 

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
+from gateway.errors import StoreError
 from gateway.limits.rate import Limit
 from gateway.limits.reported import ALGORITHMS, Reported
 
@@ -22,6 +23,10 @@ KEY_BYTES: Final = 600
 """About what a time and a key take in memory, with room for what was dropped and may come."""
 LOOKED_AT: Final = 8
 """Old keys among which one is looked for that can be forgotten."""
+
+
+Answer = int | StoreError
+"""What is said to a report."""
 
 
 class Report(NamedTuple):
@@ -46,7 +51,7 @@ class Reports(Protocol):
     async def start(self) -> None:
         """Connect in the background; never fails because nobody is there yet."""
 
-    async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[int]:
+    async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[Answer]:
         """Take down reports, one after the other.
 
         Args:
@@ -55,10 +60,11 @@ class Reports(Protocol):
 
         Returns:
             For each report when the next request of its keys may go, by the limit that makes it
-            wait longest; 0 for now.
+            wait longest; 0 for now. An error where nobody knows whether all of it was taken down,
+            and what is known makes nobody wait.
 
         Raises:
-            StoreError: nobody knows whether they were taken down.
+            StoreError: so it is with all of them.
         """
 
     async def aclose(self) -> None:

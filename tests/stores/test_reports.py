@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,13 +14,13 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import StoreError
+from gateway.errors import StoreError, StoreUnavailable
 from gateway.limits.rate import Limit
 from gateway.limits.reported import SPARED
 from gateway.stores import redis_reports
 from gateway.stores.redis_reports import RedisClusterReports, RedisReports, Words
 from gateway.stores.redis_source import REPORT
-from gateway.stores.reports import MemoryReports, Relay, Report, Reports
+from gateway.stores.reports import Answer, MemoryReports, Relay, Report, Reports
 from tests.limits.reported import State, record
 from tests.limits.schedules import START_US, limits
 from tests.servers import ClusterServers, RedisServer
@@ -153,7 +154,7 @@ def _eval(client: redis.Redis, words: list[bytes]) -> Any:
     return client.eval(script, int(words[0]), *words[1:], 10**12)
 
 
-async def fill(kept: Reports, key: str, now_us: int) -> list[int]:
+async def fill(kept: Reports, key: str, now_us: int) -> list[Answer]:
     """Six reports of one request each, of two limits."""
     report = Report((SLOW, BUCKET), (key, key), now_us)
     return list(await kept.record([report] * 6, now_us))
@@ -175,12 +176,11 @@ async def _ready(kept: Reports) -> None:
     """Wait until every server of it answers, of whose slots some of these keys are."""
     probes = [Report((BUCKET,), (f"probe{number}",), START_US) for number in range(40)]
     while True:
-        try:
-            await kept.record(probes, START_US)
-        except StoreError:
-            await asyncio.sleep(0.01)
-        else:
-            return
+        with contextlib.suppress(StoreError):
+            answers = await kept.record(probes, START_US)
+            if all(isinstance(answer, int) for answer in answers):
+                return
+        await asyncio.sleep(0.01)
 
 
 async def test_two_on_one_server_are_one(server: RedisServer) -> None:
@@ -198,19 +198,25 @@ async def test_two_on_one_server_are_one(server: RedisServer) -> None:
         await each.aclose()
 
 
-async def _carries(one: Relay, two: Relay, heard: list[bytes]) -> None:
-    """Wait until what one says is heard by the other, from then on once each."""
+async def _begin(one: Relay, two: Relay, heard: list[bytes]) -> None:
+    """Wait until what one says is heard by the other."""
     one.start()
     two.start()
+    async with asyncio.timeout(10):
+        while b"begin" not in heard:
+            one.tell(b"begin", lambda: None)
+            await asyncio.sleep(0.01)
+
+
+async def _carries(one: Relay, two: Relay, heard: list[bytes]) -> None:
+    """Wait until what one says is heard by the other, from then on once each."""
+    await _begin(one, two, heard)
     missed: set[bool] = set()
 
     def note_missed() -> None:
         missed.add(True)
 
     async with asyncio.timeout(10):
-        while b"begin" not in heard:
-            one.tell(b"begin", lambda: None)
-            await asyncio.sleep(0.01)
         for data in (*(b"%d" % number for number in range(100)), b"end"):
             # So many are not on their way at a time.
             missed.add(True)
@@ -294,7 +300,7 @@ async def test_a_cluster_takes_down_each_key_where_it_belongs(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """Keys of many slots in one batch, each answered in its place; and messages to all."""
-    servers = ClusterServers(tmp_path_factory.mktemp("cluster-reports"))
+    servers = ClusterServers(tmp_path_factory.mktemp("cluster-reports"), replicas=False)
     servers.start()
     try:
         kept = RedisClusterReports(servers.url, domain="cluster")
@@ -308,6 +314,17 @@ async def test_a_cluster_takes_down_each_key_where_it_belongs(
         heard: list[bytes] = []
         one, two = kept.relay("a", lambda _: None), kept.relay("a", heard.append)
         await _carries(one, two, heard)
+        await one.aclose()
+        await two.aclose()
+        # Where a server is away the others go on, with what it is to take down and to carry.
+        servers.primaries[2].kill()
+        single = [Report((SLOW,), (name,), START_US) for name in names]
+        answers = await kept.record(single, START_US)
+        assert {type(answer) for answer in answers} == {int, StoreUnavailable}
+        assert {answer > START_US for answer in answers if isinstance(answer, int)} == {True}
+        heard.clear()
+        one, two = kept.relay("a", lambda _: None), kept.relay("a", heard.append)
+        await _begin(one, two, heard)
         await one.aclose()
         await two.aclose()
         await kept.aclose()
