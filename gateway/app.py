@@ -238,7 +238,11 @@ class Gateway:
             try:
                 await frontend.start()
             except OSError as error:
-                address = self.config.listeners[index].address
+                listener = self.config.listeners[index]
+                # Of several ports the one is named that cannot be had.
+                end = str(error.filename).rpartition(":")[2]
+                tried = (one for one in listener.addresses if str(one).endswith(f":{end}"))
+                address = next(tried, listener.address)
                 raise cannot_listen(f"listeners[{index}].bind", address, error) from error
 
     async def _bind(self) -> None:

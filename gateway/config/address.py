@@ -26,6 +26,8 @@ MAX_SOCKET_PATH: Final = 107
 """Bytes that `sun_path` has (unix(7)), its end apart."""
 DEFAULT_PORTS: Final[dict[str, int]] = {"http": 80, "https": 443}
 
+_SWITCHES: Final = frozenset({"on", "true", "yes"})
+"""What is written for an address by who only wants it: that of the admin listener."""
 _LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
 
@@ -105,7 +107,9 @@ def parse_address(text: str) -> Address:
         )
     host, colon, port_text = text.rpartition(":")
     if not colon or host.startswith("[") != host.endswith("]"):
-        raise AddressError(f"{text!r} has no port", f"such as {text or '127.0.0.1'}:8080")
+        is_switch = text.lower() in _SWITCHES
+        shown = "127.0.0.1:9901" if is_switch else f"{text or '127.0.0.1'}:8080"
+        raise AddressError(f"{text!r} has no port", f"such as {shown}")
     port = _parse_port(port_text, text)
     if host in {"", "*"}:
         return Address("", port)

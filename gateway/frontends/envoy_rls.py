@@ -6,6 +6,7 @@ without descriptors is answered `UNKNOWN`, and a domain that nobody configured i
 
 from __future__ import annotations
 
+import logging
 from typing import Final, NoReturn
 
 import grpc
@@ -38,6 +39,11 @@ KNOWN_MAX: Final = 4096
 KNOWN_MAX_BYTES: Final = 256
 """Longer ones are planned each time, or callers could fill memory with them."""
 
+SHOWN: Final = 100
+"""Characters of a domain that are logged."""
+
+log = logging.getLogger(__name__)
+
 _UNKNOWN: Final = grpc.StatusCode.UNKNOWN
 _INVALID: Final = grpc.StatusCode.INVALID_ARGUMENT
 _EXHAUSTED: Final = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -57,6 +63,8 @@ class EnvoyRls:
         assert config is not None, "made for listeners of this kind"
         self.address = listener.address
         self._door = Door(listener.address, listener.mode, ground.tls.get(name))
+        self._domains = config.domains
+        self._is_warned = False
         self._planner = Planner(Domains(config, ground))
         self._asking = Asking(ground.decider)
         self._replies = Replies(config)
@@ -94,6 +102,8 @@ class EnvoyRls:
         wrong = _wrong(question)
         if wrong is not None:
             await self._refuse(context, *wrong)
+        if question.domain not in self._domains:
+            self._not_known(question.domain)
         try:
             plan = self._planner.plan(question)
         except UnknownUnitError:
@@ -107,6 +117,17 @@ class EnvoyRls:
                 self._plans.clear()
             self._plans[data] = plan
         return plan
+
+    def _not_known(self, domain: str) -> None:
+        """Say once that a domain may be misspelt, here or there: nothing else tells of it."""
+        if not self._is_warned:
+            self._is_warned = True
+            log.warning(
+                "%s: a caller asks about the domain %r, which has no rules here and is not "
+                "limited; of more of these nothing is said",
+                self.address,
+                domain[:SHOWN],
+            )
 
     async def _refuse(self, context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
         self._metrics.answers[METHOD, "error"] += 1

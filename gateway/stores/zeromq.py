@@ -181,13 +181,14 @@ class _End:
         """Wait for peers at an address, a number and no name; returns the port.
 
         Raises:
-            OSError: it cannot be had.
+            OSError: it cannot be had; `filename` is what was tried.
         """
         self._allow(host)
+        tried = f"tcp://{_bracketed(host)}:{port or '*'}"
         try:
-            self.socket.bind(f"tcp://{_bracketed(host)}:{port or '*'}")
+            self.socket.bind(tried)
         except zmq.ZMQError as error:
-            raise OSError(error.errno or 0, error.strerror or str(error)) from error
+            raise OSError(error.errno or 0, error.strerror or str(error), tried) from error
         self._bound.append(self._endpoint)
         self.port = int(self._endpoint.rpartition(":")[2])
         return self.port

@@ -23,7 +23,7 @@ from gateway.config.ratio_environment import DEFAULTS
 from tests.conftest import StartGateway
 from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import wait_for_metric
-from tests.processes import answers, free_port
+from tests.processes import answers, free_pair, free_port
 
 ROOT: Final = Path(__file__).parent.parent.parent
 GOOD: Final = """\
@@ -448,6 +448,19 @@ def test_the_demo_says_how_it_is_started_elsewhere() -> None:
     assert done.returncode == 1
     assert f"127.0.0.1:{port} is in use already" in done.stderr
     assert 'hint: make run ARGS="--listen ' in done.stderr
+
+
+def test_of_two_ports_the_one_that_is_taken_is_named(tmp_path: Path) -> None:
+    """Smockron's master takes the port above its own as well, which no file names."""
+    first = free_pair()
+    path = tmp_path / "sluice.yaml"
+    listener = f"{{smockron: {{domains: {{default: 1/s}}}}, bind: 127.0.0.1:{first}}}"
+    path.write_text(f"admin: off\nlisteners: [{listener}]\n")
+    with socket.create_server(("127.0.0.1", first + 1)):
+        done = _sluice("run", str(path))
+    assert done.returncode == 1
+    assert f"listeners[0].bind: 127.0.0.1:{first + 1} is in use already" in done.stderr
+    assert f"sport = :{first + 1}" in done.stderr
 
 
 def test_the_help_of_ratio_names_its_variables() -> None:

@@ -133,6 +133,22 @@ async def test_a_question_without_domain_or_descriptors_is_an_error() -> None:
         assert service.answers == {"error": 2}
 
 
+async def test_a_domain_without_rules_is_told_in_the_log_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is not limited, which a domain that is misspelt does not show; its text is bounded."""
+    async with served() as service:
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = service.channel.unary_unary(PATH)
+        await service.ask(A)
+        assert not caplog.text
+        for domain in ("shpo" + "\n" * 1000, "another"):
+            await method(write_question(question(A, domain=domain)))
+        assert service.answers == {"ok": 3}
+    (record,) = (one for one in caplog.records if one.name == "gateway.frontends.envoy_rls")
+    assert "the domain 'shpo\\n" in record.getMessage()
+    assert len(record.getMessage()) < 500
+
+
 async def test_a_question_too_large_is_an_error() -> None:
     """By its descriptors, and by its bytes."""
     async with served() as service:
