@@ -254,8 +254,8 @@ class SharedBook:
             log.warning("the records of %s cannot be had (%s: %s)", self._name, error.reason, error)
         elif not is_lost and now_us - self._told_us >= QUIET_US:
             log.warning(
-                "%d requests to %s were refused, since their records could not be had (%s: %s)",
-                *(refused, self._name, error.reason, error),
+                "requests to %s were refused, %d of them, since records could not be had (%s: %s)",
+                *(self._name, refused, error.reason, error),
             )
         else:
             return
