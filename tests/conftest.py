@@ -19,7 +19,7 @@ from tests.upstreams import Upstream, start_nginx
 
 # Examples may take as long as real servers take; every test has its timeout. Each run of the suite
 # has other examples.
-settings.register_profile("default", deadline=None, max_examples=60, print_blob=True)
+settings.register_profile("default", deadline=None, max_examples=40, print_blob=True)
 settings.register_profile(
     "fuzz",
     deadline=None,

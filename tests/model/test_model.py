@@ -19,7 +19,7 @@ RUNS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "servers that fail over": (("cluster", 0), ("sentinel", 1)),
 }
 """What runs at the same time: most of it waits most of the time."""
-SECONDS: Final = 6.0
+SECONDS: Final = 5.0
 
 
 @pytest.mark.timeout(300)

@@ -122,18 +122,20 @@ def test_the_script_says_what_the_pure_function_says(
 
 MANY: Final = 300
 """More times than the script moves one by one."""
+STEP_US: Final = 1_000
+"""Between them at least, so that a key outlives a clock that is set by some milliseconds."""
 
 
 @settings(max_examples=50)
 @given(late=st.lists(st.integers(-5, 2 * MANY), min_size=1, max_size=6))
 def test_late_ones_among_many(server: RedisServer, late: list[int]) -> None:
     """In memory and in Redis: each finds its place, whatever the number of those behind it."""
-    limit = Limit(MANY, 2 * MANY, MANY, "paced_history", scope="reports/many")
-    moments = [START_US + number for number in range(0, 2 * MANY, 2)]
+    limit = Limit(MANY, 2 * MANY * STEP_US, MANY, "paced_history", scope="reports/many")
+    moments = [START_US + number * STEP_US for number in range(0, 2 * MANY, 2)]
     now_us = moments[-1]
     reports = [
         Report((limit,), ("k",), at_us)
-        for at_us in [*moments, *(now_us - each for each in late), *moments[-10:]]
+        for at_us in [*moments, *(now_us - each * STEP_US for each in late), *moments[-10:]]
     ]
     wanted = Model().record(reports, now_us)
     assert MemoryReports().record_now(reports, now_us) == wanted
