@@ -227,7 +227,8 @@ class _Reader:
             self._path.append(key)
             value = self._node(next(self._events), depth + 1)
             self._path.pop()
-            if key == "<<":
+            # In quotes it is a key like any other.
+            if key == "<<" and not event.style:
                 merges.append((key_place, value))
             elif key in node.members:
                 first = node.members[key].key

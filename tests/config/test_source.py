@@ -104,6 +104,11 @@ def test_merge_keys_take_in_what_is_not_said() -> None:
     assert data["d"] == {"z": 8, "y": 2}
 
 
+def test_a_merge_key_in_quotes_is_a_key() -> None:
+    """As to every parser of YAML; its value may be anything."""
+    assert _read('"<<": 1\n\'a\': {"<<": {b: 2}}') == ({"<<": 1, "a": {"<<": {"b": 2}}}, [])
+
+
 @pytest.mark.parametrize(
     "bomb",
     [
