@@ -12,7 +12,7 @@ SEEDS ?= 10
 SECONDS ?= 10
 # Tests mostly wait for servers, so more of them than there are CPUs run at a time; JOBS=0 for one
 # after the other in one process, as a debugger wants it.
-JOBS ?= 4
+JOBS ?= 3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
 TYPED := gateway tests bench
