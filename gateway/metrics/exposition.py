@@ -30,7 +30,15 @@ from gateway.metrics.counters import (
 )
 from gateway.metrics.exposition_frontends import of_frontends
 from gateway.metrics.exposition_targets import BREAKER_STATES, of_breakers, of_targets
-from gateway.metrics.families import Family, counted_by, counter, gauge, histograms, pieces_of
+from gateway.metrics.families import (
+    Family,
+    counted_by,
+    counted_by_pair,
+    counter,
+    gauge,
+    histograms,
+    pieces_of,
+)
 
 STATUSES: Final = range(100, 600)
 """Statuses with a series of their own; what else an upstream makes up is one: `other`."""
@@ -295,14 +303,11 @@ _STORES: Final[tuple[Family[StoreMetrics], ...]] = (
         ("store",),
         lambda name, store: () if store.missed is None else [((name,), store.missed)],
     ),
-    Family(
-        CounterMetricFamily,
+    counted_by_pair(
         "sluice_store_messages",
         "Messages to and from a store that nobody waits for, and what came of them.",
         ("store", "message", "outcome"),
-        lambda name, store: (
-            ((name, *what), count) for what, count in sorted(store.messages.items())
-        ),
+        lambda store: store.messages,
     ),
     gauge(
         "sluice_store_ready",

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily
 
 from gateway.metrics.counters import FrontendMetrics, GatewayMetrics
-from gateway.metrics.families import Family, counted_by, counter, gauge, pieces_of
+from gateway.metrics.families import Family, counted_by, counted_by_pair, counter, gauge, pieces_of
 
 _CONNECTIONS: Final[tuple[Family[FrontendMetrics], ...]] = (
     counter(
@@ -26,14 +25,11 @@ _CONNECTIONS: Final[tuple[Family[FrontendMetrics], ...]] = (
     ),
 )
 _FAMILIES: Final[tuple[Family[FrontendMetrics], ...]] = (
-    Family(
-        CounterMetricFamily,
+    counted_by_pair(
         "sluice_listener_answers",
         "Requests of a listener's clients, by what was asked and what was answered.",
         ("listener", "operation", "answer"),
-        lambda name, frontend: (
-            ((name, *what), count) for what, count in sorted(frontend.answers.items())
-        ),
+        lambda frontend: frontend.answers,
     ),
     counted_by(
         "sluice_listener_malformed",

@@ -78,6 +78,20 @@ def counted_by(
     return Family(CounterMetricFamily, name, text, labels, samples)
 
 
+def counted_by_pair(
+    name: str,
+    text: str,
+    labels: tuple[str, str, str],
+    counts: Callable[[T], Mapping[tuple[str, str], int]],
+) -> Family[T]:
+    """A counter with a sample for each child and whatever two things tell apart."""
+
+    def samples(child: str, of: T) -> Samples:
+        return (((child, *keys), count) for keys, count in sorted(counts(of).items()))
+
+    return Family(CounterMetricFamily, name, text, labels, samples)
+
+
 def pieces_of(children: Mapping[str, T], families: Iterable[Family[T]]) -> Iterator[Metric]:
     """Every family of some children, in pieces of the same name."""
     for family in families:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from gateway.tls.files import KeyPair, client_context
+from gateway.tls.files import KeyPair, client_context, files_of
 from gateway.tls.renewed import Renewed
 
 
@@ -26,9 +26,7 @@ class UpstreamTls(Renewed):
     def __init__(
         self, ca: Path | None, pair: KeyPair | None, server_name: str = "", *, verifies: bool = True
     ) -> None:
-        super().__init__(
-            (*(() if ca is None else (ca,)), *(() if pair is None else (pair.cert, pair.key)))
-        )
+        super().__init__(files_of(() if pair is None else (pair,), ca))
         self._ca = ca
         self._pair = pair
         self._verifies = verifies

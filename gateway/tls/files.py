@@ -72,6 +72,12 @@ class ClientAuth(NamedTuple):
     is_required: bool
 
 
+def files_of(pairs: Iterable[KeyPair], authorities: Path | None) -> tuple[Path, ...]:
+    """All files of some certificates, and of authorities if there are any."""
+    files = [path for pair in pairs for path in (pair.cert, pair.key)]
+    return (*files, *(() if authorities is None else (authorities,)))
+
+
 def digest(paths: Iterable[Path]) -> bytes:
     """Tells whether files have changed; one that cannot be read counts as empty."""
     total = sha256()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway.tls.files import ClientAuth, KeyPair, leaf, server_context
+from gateway.tls.files import ClientAuth, KeyPair, files_of, leaf, server_context
 from gateway.tls.names import NameTable
 from gateway.tls.renewed import Renewed
 
@@ -50,10 +49,7 @@ class ServerTls(Renewed):
         self._min_version = min_version
         self._clients = clients
         self._is_strict = is_strict
-        authorities: tuple[Path, ...] = () if clients is None else (clients.ca,)
-        super().__init__(
-            (*(path for pair in pairs for path in (pair.cert, pair.key)), *authorities)
-        )
+        super().__init__(files_of(pairs, None if clients is None else clients.ca))
         self._shown = _Shown((), NameTable([]), {})
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 

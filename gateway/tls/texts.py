@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gateway.tls.files import KeyPair, TlsFileError, leaf, load_authorities, load_pair
+from gateway.tls.files import KeyPair, TlsFileError, files_of, leaf, load_authorities, load_pair
 from gateway.tls.renewed import Renewed
 
 PLAIN_KEY: Final = "a key without a passphrase, in a file that only this user may read"
@@ -90,10 +90,7 @@ class TlsTexts(Renewed):
         self._pairs = tuple(pairs)
         self._client_ca = client_ca
         self.is_required = client_ca is not None
-        authorities = () if client_ca is None else (client_ca,)
-        super().__init__(
-            (*(path for pair in pairs for path in (pair.cert, pair.key)), *authorities)
-        )
+        super().__init__(files_of(pairs, client_ca))
         self._new: Texts | None = None
         self.expiries: dict[str, int] = {}
         """When each certificate ends, in seconds since 1970, by its file."""
