@@ -48,6 +48,7 @@ class Pipelining(asyncio.Protocol, ABC):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection ended; the outcome of what is unanswered is not known."""
+        self._transport = None
         self._fail_calls()
         if not self.lost.done():
             self.lost.set_result(None)

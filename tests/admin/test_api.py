@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from gateway.admin import AdminServer, Answer, OneProcess, Phase, Query, Readiness, Resource
 from gateway.admin.mux import SECURITY_HEADERS
 from gateway.metrics import GatewayMetrics
+from tests.breaking import abort
 
 READY = Readiness(True, Phase.SERVING, ())
 
@@ -49,7 +50,7 @@ async def connection(server: AdminServer) -> AsyncIterator[Connection]:
     try:
         yield reader, writer
     finally:
-        writer.transport.abort()
+        abort(writer)
         with suppress(OSError):
             await writer.wait_closed()
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.breaking import abort
+
 PATIENCE_S: Final = 10.0
 """Within this every answer is there, or the connection ends: timeouts are far below it."""
 
@@ -85,7 +87,7 @@ class Crowd:
 
 
 async def _leave(writer: asyncio.StreamWriter) -> None:
-    writer.transport.abort()
+    abort(writer)
     with contextlib.suppress(OSError):
         await writer.wait_closed()
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import struct
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
+
+from tests.breaking import abort, reset
 
 NEVER_S: Final = 60.0
 
@@ -49,9 +49,7 @@ class Exchange:
 
     def reset(self) -> None:
         """End with a reset."""
-        sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
+        reset(self.writer)
 
 
 async def _ok(exchange: Exchange) -> None:
@@ -192,7 +190,7 @@ async def _serve(port: int) -> None:
                 counts[exchange.id] += 1
                 await FAULTS[exchange.fault][0](exchange)
         except (OSError, asyncio.IncompleteReadError):
-            writer.transport.abort()
+            abort(writer)
 
     server = await asyncio.start_server(serve, "127.0.0.1", port, backlog=1024)
     await server.serve_forever()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import socket
-import struct
 from collections.abc import Awaitable, Callable
 from typing import Final
+
+from tests.breaking import abort, reset
 
 HEAD: Final = b"GET /ok/rude; HTTP/1.1\r\nHost: a.test\r\n"
 
@@ -82,9 +82,8 @@ async def be_rude(port: int, seed: int, times: int) -> None:
                 with contextlib.suppress(OSError):
                     await chance.choice(ACTS)(reader, writer)
             if chance.random() < 0.5:
-                sock = writer.get_extra_info("socket")
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                reset(writer)
         finally:
-            writer.transport.abort()
+            abort(writer)
             with contextlib.suppress(OSError):
                 await writer.wait_closed()

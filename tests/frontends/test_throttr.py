@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.clock import ManualClock
 from gateway.config.check import check_text
+from tests.breaking import abort
 from tests.frontends.throttr import INSERT, TAKE, Run, connected, running
 from tests.protocols.throttr_golden import GOLDEN, read
 from tests.protocols.throttr_models import Model2, Model5, cuts, requests2, requests5, times
@@ -360,7 +361,7 @@ async def test_whatever_is_sent_nobody_else_is_disturbed(version: str) -> None:
                         client.writer.write(first + dice.randbytes(dice.randrange(200)))
                         await asyncio.sleep(0)
                     if dice.random() < 0.5:
-                        client.writer.transport.abort()
+                        abort(client.writer)
 
         await asyncio.gather(*(disturb() for _ in range(5)))
         async with connected(run.port) as client:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.breaking import abort
 from tests.proxy.wire import (
     OK,
     PATIENCE_S,
@@ -240,7 +241,7 @@ async def test_a_flood_of_requests_in_a_row_is_held_back(tmp_path: Path) -> None
         await asyncio.sleep(0.05)
         (connection,) = run.gateway._proxy._clients
         assert len(connection._messages) < 500
-        client.writer.transport.abort()
+        abort(client.writer)
         sending.cancel()
         with contextlib.suppress(asyncio.CancelledError, ConnectionError):
             await sending

@@ -12,6 +12,7 @@ import pytest
 from gateway.errors import StartError
 from gateway.metrics import PolicyMetrics
 from gateway.stores.redis import RedisStore
+from tests.breaking import abort
 from tests.proxy.wire import (
     OK,
     Peer,
@@ -134,12 +135,12 @@ async def test_a_client_that_leaves_at_once(tmp_path: Path) -> None:
     async with answering(OK, pause=0.02) as upstream, running(tmp_path, upstream) as run:
         half = post(b"").replace(b"Length: 0", b"Length: 10")
         for data in (b"", b"GET /", get(), get() * 3, half, half + b"x", post(b"x" * 100_000)):
-            for abort in (False, True):
+            for is_broken_off in (False, True):
                 client = await run.client()
                 client.send(data)
                 await asyncio.sleep(0)
-                if abort:
-                    client.writer.transport.abort()
+                if is_broken_off:
+                    abort(client.writer)
                 else:
                     client.close()
         await until(lambda: not run.leftovers())

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.breaking import abort
 from tests.certificates import Authority
 from tests.proxy.wire import Client, Running, get, running
 
@@ -44,14 +45,14 @@ async def secured(folder: Path, authority: Authority) -> AsyncIterator[Running]:
         writers.append(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
             await _serve(reader, writer)
-        writer.transport.abort()
+        abort(writer)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, running(folder, url, **settings) as run:
         yield run
     for writer in writers:
-        writer.transport.abort()
+        abort(writer)
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.breaking import abort
 from tests.certificates import Authority
 from tests.proxy.wire import OK, get, running
 
@@ -62,7 +63,7 @@ class Server:
         async with server:
             yield self
             for writer in writers:
-                writer.transport.abort()
+                abort(writer)
 
 
 def upstream(authority: Authority, **more: Any) -> dict[str, Any]:

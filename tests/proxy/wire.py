@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, Final, Self
 
 from gateway.app import Gateway
 from gateway.config.models import GatewayConfig
+from tests.breaking import abort, reset
 from tests.servers import until
 
 PATIENCE_S: Final = 5.0
@@ -81,9 +81,7 @@ class Peer:
 
     def reset(self) -> None:
         """Break the connection off (RST)."""
-        sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
+        reset(self.writer)
 
 
 Script = Callable[[Peer], Awaitable[None]]
@@ -120,7 +118,7 @@ class ScriptedUpstream:
             task.cancel()
         results = await asyncio.gather(*self._tasks, return_exceptions=True)
         for peer in self.peers:
-            peer.writer.transport.abort()
+            abort(peer.writer)
         for result in results:
             if isinstance(result, AssertionError):
                 raise result
@@ -255,9 +253,7 @@ class Client:
 
     def reset(self) -> None:
         """Break the connection off (RST)."""
-        sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
+        reset(self.writer)
 
     async def at_end(self) -> bytes:
         """All that comes until the gateway closes; fails if it resets the connection."""
@@ -392,7 +388,7 @@ async def running(
         await run.settle()
     finally:
         for client in run.clients:
-            client.writer.transport.abort()
+            abort(client.writer)
         await gateway.stop(0)
         root.handlers = handlers
     # Tasks of a peer end a turn after the connection.

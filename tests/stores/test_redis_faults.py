@@ -24,6 +24,7 @@ from gateway.stores.redis import RedisStore
 from gateway.stores.redis_address import parse_redis_url
 from gateway.stores.redis_lane import ServerTime
 from gateway.stores.redis_pipe import MAX_CALLS, reply_error
+from tests.breaking import abort
 from tests.processes import free_port
 from tests.servers import RedisServer, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, ask, decide, remaining
@@ -223,7 +224,7 @@ class Relay:
                     break
                 writer.write(data)
         # A reset, if there is anything that has not been read; an end otherwise.
-        writer.transport.abort()
+        abort(writer)
         there[1].close()
         forth.cancel()
 
