@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from gateway.config import cross, store_fit, throttlex_checks
 from gateway.config.advice import circles, patterns, variables_of_pages
 from gateway.config.merge import merge
-from gateway.config.messages import words_for
+from gateway.config.messages import spared_by, words_for
 from gateway.config.models import GatewayConfig, RouteConfig
 from gateway.config.nodes import Node, find, node_of, plain, show_path
 from gateway.config.places import from_file
@@ -207,9 +207,9 @@ class _Checker:
             config = self.model.model_validate(self.expanded.data, context=self.context)
         except ValidationError as error:
             details = error.errors(include_url=False)
-            findings += [
-                finding for one in details if self._is_news(one) for finding in words_for(one)
-            ]
+            spared = {path for one in details for path in spared_by(one)}
+            news = [one for one in details if self._is_news(one) and one["loc"] not in spared]
+            findings += [finding for one in news for finding in words_for(one)]
         if self.is_whole:
             findings += cross.references(self.expanded.data, self.expanded.limited)
         findings += cross.unreachable(self._valid_routes(config))
@@ -242,6 +242,8 @@ class _Checker:
         """Whether an error says more than is known from what could not be read at all."""
         path = error["loc"]
         if error["type"] in {"missing", "too_short"} and not self.is_whole:
+            return False
+        if error["type"] == "missing" and find(self.root, self._origin(path)).is_broken:
             return False
         if error["type"] == "too_short" and error["input"]:
             return False  # Not empty: what was in it is wrong.

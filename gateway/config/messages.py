@@ -41,6 +41,8 @@ SHORT: Final = 4
 """Letters of a word that is not taken for another which begins otherwise."""
 
 _QUOTED: Final = re.compile(r"'([^']*)'")
+_INSTEAD_OF: Final = {"listeners": "routes", "redirect": "upstream", "respond": "upstream"}
+"""By a key: the one that need not be there where it is."""
 _WRONG_TYPE: Final = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
@@ -67,6 +69,18 @@ def words_for(error: ErrorDetails) -> Iterator[Finding]:
             yield Finding((*path, *under), one["message"], hint, one["column"])
     else:
         yield _words_for(error, path, context)
+
+
+def spared_by(error: ErrorDetails) -> Iterator[Path]:
+    """What is not missing but misspelt, if the error is an unknown key: that is said of it."""
+    path: Path = error["loc"]
+    model = _model_at(path[:-1]) if error["type"] == "extra_forbidden" else None
+    if model is None:
+        return
+    word = str(path[-1])
+    for name in _keys_of(model):
+        if called_here(word, [name]) or did_you_mean(word, [name]):
+            yield (*path[:-1], _INSTEAD_OF.get(name, name))
 
 
 def _off_hint(path: Path, found: object) -> str:

@@ -12,6 +12,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticKnownError
 
 from gateway.config.base import NAME, NAME_HINT, Model, overlay, untouched
 from gateway.config.changes import (
@@ -141,8 +142,7 @@ class RouteConfig(Model):
         own = [name for name in ("redirect", "respond") if info.data.get(name) is not None]
         is_certain = "redirect" in info.data and "respond" in info.data
         if upstream is None and not own and is_certain:
-            hint = "such as upstream: http://127.0.0.1:9000"
-            raise problem("upstream is missing", hint, under=(KEY,))
+            raise PydanticKnownError("missing")
         if upstream is not None and own:
             message = f"{own[0]} is the answer: no request gets to an upstream"
             raise problem(message, "one of the two", under=(KEY,))
