@@ -178,14 +178,18 @@ class Gateway:
     @property
     def readiness(self) -> Readiness:
         """Whether this gateway should get traffic."""
-        is_required = any(
-            policy.on_store_error == "closed" for policy in self.config.policies.values()
-        )
-        states = [StoreState("main", self._decider.is_ready, is_required)]
+        states = [StoreState("main", self._decider.is_ready, self._who_needs_store())]
         if self._moving is not None:
             # The old store is the one that policies need.
-            states.append(StoreState("new", self._moving.is_new_ready, is_required=False))
+            states.append(StoreState("new", self._moving.is_new_ready, needed_by=""))
         return judge(self._phase, states)
+
+    def _who_needs_store(self) -> str:
+        if any(policy.on_store_error == "closed" for policy in self.config.policies.values()):
+            return "a policy"
+        if any(listener.throttr is not None for listener in self.config.listeners):
+            return "a Throttr listener"
+        return ""
 
     async def start(self) -> None:
         """Listen and serve.

@@ -21,12 +21,13 @@ class StoreState(NamedTuple):
     Attributes:
         name: its name; never its URL, which may hold a password.
         is_ready: whether it would answer now.
-        is_required: whether a policy turns requests away while it does not.
+        needed_by: what turns requests away while it does not, such as "a policy"; empty if
+            nothing does.
     """
 
     name: str
     is_ready: bool
-    is_required: bool
+    needed_by: str
 
 
 class Readiness(NamedTuple):
@@ -44,15 +45,15 @@ class Readiness(NamedTuple):
 
 
 def judge(phase: Phase, stores: Iterable[StoreState]) -> Readiness:
-    """Ready is who serves, and whose every required store would answer."""
+    """Ready is who serves, and whose every store that is needed would answer."""
     is_ready = phase is Phase.SERVING
     reasons = [] if is_ready else [f"the gateway is {phase}"]
     for store in stores:
         if store.is_ready:
             continue
-        if store.is_required:
+        if store.needed_by:
             is_ready = False
-            reasons.append(f"store {store.name} does not answer and a policy needs it")
+            reasons.append(f"store {store.name} does not answer and {store.needed_by} needs it")
         else:
             reasons.append(f"store {store.name} does not answer; policies do without it")
     return Readiness(is_ready, phase, tuple(reasons))

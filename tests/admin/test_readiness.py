@@ -15,13 +15,13 @@ def test_serving_without_stores_is_ready() -> None:
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.DRAINING])
 def test_other_phases_are_not_ready(phase: Phase) -> None:
     """Who starts or drains gets no traffic, whatever the stores say."""
-    readiness = judge(phase, [StoreState("redis", is_ready=True, is_required=True)])
+    readiness = judge(phase, [StoreState("redis", is_ready=True, needed_by="a policy")])
     assert readiness == Readiness(False, phase, (f"the gateway is {phase}",))
 
 
 def test_required_store_that_is_away_is_not_ready() -> None:
     """A policy would turn requests away: somebody else should get them."""
-    readiness = judge(Phase.SERVING, [StoreState("redis", is_ready=False, is_required=True)])
+    readiness = judge(Phase.SERVING, [StoreState("redis", is_ready=False, needed_by="a policy")])
     assert not readiness.is_ready
     assert readiness.reasons == ("store redis does not answer and a policy needs it",)
 
@@ -29,8 +29,8 @@ def test_required_store_that_is_away_is_not_ready() -> None:
 def test_store_that_policies_do_without_is_only_mentioned() -> None:
     """Ready, with a note; stores that answer are not mentioned."""
     stores = [
-        StoreState("redis", is_ready=False, is_required=False),
-        StoreState("memory", is_ready=True, is_required=True),
+        StoreState("redis", is_ready=False, needed_by=""),
+        StoreState("memory", is_ready=True, needed_by="a policy"),
     ]
     readiness = judge(Phase.SERVING, stores)
     assert readiness.is_ready

@@ -20,6 +20,7 @@ from tests.processes import free_port
 from tests.protocols.throttr_golden import GOLDEN, KEY2, read
 from tests.protocols.throttr_models import Model5, requests5
 from tests.protocols.throttr_wire import START
+from tests.proxy.wire import make_gateway
 from tests.servers import ClusterServers, RedisServer, until
 
 NAMES: Final = (
@@ -270,6 +271,26 @@ async def test_a_listener_starts_without_its_redis(tmp_path: Path) -> None:
             while await client.ask(INSERT, 1) != b"\1":  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.02)
     redis.stop()
+
+
+async def test_a_gateway_whose_records_are_away_wants_no_traffic(tmp_path: Path) -> None:
+    """Another one may reach them."""
+    redis = RedisServer(tmp_path / "redis")
+    text = (
+        f"store: {redis.url}\nlisteners: [{{ throttr: v5, bind: '127.0.0.1:0' }}]\n"
+        f"admin: off\nlog: {{ access: off, output: {tmp_path / 'log'} }}\n"
+    )
+    gateway = make_gateway(await asyncio.to_thread(lambda: check_text(text).config))
+    await gateway.start()
+    try:
+        readiness = gateway.readiness
+        assert not readiness.is_ready
+        assert readiness.reasons == ("store main does not answer and a Throttr listener needs it",)
+        redis.start()
+        await until(lambda: gateway.readiness.is_ready)
+    finally:
+        await gateway.stop()
+        redis.stop()
 
 
 async def test_records_in_a_cluster_are_those_of_their_slots(tmp_path: Path) -> None:
