@@ -118,7 +118,7 @@ def test_the_next_in_the_queue_takes_the_turn_of_who_leaves(
     with RecordingUpstream() as upstream:
         gateway = start_gateway(
             f"{store}routes:\n  /**:\n    upstream: {upstream.url}\n"
-            "    limit: 1/s burst 1 per all\n    queue: { max: 10, max_wait: 1h }\n"
+            "    limit: 1/2s burst 1 per all\n    queue: { max: 10, max_wait: 1h }\n"
         )
         assert requests.get(f"{gateway.url}/first", timeout=20).status_code == 200
         leaver = RawClient(gateway.port)
@@ -134,9 +134,9 @@ def test_the_next_in_the_queue_takes_the_turn_of_who_leaves(
             assert third.read().status == 200
         first, *rest = upstream.arrivals
         assert [head.split()[1] for head in upstream.heads] == [b"/first", b"/second", b"/third"]
-        # Without the leaver's turn they would go after two and three seconds.
-        assert rest[0] - first < 1.8
-        assert rest[1] - first < 2.8
+        # Without the leaver's turn they would go after four and six seconds.
+        assert rest[0] - first < 3.8
+        assert rest[1] - first < 5.8
 
 
 def test_a_client_that_stays_after_an_early_answer_is_not_kept_for_ever(

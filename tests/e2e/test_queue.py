@@ -11,7 +11,7 @@ from tests.e2e.raw import RawClient, RecordingUpstream, get
 from tests.e2e.signs import metric, request_lines, wait_for_metric
 from tests.processes import Gateway, free_port
 
-AT_ONCE_S: Final = 2.0
+AT_ONCE_S: Final = 10.0
 
 
 def _start(start_gateway: StartGateway, store: str, url: str, limit: str, queue: str) -> Gateway:
