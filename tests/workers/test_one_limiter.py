@@ -85,12 +85,15 @@ async def test_a_worker_that_dies_costs_only_what_it_had(
     victim = max(workers_of(gateway))
     had: set[int] = set()
 
+    async def is_over() -> bool:
+        return await asyncio.to_thread(metric, gateway, "sluice_requests_total", status="429") > 0
+
     async def kill() -> None:
         await asyncio.sleep(0.1)
         with frozen(victim):
             had.update(clients_of(victim, gateway.port))
             os.kill(victim, signal.SIGKILL)
-        await asyncio.sleep(1.5)
+        await becomes(is_over, wanted=True)
 
     samples = await hammer([gateway.url + "/one"], ["k"], kill, clients=24, pause_s=0.01)
     await asyncio.to_thread(wait_until_ready, gateway, 4)
