@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-START_TIMEOUT_S: Final = 20.0
-STOP_TIMEOUT_S: Final = 20.0
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 60.0
 ROOT: Final = Path(__file__).parent.parent
 
 

@@ -21,7 +21,7 @@ from redis.retry import Retry
 
 from tests.processes import OwnServer, ServerProcess, free_port
 
-WAIT_S: Final = 15.0
+WAIT_S: Final = 30.0
 COMMANDS: Final = ("redis-server", "valkey-server")
 
 

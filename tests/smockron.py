@@ -11,7 +11,7 @@ from typing import Final
 import zmq
 import zmq.asyncio
 
-WAIT_S: Final = 15.0
+WAIT_S: Final = 30.0
 PROBE: Final = "probe"
 """A domain that every master of the tests has, with room for one request: who reports one is told
 to wait, so the answer says that both connections stand and that all before it was dealt with."""

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.processes import Gateway
 
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 30.0
 
 
 def metric(gateway: Gateway, name: str, **labels: str) -> float:

@@ -72,7 +72,7 @@ def test_two_gateways_share_one_queue(start_gateway: StartGateway, redis_url: st
 
 
 def _has_place(gateway: Gateway, number: int) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         waiting = metric(gateway, "sluice_policy_waiting")
         if waiting + metric(gateway, "sluice_decisions_total", decision="delay") >= number:

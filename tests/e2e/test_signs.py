@@ -27,7 +27,7 @@ routes:
 
 
 def _wait_for_readiness(gateway: Gateway, status: int) -> dict[str, object]:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while True:
         answer = requests.get(f"{gateway.admin_url}/readyz", timeout=10)
         if answer.status_code == status:

@@ -21,7 +21,7 @@ from tests.certificates import Authority, Issued
 from tests.e2e.raw import RawClient, RecordingUpstream, header_values
 from tests.processes import ROOT, Gateway, ServerProcess, answers, free_port
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class Setup(NamedTuple):

@@ -60,7 +60,7 @@ def _turned_away(gateway: Gateway) -> tuple[float, float]:
 
 
 def _becomes(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not condition():
         if time.monotonic() > deadline:
             return False

@@ -101,7 +101,7 @@ def _nothing_is_left_behind(site: Site) -> Iterator[None]:
 
 
 def _becomes(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not condition():
         if time.monotonic() > deadline:
             return False

@@ -22,7 +22,7 @@ from gateway.config.models import GatewayConfig
 from tests.breaking import abort, reset
 from tests.servers import until
 
-PATIENCE_S: Final = 5.0
+PATIENCE_S: Final = 20.0
 """How long anything may take that is to happen at once."""
 
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
