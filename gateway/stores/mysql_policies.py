@@ -119,11 +119,12 @@ class PolicyReader:
 
     async def _follow(self) -> None:
         pause_s = 0.0
+        is_doubted = False
         while True:
             link = None
             try:
                 link = await Link.open(self._address)
-                await migrate(link)
+                await migrate(link, is_doubted=is_doubted)
                 folds = await folds_keys(link, TABLE, "policy_key")
                 # Whoever restored the database may have changed what the sum does not show.
                 self._seen = ()
@@ -133,6 +134,7 @@ class PolicyReader:
                     self._is_tried.set()
                     await asyncio.sleep(self._refresh_s)
             except StoreError as error:
+                is_doubted = error.reason == "schema"
                 self._lost(str(error))
             except Exception:
                 log.exception("The table of policies was read in a way that must not fail so")

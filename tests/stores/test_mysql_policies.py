@@ -390,3 +390,15 @@ async def test_policies_outlive_their_database(
         mariadb.start()
         throttlex_service.put_policy("ann", TOKEN_BUCKET, 6)
         await until(lambda: book.find("ann") == Numbers(TOKEN_BUCKET, 6, Fraction(0), 60))
+
+
+async def test_a_table_that_vanishes_is_made_again(
+    mariadb: MariaDB, throttlex_service: Service
+) -> None:
+    """Whoever drops the policies has none; the next ones are read."""
+    throttlex_service.put_policy("ann", TOKEN_BUCKET, 5)
+    async with reading(mariadb) as book:
+        mariadb.sql("DROP TABLE throttlex_policy")
+        await until(lambda: not len(book))
+        throttlex_service.put_policy("ann", TOKEN_BUCKET, 6)
+        await until(lambda: book.find("ann") == Numbers(TOKEN_BUCKET, 6, Fraction(0), 60))
