@@ -319,7 +319,6 @@ def whose_sql(slots: dict[str, Slot], usage: Sequence[Row], logs: Sequence[Row])
 
     Results: names, and the places among the slots of those they are equal to, counted from 1.
     """
-    names = ",".join(f"'{name}'" for name in slots)
     questions = []
     for table, rows in (
         ("throttlex_usage", {row[1]: row[0] for row in usage}),
@@ -327,6 +326,7 @@ def whose_sql(slots: dict[str, Slot], usage: Sequence[Row], logs: Sequence[Row])
     ):
         ids = [str(row_id) for name, row_id in rows.items() if _known(slots, name) is None]
         if ids:
+            names = ",".join(f"'{name}'" for name in slots)
             where = f"FROM {table} WHERE id IN ({','.join(ids)})"
             questions.append(f"SELECT key_id, FIELD(key_id, {names}) {where}")
     return ";".join(questions)
