@@ -225,6 +225,25 @@ async def test_a_frozen_redis_stalls_nobody(
     redis.stop()
 
 
+async def test_a_frozen_redis_lets_nobody_fill_the_memory(tmp_path: Path) -> None:
+    """Of what a client says meanwhile little is read, and all of it is answered afterwards."""
+    redis = RedisServer(tmp_path / "redis")
+    redis.start()
+    async with running("v5", store=redis.url) as run, connected(run.port) as client:
+        key = b"\xff" + b"k" * 255
+        assert await client.ask(INSERT[:-2] + key, 1) == b"\1"
+        (connection,) = run.frontend.connections
+        redis.freeze()
+        client.writer.write((TAKE[:-2] + key) * 8000)
+        transport = connection._transport
+        assert transport is not None
+        await until(lambda: not transport.is_reading())
+        assert connection.waiting < 64 * 1024 + 256 * 1024
+        redis.thaw()
+        assert await client.hear(8000) == b"\1" * 1000 + b"\0" * 7000
+    redis.stop()
+
+
 async def test_a_full_redis_refuses_what_is_new_and_nothing_else(server: RedisServer) -> None:
     """In any batch, whatever is beside it: records that are there are told, changed and deleted."""
     redis = server.client()
