@@ -31,6 +31,8 @@ MAX_POLICIES: Final = 100_000
 """Policies that are kept in memory; those with greater ids are left out."""
 AT_ONCE: Final = 1_000
 """Rows of one answer: requests go on between two."""
+MAX_TOLD: Final = 20
+"""Rows that one look names in the log; a table that is all wrong need not be told row by row."""
 LOOK_S: Final = 5.0
 """The server reads all rows for a look, which takes some time if they are many."""
 
@@ -98,7 +100,7 @@ class PolicyReader:
         self._task = Background(self._follow)
         self._is_tried = asyncio.Event()
         self._seen: tuple[object, ...] = ()
-        self._refused: set[tuple[object, str]] = set()
+        self._refused: dict[tuple[object, str], None] = {}
         self._is_lost = False
 
     def __repr__(self) -> str:
@@ -168,7 +170,7 @@ class PolicyReader:
 
     async def _read(self, link: Link, *, folds: bool) -> None:
         found: dict[str, Numbers] = {}
-        refused: set[tuple[object, str]] = set()
+        refused: dict[tuple[object, str], None] = {}
         after, count = -1, 0
         while True:
             rows = (await link.run(_ROWS.format(after=after, at_once=AT_ONCE) + "; COMMIT"))[0]
@@ -176,7 +178,7 @@ class PolicyReader:
                 try:
                     policy = read_row(row)
                 except ValueError as error:
-                    refused.add((row[0], str(error)))
+                    refused[row[0], str(error)] = None
                 else:
                     found[self.book.identity(policy.key, folds=folds)] = policy.numbers
             count += len(rows)
@@ -186,8 +188,15 @@ class PolicyReader:
             if count >= MAX_POLICIES:
                 log.error("%s has more than %d rows: the rest is ignored", TABLE, MAX_POLICIES)
                 break
-        for row_id, why in sorted(refused - self._refused, key=str):
-            log.error("row %s of %s is ignored: %s", row_id, TABLE, why)
-        self._refused = refused
+        self._tell_of(refused)
         self.book.replace(found, folds=folds)
         log.info("keys with policies of their own in %s: %d", TABLE, len(found))
+
+    def _tell_of(self, refused: dict[tuple[object, str], None]) -> None:
+        """Say which rows are ignored now that were not before."""
+        news = [each for each in refused if each not in self._refused]
+        for row_id, why in news[:MAX_TOLD]:
+            log.error("row %s of %s is ignored: %s", row_id, TABLE, why)
+        if len(news) > MAX_TOLD:
+            log.error("rows of %s that are ignored too: %d", TABLE, len(news) - MAX_TOLD)
+        self._refused = refused

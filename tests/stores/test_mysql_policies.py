@@ -361,6 +361,22 @@ async def test_rows_that_mean_nothing_are_told_once(
     ]
 
 
+async def test_a_table_that_is_all_wrong_is_told_in_a_few_lines(
+    mariadb: MariaDB, throttlex_service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its rows one by one would hold up every request while they are written."""
+    rows = ",".join(f"({n}, 'k{n}', 'token_bucket', 1, 1, 1)" for n in range(1, 1_501))
+    mariadb.sql(
+        "INSERT INTO throttlex_policy"
+        f" (id, policy_key, type, capacity, refill_rate, window_seconds) VALUES {rows}"
+    )
+    with caplog.at_level(logging.ERROR):
+        async with reading(mariadb):
+            await until(lambda: bool(caplog.messages))
+    assert caplog.messages[19].startswith("row 20 of throttlex_policy is ignored: ")
+    assert caplog.messages[20:] == ["rows of throttlex_policy that are ignored too: 1480"]
+
+
 async def test_many_policies(
     mariadb: MariaDB, throttlex_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
