@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from functools import partial
 from typing import Any, Final
 
@@ -34,6 +35,14 @@ log = logging.getLogger(__name__)
 
 US: Final = 1_000_000
 BACKLOG: Final = 1024
+KEEPALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+)
+"""Clients may be silent for as long as they like. Those that are gone without a word, as machines
+without power are, would keep their places for good: these are found out in two minutes."""
 LONGEST_LOOK_S: Final = 0.5
 SHORTEST_LOOK_S: Final = 0.01
 
@@ -115,7 +124,13 @@ class ThrottrFrontend:
         else:
             place = {"host": address.host or None, "port": address.port}
         loop = asyncio.get_running_loop()
-        return await loop.create_server(make, **place, backlog=BACKLOG, start_serving=False)
+        server = await loop.create_server(make, **place, backlog=BACKLOG, start_serving=False)
+        if isinstance(address, Address):
+            for listening in server.sockets:
+                for option in KEEPALIVE:
+                    # What is accepted has the options of what listens.
+                    listening.setsockopt(*option)
+        return server
 
     def _remove_file(self) -> None:
         if self._file is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -39,7 +40,9 @@ START_S: Final = 1.0
 BATCH: Final = 256
 """Requests in one call of the script, about: as long as others of that Redis have to wait."""
 GOT_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of buffers that one connection may be waiting for."""
+"""Bytes of buffers that one connection may be waiting for,"""
+ALL_GOT_BYTES: Final = 32 * 1024 * 1024
+"""and all together: few bytes ask for many, and Redis keeps them all until they are sent."""
 FAILURES: Final = 3
 """Calls in a row that may fail before Redis is left alone."""
 OPEN_US: Final = US // 4
@@ -131,6 +134,7 @@ class MemoryBook:
 
 class _Submitted(NamedTuple):
     requests: Sequence[Request]
+    gets: int
     answered: Answered
 
 
@@ -166,6 +170,8 @@ class SharedBook:
     ) -> None:
         self._records = records
         self._most_gets = max(GOT_BYTES // longest, 1)
+        self._gets_left = max(ALL_GOT_BYTES // longest, 1)
+        self._held: deque[_Submitted] = deque()
         self._refusal = refusal
         self._name = name
         self._metrics = metrics
@@ -190,20 +196,38 @@ class SharedBook:
         await self._records.aclose()
 
     def answer(self, requests: Sequence[Request], answered: Answered) -> None:
-        """Send requests at the end of this turn of the loop; see `Book`."""
-        if not self._pending:
-            asyncio.get_running_loop().call_soon(self._send)
-        self._pending.append(_Submitted(self._no_more_than_fit(requests), answered))
+        """Send requests at the end of this turn of the loop; see `Book`.
 
-    def _no_more_than_fit(self, requests: Sequence[Request]) -> Sequence[Request]:
+        Those for buffers wait until there is room for these, in the order of asking.
+        """
+        submitted = self._no_more_than_fit(requests, answered)
+        if submitted.gets:
+            self._held.append(submitted)
+            self._let_go()
+        else:
+            self._submit(submitted)
+
+    def _no_more_than_fit(self, requests: Sequence[Request], answered: Answered) -> _Submitted:
         """The first of some requests, up to as many buffers as may be waited for at a time."""
         gets = 0
         for place, request in enumerate(requests):
             if request[0] == GET:
+                if gets == self._most_gets:
+                    return _Submitted(requests[:place], gets, answered)
                 gets += 1
-                if gets > self._most_gets:
-                    return requests[:place]
-        return requests
+        return _Submitted(requests, gets, answered)
+
+    def _let_go(self) -> None:
+        """Send what was held back, as far as there is room for it now."""
+        while self._held and self._held[0].gets <= self._gets_left:
+            submitted = self._held.popleft()
+            self._gets_left -= submitted.gets
+            self._submit(submitted)
+
+    def _submit(self, submitted: _Submitted) -> None:
+        if not self._pending:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._pending.append(submitted)
 
     def _send(self) -> None:
         pending, self._pending = self._pending, []
@@ -220,7 +244,11 @@ class SharedBook:
 
     async def _ask(self, batch: Sequence[_Submitted]) -> None:
         requests = [request for submitted in batch for request in submitted.requests if request[0]]
-        answers = iter(await self._ask_records(requests) if requests else ())
+        try:
+            answers = iter(await self._ask_records(requests) if requests else ())
+        finally:
+            self._gets_left += sum(submitted.gets for submitted in batch)
+            self._let_go()
         for submitted in batch:
             told = [
                 self._read(request, next(answers)) if request[0] else NO

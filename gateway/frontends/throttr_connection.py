@@ -21,7 +21,9 @@ HIGH_WATER: Final = 256 * 1024
 
 
 MAX_READS: Final = 4
-"""Reads that may wait behind one that is not answered yet."""
+"""Reads that may wait behind one that is not answered yet,"""
+MAX_WAITING: Final = 64 * 1024
+"""and bytes: beyond that nothing more is read. A single read has 256 KiB at most."""
 
 
 class Surroundings(Protocol):
@@ -78,6 +80,11 @@ class Connection(asyncio.Protocol):
         self._has_eof = False
         self.since = 0.0
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that were read and whose turn has not come."""
+        return self._parser.left + sum(map(len, self._reads))
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The client has connected."""
         # A cast, not an assertion: those of uvloop only behave like one.
@@ -112,11 +119,11 @@ class Connection(asyncio.Protocol):
         if self._is_busy or self._is_held:
             self._is_busy = True
             self._reads.append(data)
-            if len(self._reads) >= MAX_READS:
-                self._pause()
-            return
-        self._parser.feed(data)
-        self._turn()
+        else:
+            self._parser.feed(data)
+            self._turn()
+        if self._is_busy and (len(self._reads) >= MAX_READS or self.waiting >= MAX_WAITING):
+            self._pause()
 
     def eof_received(self) -> bool:
         """The client says no more; it is told what it still waits for."""

@@ -81,6 +81,11 @@ class Parser(ABC):
         return self._at < len(self._buffer)
 
     @property
+    def left(self) -> int:
+        """How many bytes of the last read that is."""
+        return len(self._buffer) - self._at
+
+    @property
     def is_waiting(self) -> bool:
         """Whether the beginning of a request is there and its end is not."""
         return bool(self._waiting)

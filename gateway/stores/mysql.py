@@ -15,6 +15,7 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from gateway.clock import Clock, monotonic_us
@@ -27,7 +28,7 @@ from gateway.stores.mysql_address import parse_mysql_url
 from gateway.stores.mysql_driver import Conflict, Link
 from gateway.stores.mysql_keeper import Keeper
 from gateway.stores.mysql_queue import Call, Entry, Queue, Work, is_late
-from gateway.stores.mysql_rows import KeyNames, Slot, load, read_sql, write_sql
+from gateway.stores.mysql_rows import KeyNames, Slot, load, read_sql, whose_sql, write_sql
 from gateway.stores.mysql_schema import folds_keys, migrate
 
 log = logging.getLogger(__name__)
@@ -193,7 +194,7 @@ class MySQLStore:
         link = await Link.open(self._address)
         try:
             async with self._schema:
-                await migrate(link)
+                await migrate(link, is_doubted=self._why.reason == "schema")
                 self._names.folds = await folds_keys(link, "throttlex_usage", "key_id")
         except BaseException:
             link.drop()
@@ -336,7 +337,10 @@ class MySQLStore:
         """Lock and read the rows; the server's time."""
         usage, *logs, now = await link.run(read_sql(slots.values()), GIVE_UP_S)
         now_us = int(now[0][0])
-        load(slots, usage, logs[0] if logs else (), now_us)
+        log_rows = logs[0] if logs else ()
+        question = whose_sql(slots, usage, log_rows)
+        answers = await link.run(question, GIVE_UP_S) if question else ()
+        load(slots, usage, log_rows, now_us, chain.from_iterable(answers))
         return now_us
 
     async def _step_back(self, link: Link, entries: list[Entry], conflict: Conflict) -> None:

@@ -31,6 +31,8 @@ MAX_POLICIES: Final = 100_000
 """Policies that are kept in memory; those with greater ids are left out."""
 AT_ONCE: Final = 1_000
 """Rows of one answer: requests go on between two."""
+MAX_TOLD: Final = 20
+"""Rows that one look names in the log; a table that is all wrong need not be told row by row."""
 LOOK_S: Final = 5.0
 """The server reads all rows for a look, which takes some time if they are many."""
 
@@ -40,8 +42,10 @@ _SUM: Final = (
     " type, capacity, refill_rate, window_seconds), 256), 16), 16, 10) AS UNSIGNED)), 0)"
     f" FROM {TABLE}"
 )
+# Where blanks at the end mean nothing to the table's collation, ThrottleX finds a key without them.
+_KEY: Final = "IF(policy_key = RTRIM(policy_key), RTRIM(policy_key), policy_key)"
 _ROWS: Final = (
-    f"SELECT id, policy_key, type, capacity, refill_rate, window_seconds FROM {TABLE}"
+    f"SELECT id, {_KEY}, type, capacity, refill_rate, window_seconds FROM {TABLE}"
     " WHERE id > {after} ORDER BY id LIMIT {at_once}"
 )
 
@@ -67,12 +71,14 @@ def read_row(row: tuple[object, ...]) -> PolicyRow:
         ValueError: no limit is meant by it; the message says why.
     """
     row_id, key, kind, capacity, rate, window = row
+    if not isinstance(key, str):
+        raise ValueError("its key is no text")  # noqa: TRY004 - as for all rows
     try:
         numbers = Numbers(str(kind), int(str(capacity)), int(str(rate)), int(str(window)))
     except ValueError:
         raise ValueError("a number is missing, or is none") from None
     limit_of(numbers)
-    return PolicyRow(int(str(row_id)), str(key), numbers)
+    return PolicyRow(int(str(row_id)), key, numbers)
 
 
 class PolicyReader:
@@ -94,7 +100,7 @@ class PolicyReader:
         self._task = Background(self._follow)
         self._is_tried = asyncio.Event()
         self._seen: tuple[object, ...] = ()
-        self._refused: set[tuple[object, str]] = set()
+        self._refused: dict[tuple[object, str], None] = {}
         self._is_lost = False
 
     def __repr__(self) -> str:
@@ -115,11 +121,12 @@ class PolicyReader:
 
     async def _follow(self) -> None:
         pause_s = 0.0
+        is_doubted = False
         while True:
             link = None
             try:
                 link = await Link.open(self._address)
-                await migrate(link)
+                await migrate(link, is_doubted=is_doubted)
                 folds = await folds_keys(link, TABLE, "policy_key")
                 # Whoever restored the database may have changed what the sum does not show.
                 self._seen = ()
@@ -129,6 +136,7 @@ class PolicyReader:
                     self._is_tried.set()
                     await asyncio.sleep(self._refresh_s)
             except StoreError as error:
+                is_doubted = error.reason == "schema"
                 self._lost(str(error))
             except Exception:
                 log.exception("The table of policies was read in a way that must not fail so")
@@ -162,7 +170,7 @@ class PolicyReader:
 
     async def _read(self, link: Link, *, folds: bool) -> None:
         found: dict[str, Numbers] = {}
-        refused: set[tuple[object, str]] = set()
+        refused: dict[tuple[object, str], None] = {}
         after, count = -1, 0
         while True:
             rows = (await link.run(_ROWS.format(after=after, at_once=AT_ONCE) + "; COMMIT"))[0]
@@ -170,7 +178,7 @@ class PolicyReader:
                 try:
                     policy = read_row(row)
                 except ValueError as error:
-                    refused.add((row[0], str(error)))
+                    refused[row[0], str(error)] = None
                 else:
                     found[self.book.identity(policy.key, folds=folds)] = policy.numbers
             count += len(rows)
@@ -180,8 +188,15 @@ class PolicyReader:
             if count >= MAX_POLICIES:
                 log.error("%s has more than %d rows: the rest is ignored", TABLE, MAX_POLICIES)
                 break
-        for row_id, why in sorted(refused - self._refused, key=str):
-            log.error("row %s of %s is ignored: %s", row_id, TABLE, why)
-        self._refused = refused
+        self._tell_of(refused)
         self.book.replace(found, folds=folds)
         log.info("keys with policies of their own in %s: %d", TABLE, len(found))
+
+    def _tell_of(self, refused: dict[tuple[object, str], None]) -> None:
+        """Say which rows are ignored now that were not before."""
+        news = [each for each in refused if each not in self._refused]
+        for row_id, why in news[:MAX_TOLD]:
+            log.error("row %s of %s is ignored: %s", row_id, TABLE, why)
+        if len(news) > MAX_TOLD:
+            log.error("rows of %s that are ignored too: %d", TABLE, len(news) - MAX_TOLD)
+        self._refused = refused

@@ -25,7 +25,6 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
-from unicodedata import combining, normalize
 
 from gateway.limits import ALGORITHMS
 from gateway.limits.rate import NS_PER_US, Limit
@@ -40,6 +39,8 @@ MAX_EXPIRED: Final = 1_000
 """Old rows of one log that one transaction deletes at most; the next one goes on."""
 UNKNOWN_US: Final = 999
 """Where in its millisecond a request of ThrottleX is taken to be: as late as it can have been."""
+LATEST_MS: Final = 9 * 10**15
+"""Times after this count as this: a column has room for some whose microseconds have none."""
 MAX_CACHED: Final = 8_192
 """Names of keys that are remembered."""
 LOG: Final = "sliding_window_log"
@@ -296,34 +297,67 @@ def read_sql(slots: Iterable[Slot]) -> str:
     logs = _names([slot for slot in slots if slot.limit.algorithm == LOG])
     # Without the index named, a small table would be read, and locked, from its beginning.
     usage = (
-        "SELECT id, key_id, tokens, last_refill, sluice_state, sluice_expires"
+        "SELECT id, key_id, COALESCE(tokens, 0), COALESCE(last_refill, 0), sluice_state,"
+        " sluice_expires"
         f" FROM throttlex_usage FORCE INDEX (idx_usage_key_id) WHERE key_id IN ({names})"
         " ORDER BY key_id FOR UPDATE"
     )
+    # Whoever made the tables by hand may have let in what ThrottleX never writes.
+    time_ms = f"COALESCE(LEAST(GREATEST(request_time, 0), {LATEST_MS}), 0)"
     log = (
-        "SELECT key_id, request_time * 1000 + COALESCE(sluice_us, %d), id"
-        " FROM throttlex_sw_log FORCE INDEX (idx_sw_key_time) WHERE key_id IN (%s)"
+        f"SELECT key_id, {time_ms} * 1000 + COALESCE(sluice_us, {UNKNOWN_US}), id"
+        f" FROM throttlex_sw_log FORCE INDEX (idx_sw_key_time) WHERE key_id IN ({logs})"
     )
-    return ";".join((usage, log % (UNKNOWN_US, logs), NOW) if logs else (usage, NOW))
+    return ";".join((usage, log, NOW) if logs else (usage, NOW))
 
 
-def load(slots: dict[str, Slot], usage: Sequence[Row], logs: Sequence[Row], now_us: int) -> None:
-    """Give each slot what was read."""
+def whose_sql(slots: dict[str, Slot], usage: Sequence[Row], logs: Sequence[Row]) -> str:
+    """Ask whose the rows are that have other names than were asked for; empty if there are none.
+
+    ThrottleX's tables may take capitals for small letters, `ß` for `ss` or a soft hyphen for
+    nothing: what is equal only the server knows, by the collation that it has found them by.
+
+    Results: names, and the places among the slots of those they are equal to, counted from 1.
+    """
+    questions = []
+    for table, rows in (
+        ("throttlex_usage", {row[1]: row[0] for row in usage}),
+        ("throttlex_sw_log", {row[0]: row[2] for row in logs}),
+    ):
+        ids = [str(row_id) for name, row_id in rows.items() if _known(slots, name) is None]
+        if ids:
+            names = ",".join(f"'{name}'" for name in slots)
+            where = f"FROM {table} WHERE id IN ({','.join(ids)})"
+            questions.append(f"SELECT key_id, FIELD(key_id, {names}) {where}")
+    return ";".join(questions)
+
+
+def load(
+    slots: dict[str, Slot],
+    usage: Sequence[Row],
+    logs: Sequence[Row],
+    now_us: int,
+    whose: Iterable[Row] = (),
+) -> None:
+    """Give each slot what was read; `whose` are the answers to `whose_sql`."""
+    places = (None, *slots.values())
+    others = {name: places[int(place)] for name, place in whose}
     for row in usage:
-        _slot_of(slots, row[1]).load_row(row, now_us)
+        slot = _known(slots, row[1]) or others.get(row[1])
+        if slot is not None:
+            slot.load_row(row, now_us)
     by_slot: dict[str, list[tuple[int, int]]] = {}
     for name, time_us, row_id in logs:
-        by_slot.setdefault(_slot_of(slots, name).name, []).append((int(time_us), row_id))
+        slot = _known(slots, name) or others.get(name)
+        if slot is not None:
+            by_slot.setdefault(slot.name, []).append((int(time_us), row_id))
     for name, times in by_slot.items():
         slots[name].load_log(times)
 
 
-def _slot_of(slots: dict[str, Slot], name: str) -> Slot:
-    """The slot that asked for this row: ThrottleX's tables may ignore case and accents."""
-    if name in slots:
-        return slots[name]
-    plain = "".join(one for one in normalize("NFKD", name) if not combining(one))
-    return slots[plain.lower().rstrip()]
+def _known(slots: dict[str, Slot], name: str) -> Slot | None:
+    """The slot of a row as far as it can be told without asking."""
+    return slots.get(name) or slots.get(name.lower())
 
 
 def write_sql(slots: Iterable[Slot], now_us: int) -> str:

@@ -19,44 +19,94 @@ PATIENCE_S: Final = 60
 that takes a while."""
 
 
+class Table(NamedTuple):
+    """A table that is to be there.
+
+    Attributes:
+        place: where the database says whether it is.
+        change: what makes it.
+    """
+
+    name: str
+    definition: str
+
+    @property
+    def place(self) -> str:
+        """See above."""
+        return f"tables WHERE table_name='{self.name}'"
+
+    @property
+    def change(self) -> str:
+        """See above."""
+        return f"CREATE TABLE IF NOT EXISTS {self.name} {self.definition}"
+
+
 class Column(NamedTuple):
-    """A column that a table is to have."""
+    """A column that a table is to have; see `Table`."""
 
     table: str
     name: str
     definition: str
+
+    @property
+    def place(self) -> str:
+        """See `Table`."""
+        return f"columns WHERE table_name='{self.table}' AND column_name='{self.name}'"
+
+    @property
+    def change(self) -> str:
+        """See `Table`."""
+        return f"ALTER TABLE {self.table} ADD COLUMN {self.name} {self.definition}"
 
 
 class Index(NamedTuple):
-    """An index that a table is to have."""
+    """An index that a table is to have; see `Table`."""
 
     table: str
     name: str
     definition: str
 
+    @property
+    def place(self) -> str:
+        """See `Table`."""
+        return f"statistics WHERE table_name='{self.table}' AND index_name='{self.name}'"
 
-Step = str | Column | Index
+    @property
+    def change(self) -> str:
+        """See `Table`."""
+        return f"ALTER TABLE {self.table} ADD {self.definition}"
+
+
+Step = Table | Column | Index
 
 # A binary collation, so that ThrottleX's own keys do not fall together if it is let in later.
-_TABLE: Final = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+_KIND: Final = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
 
-_USAGE: Final = f"""CREATE TABLE IF NOT EXISTS throttlex_usage (
+_USAGE: Final = Table(
+    "throttlex_usage",
+    f"""(
   id          BIGINT AUTO_INCREMENT PRIMARY KEY,
   key_id      VARCHAR(255) NOT NULL,
   tokens      BIGINT       NOT NULL,
   last_refill BIGINT       NOT NULL,
   UNIQUE INDEX idx_usage_key_id (key_id),
   INDEX idx_usage_last_refill (last_refill)
-) {_TABLE}"""
+) {_KIND}""",
+)
 
-_LOG: Final = f"""CREATE TABLE IF NOT EXISTS throttlex_sw_log (
+_LOG: Final = Table(
+    "throttlex_sw_log",
+    f"""(
   id           BIGINT AUTO_INCREMENT PRIMARY KEY,
   key_id       VARCHAR(255) NOT NULL,
   request_time BIGINT       NOT NULL,
   INDEX idx_sw_key_time (key_id, request_time)
-) {_TABLE}"""
+) {_KIND}""",
+)
 
-_POLICY: Final = f"""CREATE TABLE IF NOT EXISTS throttlex_policy (
+_POLICY: Final = Table(
+    "throttlex_policy",
+    f"""(
   id             BIGINT AUTO_INCREMENT PRIMARY KEY,
   policy_key     VARCHAR(255) NOT NULL,
   type           VARCHAR(50)  NOT NULL,
@@ -64,20 +114,27 @@ _POLICY: Final = f"""CREATE TABLE IF NOT EXISTS throttlex_policy (
   refill_rate    BIGINT       NOT NULL,
   window_seconds BIGINT       NOT NULL,
   UNIQUE INDEX idx_policy_key (policy_key)
-) {_TABLE}"""
+) {_KIND}""",
+)
 
-_GATEWAYS: Final = """CREATE TABLE IF NOT EXISTS sluice_gateways (
+_GATEWAYS: Final = Table(
+    "sluice_gateways",
+    """(
   domain  VARBINARY(255) NOT NULL,
   id      BINARY(8)      NOT NULL,
   seen_us BIGINT         NOT NULL,
   PRIMARY KEY (domain, id)
-) ENGINE=InnoDB"""
+) ENGINE=InnoDB""",
+)
 
-_VERSIONS: Final = """CREATE TABLE IF NOT EXISTS sluice_schema (
+_VERSIONS: Final = Table(
+    "sluice_schema",
+    """(
   version    INT          PRIMARY KEY,
   name       VARCHAR(100) NOT NULL,
   applied_at TIMESTAMP    NOT NULL DEFAULT CURRENT_TIMESTAMP
-) ENGINE=InnoDB"""
+) ENGINE=InnoDB""",
+)
 
 _KEY_INDEX: Final = Index(
     "throttlex_usage", "idx_usage_key_id", "UNIQUE INDEX idx_usage_key_id (key_id)"
@@ -102,26 +159,32 @@ MIGRATIONS: Final[tuple[tuple[str, tuple[Step, ...]], ...]] = (
 """What each version adds, by its name; never changed once released, only added to."""
 
 
-async def migrate(link: Link) -> None:
+async def migrate(link: Link, *, is_doubted: bool = False) -> None:
     """Bring the database to the version that this code needs; quick if it has it.
+
+    Args:
+        link: a connection to it.
+        is_doubted: whether something was found missing: what has been noted is not believed. A
+            dump of ThrottleX's tables, for one, brings them back without what we had added.
 
     Raises:
         StoreError: not allowed to, somebody else is at it, or the connection was lost.
     """
-    if await _version(link) >= len(MIGRATIONS):
+    if not is_doubted and await _version(link) >= len(MIGRATIONS):
         return
     # Statements that change tables end transactions, so a lock of another kind keeps others out.
     ((got,),) = (await link.run(f"SELECT GET_LOCK('{LOCK}', {PATIENCE_S})", PATIENCE_S + 1))[0]
     if got != 1:
         raise StoreUnavailable("another gateway is changing the tables", "schema")
     try:
-        await link.run(_VERSIONS)
-        for number in range(await _version(link), len(MIGRATIONS)):
+        await _apply(link, _VERSIONS)
+        for number in range(0 if is_doubted else await _version(link), len(MIGRATIONS)):
             name, steps = MIGRATIONS[number]
             for step in steps:
                 await _apply(link, step)
             await link.run(
-                f"INSERT INTO sluice_schema (version, name) VALUES ({number + 1}, '{name}');COMMIT"
+                f"INSERT INTO sluice_schema (version, name) VALUES ({number + 1}, '{name}')"
+                " ON DUPLICATE KEY UPDATE name=VALUES(name); COMMIT"
             )
     finally:
         if link.is_open:
@@ -144,7 +207,7 @@ async def folds_keys(link: Link, table: str, column: str) -> bool:
 
 async def _version(link: Link) -> int:
     """The version of the database; 0 if we have never been here."""
-    if not await _exists(link, "tables", "sluice_schema", ""):
+    if not await _is_there(link, _VERSIONS):
         return 0
     ((version,),) = (await link.run("SELECT COALESCE(MAX(version), 0) FROM sluice_schema"))[0]
     await link.run("COMMIT")
@@ -152,22 +215,12 @@ async def _version(link: Link) -> int:
 
 
 async def _apply(link: Link, step: Step) -> None:
-    if isinstance(step, str):
-        # Notes that a table is there already are no news.
-        await link.run(f"SET sql_notes=0; {step}; SET sql_notes=1", PATIENCE_S)
-    elif isinstance(step, Column):
-        if not await _exists(link, "columns", step.table, f"column_name='{step.name}'"):
-            change = f"ALTER TABLE {step.table} ADD COLUMN {step.name} {step.definition}"
-            await link.run(change, PATIENCE_S)
-    elif not await _exists(link, "statistics", step.table, f"index_name='{step.name}'"):
-        await link.run(f"ALTER TABLE {step.table} ADD {step.definition}", PATIENCE_S)
+    # Nobody is asked to do what is done: not everybody may.
+    if not await _is_there(link, step):
+        await link.run(step.change, PATIENCE_S)
 
 
-async def _exists(link: Link, view: str, table: str, condition: str) -> bool:
-    also = f" AND {condition}" if condition else ""
-    query = (
-        f"SELECT COUNT(*) FROM information_schema.{view}"
-        f" WHERE table_schema=DATABASE() AND table_name='{table}'{also}"
-    )
+async def _is_there(link: Link, step: Step) -> bool:
+    query = f"SELECT COUNT(*) FROM information_schema.{step.place} AND table_schema=DATABASE()"
     ((count,),) = (await link.run(query))[0]
     return bool(count)

@@ -183,6 +183,17 @@ async def test_idle_connections_stay_open() -> None:
         assert await idle.ask(TAKE, 1) == b"\1"
 
 
+async def test_clients_that_are_gone_without_a_word_are_looked_for() -> None:
+    """A thousand of them would be all that there may be, for good."""
+    async with running("v5") as run, connected(run.port) as client:
+        assert await client.ask(INSERT, 1) == b"\1"
+        (connection,) = run.frontend.connections
+        assert connection._transport is not None
+        accepted = connection._transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+
+
 async def test_version_5_answers_what_is_no_request_and_closes() -> None:
     """After the answers to all that came before it."""
     async with running("v5") as run, connected(run.port) as client:

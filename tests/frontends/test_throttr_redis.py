@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.config.check import check_text
-from gateway.stores.redis_records import open_records
+from gateway.protocols.throttr import GET, Request
+from gateway.stores.redis_records import RedisRecords, open_records
 from gateway.stores.redis_slots import slot_of_tag
 from tests.conftest import StartGateway
 from tests.frontends.throttr import INSERT, TAKE, Client, connected, running
@@ -142,6 +144,34 @@ async def test_many_long_buffers_come_a_few_at_a_time(server: RedisServer) -> No
         assert run.answers() == {("set", "yes"): 1, ("get", "yes"): 300, ("purge", "yes"): 1}
 
 
+async def test_buffers_that_many_ask_for_come_a_few_at_a_time(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Redis has to keep for all clients together is bounded; nobody is passed over."""
+    server.client().flushdb()
+    answer = RedisRecords.answer
+    asked: list[int] = [0]
+
+    async def counted(self: RedisRecords, requests: Sequence[Request]) -> Sequence[bytes | None]:
+        gets = sum(request[0] == GET for request in requests)
+        asked.append(asked[-1] + gets)
+        try:
+            return await answer(self, requests)
+        finally:
+            asked.append(asked[-1] - gets)
+
+    monkeypatch.setattr(RedisRecords, "answer", counted)
+    settings = "{ version: v5, max_message: 8MiB }"
+    async with running(settings, store=server.url) as run, contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(run.port)) for _ in range(12)]
+        assert await clients[0].ask(bytes.fromhex("05 06 0200 01 0300 6b") + b"abc", 1) == b"\1"
+        for client in clients:
+            await client.say(b"\6\1k" * 5)
+        for client in clients:
+            assert await client.hear(45) == (bytes.fromhex("01 06 0100 0300") + b"abc") * 5
+    assert 0 < max(asked) <= 32 // 8
+
+
 async def test_a_client_that_was_told_the_end_late_does_not_stay(
     server: RedisServer,
 ) -> None:
@@ -223,6 +253,27 @@ async def test_a_frozen_redis_stalls_nobody(
             while await quota() != b"\1":  # noqa: ASYNC110 - it happens in another process
                 await asyncio.sleep(0.02)
         assert await client.hear(5) == bytes.fromhex("e803 06 0000")
+    redis.stop()
+
+
+async def test_a_frozen_redis_lets_nobody_fill_the_memory(tmp_path: Path) -> None:
+    """Of what a client says meanwhile little is read, and all of it is answered afterwards."""
+    redis = RedisServer(tmp_path / "redis")
+    redis.start()
+    async with running("v5", store=redis.url) as run, connected(run.port) as client:
+        key = b"\xff" + b"k" * 255
+        assert await client.ask(INSERT[:-2] + key, 1) == b"\1"
+        (connection,) = run.frontend.connections
+        redis.freeze()
+        client.writer.write((TAKE[:-2] + key) * 8000)
+        transport = connection._transport
+        assert transport is not None
+        await until(lambda: not transport.is_reading())
+        assert connection.waiting < 64 * 1024 + 256 * 1024
+        redis.thaw()
+        told = await client.hear(8000)
+        assert len(told) == 8000
+        assert told.count(b"\1") <= 1000
     redis.stop()
 
 

@@ -76,11 +76,11 @@ async def outcome(store: MySQLStore, limit: Limit = LIMIT) -> str:
     return ""
 
 
-async def reason_becomes(store: MySQLStore, reason: str) -> None:
+async def reason_becomes(store: MySQLStore, reason: str, limit: Limit = LIMIT) -> None:
     """Ask until the store fails for this reason, or answers if it is empty."""
     async with asyncio.timeout(20):
         # Nothing tells when a server has changed its mind but its answers.
-        while (found := await outcome(store)) != reason:
+        while (found := await outcome(store, limit)) != reason:
             assert found != "a secret was told"
             await asyncio.sleep(0.01)
 
@@ -352,11 +352,30 @@ async def test_a_connection_that_ends_while_committing(server: MariaDB, store: M
     assert await remaining(store, SLOW_LOG) == 1000
 
 
-async def test_tables_that_vanish_are_made_again(server: MariaDB, store: MySQLStore) -> None:
-    """Whoever drops the tables forgets the counts, and stops nothing."""
-    await store.decide([ask(LIMIT, "failing")])
-    server.sql("DROP TABLE throttlex_usage, throttlex_sw_log, sluice_schema")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP TABLE throttlex_usage, throttlex_sw_log, sluice_schema",
+        "DROP TABLE throttlex_sw_log",
+        "ALTER TABLE throttlex_usage DROP sluice_state, DROP sluice_expires",
+        "ALTER TABLE throttlex_usage DROP INDEX idx_sluice_expires",
+        "DROP TABLE sluice_gateways",
+    ],
+    ids=["all", "one", "columns", "index", "gateways"],
+)
+async def test_tables_that_vanish_are_made_again(
+    server: MariaDB, make_store: MakeStore, change: str
+) -> None:
+    """Whoever drops them, or brings them back from a dump that lacks ours, stops nothing."""
+    store = await ready(make_store(server.url, heartbeat_s=0.05, tidy_every_s=0.05))
+    await store.decide([ask(LIMIT, "failing"), ask(SLOW_LOG, "failing")])
+    tables = "SELECT COUNT(*) FROM information_schema.{} WHERE table_schema='sluice'"
+    counts = [tables.format(view) for view in ("tables", "columns", "statistics")]
+    whole = [server.sql(query) for query in counts]
+    server.sql(change)
     await reason_becomes(store, "")
+    await reason_becomes(store, "", SLOW_LOG)
+    await until(lambda: [server.sql(query) for query in counts] == whole)
 
 
 async def test_gateways_that_start_at_once_make_the_tables_once(server: MariaDB) -> None:

@@ -30,7 +30,7 @@ from gateway.stores import mysql_policies
 from gateway.stores.base import Ask
 from gateway.stores.mysql import MySQLStore
 from gateway.stores.mysql_policies import PolicyReader
-from tests.mariadb import MariaDB
+from tests.mariadb import MYSQLD, MariaDB
 from tests.servers import until
 from tests.stores.contract import decide
 from tests.throttlex import Service
@@ -181,6 +181,49 @@ async def test_a_table_that_tells_capitals_from_small_letters(
     mariadb.sql(column.format("utf8mb4_general_ci"))
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("203.0.113.7", "203.0.113.7\u200b"), ("strasse", "stra\u00dfe"), ("ann", "\u00c5nn ")],
+    ids=["ignored", "longer", "accent"],
+)
+@pytest.mark.parametrize("limit", [NEVER_REFILLED, LOG], ids=["bucket", "log"])
+async def test_keys_that_only_the_table_takes_for_one(
+    mariadb: MariaDB, throttlex_service: Service, ours: str, theirs: str, limit: Limit
+) -> None:
+    """What is equal is the server's to say: clients of ThrottleX choose its keys."""
+    mariadb.sql(
+        "ALTER TABLE throttlex_usage MODIFY key_id VARCHAR(255) COLLATE utf8mb4_unicode_520_ci;"
+        "ALTER TABLE throttlex_sw_log MODIFY key_id VARCHAR(255) COLLATE utf8mb4_unicode_520_ci;"
+        f"INSERT INTO throttlex_usage (key_id, tokens, last_refill) VALUES ('{theirs}', 7, 1);"
+        "INSERT INTO throttlex_sw_log (key_id, request_time) VALUES "
+        + ",".join([f"('{theirs}', 1000 * UNIX_TIMESTAMP())"] * 3)
+    )
+    async with opened(mariadb.url) as store:
+        others = [ask(limit, f"other-{number}") for number in range(5)]
+        verdicts = await decide(store, *others, ask(limit, ours))
+        assert [one.decisions[0].remaining for one in verdicts] == [limit.count - 1] * 5 + [6]
+    assert mariadb.sql(f"SELECT COUNT(*) FROM throttlex_usage WHERE key_id='{ours}'") == [("1",)]
+
+
+async def test_rows_that_the_service_never_writes(
+    mariadb: MariaDB, store: MySQLStore, throttlex_service: Service
+) -> None:
+    """A number that is missing or out of all bounds stops neither its key nor the others."""
+    mariadb.sql(
+        "ALTER TABLE throttlex_usage MODIFY tokens BIGINT, MODIFY last_refill BIGINT;"
+        "ALTER TABLE throttlex_sw_log MODIFY request_time BIGINT;"
+        "INSERT INTO throttlex_usage (key_id, tokens, last_refill)"
+        " VALUES ('bucket', NULL, NULL), ('log', NULL, NULL);"
+        "INSERT INTO throttlex_sw_log (key_id, request_time)"
+        f" VALUES ('log', NULL), ('log', {-(2**63)}), ('log', {2**63 - 1})"
+    )
+    asks = [ask(NEVER_REFILLED, "bucket"), ask(SLOW, "bucket"), ask(LOG, "log"), ask(LOG, "other")]
+    verdicts = await asyncio.gather(*(decide(store, one) for one in asks))
+    # Nothing is left of no tokens; since ever so long the bucket has been refilled; of the
+    # log only what lies ahead counts, as it does there.
+    assert [one.decisions[0].remaining for (one,) in verdicts] == [0, 99, 8, 9]
+
+
 async def test_tokens_outlive_a_change_of_numbers(
     mariadb: MariaDB, store: MySQLStore, throttlex_service: Service
 ) -> None:
@@ -262,6 +305,24 @@ async def test_a_book_is_as_the_table_is(mariadb: MariaDB, throttlex_service: Se
         assert len(book) == 1
 
 
+@pytest.mark.parametrize(
+    ("collation", "is_found"),
+    [("general_ci", True), ("0900_ai_ci" if MYSQLD else "general_nopad_ci", False)],
+)
+async def test_blanks_at_the_end_of_a_key_mean_what_they_mean_to_its_table(
+    mariadb: MariaDB, throttlex_service: Service, collation: str, is_found: bool
+) -> None:
+    """ThrottleX finds the policy of a key that has none where the table takes them for nothing."""
+    mariadb.sql(
+        "ALTER TABLE throttlex_policy"
+        f" MODIFY policy_key VARCHAR(255) COLLATE utf8mb4_{collation} NOT NULL"
+    )
+    throttlex_service.put_policy("ann  ", TOKEN_BUCKET, 5)
+    async with reading(mariadb) as book:
+        await until(lambda: len(book) == 1)
+        assert (book.find("ann") is not None) == is_found
+
+
 async def test_two_policies_that_change_places(
     mariadb: MariaDB, throttlex_service: Service
 ) -> None:
@@ -280,6 +341,12 @@ async def test_rows_that_mean_nothing_are_told_once(
     mariadb.sql("ALTER TABLE throttlex_policy AUTO_INCREMENT=500")
     throttlex_service.put_policy("s3cret", "LEAKY", 5)
     throttlex_service.put_policy("negative", TOKEN_BUCKET, -5)
+    throttlex_service.put_policy("nobody", TOKEN_BUCKET, 5)
+    # A table that was made by hand may let that in.
+    mariadb.sql(
+        "ALTER TABLE throttlex_policy MODIFY policy_key VARCHAR(255);"
+        "UPDATE throttlex_policy SET policy_key=NULL WHERE policy_key='nobody'"
+    )
     throttlex_service.put_policy("good", TOKEN_BUCKET, 5)
     with caplog.at_level(logging.ERROR):
         async with reading(mariadb) as book:
@@ -290,7 +357,24 @@ async def test_rows_that_mean_nothing_are_told_once(
     assert caplog.messages == [
         f"row 500 of throttlex_policy is ignored: the type 'LEAKY' is none of {kinds}",
         "row 501 of throttlex_policy is ignored: a capacity of -5 is negative",
+        "row 502 of throttlex_policy is ignored: its key is no text",
     ]
+
+
+async def test_a_table_that_is_all_wrong_is_told_in_a_few_lines(
+    mariadb: MariaDB, throttlex_service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its rows one by one would hold up every request while they are written."""
+    rows = ",".join(f"({n}, 'k{n}', 'token_bucket', 1, 1, 1)" for n in range(1, 1_501))
+    mariadb.sql(
+        "INSERT INTO throttlex_policy"
+        f" (id, policy_key, type, capacity, refill_rate, window_seconds) VALUES {rows}"
+    )
+    with caplog.at_level(logging.ERROR):
+        async with reading(mariadb):
+            await until(lambda: bool(caplog.messages))
+    assert caplog.messages[19].startswith("row 20 of throttlex_policy is ignored: ")
+    assert caplog.messages[20:] == ["rows of throttlex_policy that are ignored too: 1480"]
 
 
 async def test_many_policies(
@@ -320,5 +404,17 @@ async def test_policies_outlive_their_database(
         await asyncio.sleep(0.1)
         assert book.find("ann") is not None
         mariadb.start()
+        throttlex_service.put_policy("ann", TOKEN_BUCKET, 6)
+        await until(lambda: book.find("ann") == Numbers(TOKEN_BUCKET, 6, Fraction(0), 60))
+
+
+async def test_a_table_that_vanishes_is_made_again(
+    mariadb: MariaDB, throttlex_service: Service
+) -> None:
+    """Whoever drops the policies has none; the next ones are read."""
+    throttlex_service.put_policy("ann", TOKEN_BUCKET, 5)
+    async with reading(mariadb) as book:
+        mariadb.sql("DROP TABLE throttlex_policy")
+        await until(lambda: not len(book))
         throttlex_service.put_policy("ann", TOKEN_BUCKET, 6)
         await until(lambda: book.find("ann") == Numbers(TOKEN_BUCKET, 6, Fraction(0), 60))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from itertools import product
+from math import inf, nan
+from struct import pack
+from typing import Any, Final
 
 import pytest
 import redis
@@ -11,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import StoreReplyError, StoreTimeout
+from gateway.protocols.throttr_v2 import Parser2
 from gateway.protocols.throttr_v5 import Parser5
 from gateway.stores.redis_records_words import Words2, Words5, decode, encode, record_key
 from tests.protocols.throttr_models import GRACE
@@ -84,12 +88,59 @@ def test_a_batch_that_comes_too_late_does_nothing(client: redis.Redis) -> None:
 
 
 def test_what_others_left_under_a_key_is_as_good_as_nothing(client: redis.Redis) -> None:
-    """Neither another type nor a short string stops the requests that come with it."""
+    """Neither another type nor a string that is no state stops the requests that come with it."""
     scripted = Scripted(client, Words5("test", 16), Parser5(16, 1 << 17))
     scripted.client.rpush(record_key(scripted.words.prefix, b"k"), "x")
     scripted.client.set(record_key(scripted.words.prefix, b"l"), "x")
     said = bytes.fromhex("02 01 6b 02 01 6c 01 0700 04 3c00 01 6b 02 01 6b")
     assert scripted.say(said, START_US) == bytes.fromhex("00 00 01 01 0700 04 3b00")
+
+
+STATE5: Final = (0, 4, START_US, 60, 0.0, 1, 0)
+"""A counter of a quota of 1 that has a minute."""
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        *((0, 2), (1, 0), (1, 7), (1, 255), (2, nan), (2, inf), (2, -inf), (2, -1.0), (2, 1e300)),
+        *((4, nan), (4, inf), (4, 1e300), (5, 1 << 16), (6, 1)),
+    ],
+)
+def test_a_state_of_5_that_can_be_nobodys_is_as_good_as_nothing(
+    client: redis.Redis, place: int, value: float
+) -> None:
+    """Whatever it says, requests on other keys are answered in the same call."""
+    scripted = Scripted(client, Words5("test", 16), Parser5(16, 1 << 17))
+    kept = [*STATE5]
+    kept[place] = value
+    scripted.client.set(record_key(scripted.words.prefix, b"k"), pack("<BBdIdII", *kept) + b"x" * 9)
+    said = bytes.fromhex("06 01 6b 02 01 6b 03 01 01 0100 01 6b 01 0700 04 3c00 01 6c 02 01 6c")
+    told = bytes.fromhex("00 00 00 01 01 0700 04 3b00")
+    assert scripted.say(said, START_US) == told
+    assert scripted.say(bytes.fromhex("01 0700 04 3c00 01 6b 02 01 6b"), START_US) == told[3:]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "more"),
+    [*product([1, 3, 6], [nan, inf, -inf, 1e300], [b""]), (0, 2, b"x")],
+)
+def test_a_state_of_2_that_can_be_nobodys_is_as_good_as_nothing(
+    client: redis.Redis, place: int, value: float, more: bytes
+) -> None:
+    """Likewise."""
+    scripted = Scripted(client, Words2("test"), Parser2())
+    kept: list[float] = [2, START_US, 60, 0.0, 1, 0, START_US]
+    kept[place] = value
+    key = record_key(scripted.words.prefix, b"\1\1ab")
+    scripted.client.set(key, pack("<BdIdIId", *kept) + more)
+    update, insert = (
+        "03 00 01 0100000000000000 01 01 61 62",
+        "01 05" + "00" * 15 + " 02 3c" + "00" * 7,
+    )
+    said = bytes.fromhex(f"02 01 01 61 62 {update} {insert} 01 01 61 62")
+    missing, made = "00" * 9 + "01" + "00" * 8, "01 05" + "00" * 7 + "02 3b" + "00" * 7
+    assert scripted.say(said, START_US) == bytes.fromhex(f"{missing} 00 {made}")
 
 
 @pytest.mark.parametrize("reply", [None, [], [b"x"], [5, b"short"], [5, 1, 1], [5, None]])

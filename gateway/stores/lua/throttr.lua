@@ -16,6 +16,7 @@ local find = string.find
 local pack, unpack = struct.pack, struct.unpack
 local floor, min, max = math.floor, math.min, math.max
 local WORD = 4294967296
+local EXACT = 2 ^ 53
 local LONGEST_MS = 1e14
 local INSERT, QUERY, UPDATE, PURGE, SET, GET = 1, 2, 3, 4, 5, 6
 local QUOTA, TTL, PATCH, INCREASE, DECREASE = 0, 1, 0, 1, 2
@@ -126,6 +127,11 @@ end
 local function load(key, size)
   local state = pcall('GET', key)
   return type(state) == 'string' and #state >= size and state or nil
+end
+
+-- Whether these can be of one of our records; with what others left, nothing can be reckoned.
+local function is_sound(unit_us, moment, ttl_hi)
+  return unit_us and moment >= 0 and moment < EXACT and ttl_hi > -EXACT and ttl_hi < EXACT
 end
 
 -- The quota after a change, at most `most`; in version 2 no less than nothing.

@@ -59,8 +59,13 @@ for i, key in ipairs(KEYS) do
   local state, is_live = load(key, STATE_SIZE), false
   if state then
     local unit, anchor, its_lo, its_hi, _, _, set_at = unpack(STATE, state)
-    is_live = is_ahead(anchor, unit_us(unit), its_hi, its_lo)
-    if now >= set_at + grace and not is_ahead(anchor + grace, unit_us(unit), its_hi, its_lo) then
+    local us = unit_us(unit)
+    local is_ours = is_sound(us, anchor, its_hi) and is_sound(us, set_at, 0)
+    if #state ~= STATE_SIZE or not is_ours then
+      state = nil
+    elseif is_ahead(anchor, us, its_hi, its_lo) then
+      is_live = true
+    elseif now >= set_at + grace and not is_ahead(anchor + grace, us, its_hi, its_lo) then
       state = nil
     end
   end

@@ -48,9 +48,11 @@ for i, key in ipairs(KEYS) do
   local operation, code, change, lo, hi, ttl_lo, ttl_hi = unpack(REQUEST, request)
   local state, is_buffer = load(key, STATE_SIZE), 0
   if state then
-    local unit, anchor, its_lo, its_hi
-    is_buffer, unit, anchor, its_lo, its_hi = unpack(STATE, state)
-    if not is_ahead(anchor, UNITS_US[unit], its_hi, its_lo) then
+    local unit, anchor, its_lo, its_hi, quota_lo, quota_hi
+    is_buffer, unit, anchor, its_lo, its_hi, quota_lo, quota_hi = unpack(STATE, state)
+    local is_ours = is_sound(UNITS_US[unit], anchor, its_hi) and is_buffer <= 1
+    if not is_ours or is_less(MOST_HI, MOST_LO, quota_hi, quota_lo)
+      or not is_ahead(anchor, UNITS_US[unit], its_hi, its_lo) then
       state = nil
     end
   end
