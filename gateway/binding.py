@@ -9,9 +9,10 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
-from gateway.config.address import Address, UnixAddress
+from gateway.config.address import MAX_SOCKET_PATH, Address, UnixAddress
 
 BACKLOG: Final = 4096
 Place = tuple[socket.AddressFamily, tuple[object, ...]]
@@ -76,7 +77,10 @@ class SocketFile(NamedTuple):
     inode: int
 
     def remove(self) -> None:
-        """Remove it, unless another has taken its place."""
+        """Remove it, unless another has taken its place.
+
+        To be called while the socket is open: a file system may give its number to the next file.
+        """
         with suppress(OSError):
             found = Path(self.path).stat()
             if (found.st_dev, found.st_ino) == (self.device, self.inode):
@@ -104,11 +108,40 @@ def bound_file(address: UnixAddress, mode: int | None) -> tuple[socket.socket, S
         if mode is not None:
             # Nobody can have connected yet.
             path.chmod(mode)
-        found = path.stat()
+        file = _file_at(path)
     except OSError:
         one.close()
         raise
-    return one, SocketFile(address.path, found.st_dev, found.st_ino)
+    return one, file
+
+
+def name_beside(address: UnixAddress) -> UnixAddress:
+    """A name in the same folder for a socket's file that gets its own later, by `renamed`.
+
+    For a library that removes what has the name that it was given, whoever made that.
+    """
+    path = Path(address.path)
+    name = f"{path.name}.{token_hex(4)}"
+    room = MAX_SOCKET_PATH - len(os.fsencode(path)) + len(os.fsencode(path.name))
+    if len(os.fsencode(name)) > room:
+        name = token_hex(room)[:room]
+    return UnixAddress(str(path.with_name(name)))
+
+
+def renamed(beside: UnixAddress, address: UnixAddress) -> SocketFile:
+    """Give a socket's file its own name; blocks.
+
+    Raises:
+        OSError: it cannot have it.
+    """
+    file = _file_at(Path(beside.path))
+    Path(beside.path).replace(address.path)
+    return file._replace(path=address.path)
+
+
+def _file_at(path: Path) -> SocketFile:
+    found = path.stat()
+    return SocketFile(str(path), found.st_dev, found.st_ino)
 
 
 def _clear(path: Path) -> None:

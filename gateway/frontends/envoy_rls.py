@@ -20,7 +20,8 @@ from gateway.frontends.envoy_rls_plan import Plan, Planner
 from gateway.frontends.envoy_rls_replies import Replies
 from gateway.frontends.envoy_rls_rules import Domains, TooManyOverridesError, UnknownUnitError
 from gateway.frontends.grpc_calls import Context
-from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
+from gateway.frontends.grpc_ports import Door
+from gateway.frontends.grpc_server import Bounds, GrpcServer, Service
 from gateway.protocols.envoy_rls_messages import (
     MESSAGES,
     METHOD,

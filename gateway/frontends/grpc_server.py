@@ -9,12 +9,8 @@ since every layer of grpcio's own costs a call more than deciding on it does.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -22,16 +18,14 @@ import grpc.aio
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 
-from gateway.binding import bound_file
 from gateway.config.address import Address, UnixAddress
 from gateway.frontends.files import affordable_connections
 from gateway.frontends.grpc_calls import UNREADABLE, Answer, Calls, Context
 from gateway.frontends.grpc_health import HEALTH, Health
+from gateway.frontends.grpc_ports import Door, Ports
 from gateway.frontends.grpc_reflection import Reflection
-from gateway.frontends.grpc_tls import credentials_of
 from gateway.protocols.protobuf import DecodeError, known
 from gateway.tasks import Background, Tasks, becomes
-from gateway.tls.texts import TlsTexts
 
 log = logging.getLogger(__name__)
 
@@ -71,20 +65,6 @@ class Bounds(NamedTuple):
     connections: int = 10_000
     handshake_us: int = 5 * US
     request_us: int = 10 * US
-
-
-class Door(NamedTuple):
-    """Where clients come in.
-
-    Attributes:
-        address: to listen on.
-        mode: of a Unix socket's file; None for what the umask says.
-        tls: its certificates, loaded; None to be plain.
-    """
-
-    address: Address | UnixAddress
-    mode: int | None = None
-    tls: TlsTexts | None = None
 
 
 class Service(NamedTuple):
@@ -138,48 +118,19 @@ class GrpcServer:
             options=_options(bounds),
             maximum_concurrent_rpcs=bounds.calls,
         )
+        self._ports = Ports(self._server)
         self._tasks = Tasks()
 
     async def start(self, door: Door) -> Address | UnixAddress:
         """Listen and serve; returns the address with the port that was really taken.
 
-        An empty host stands for every address of this machine, and so does 0.0.0.0, those of IPv6
-        included.
-
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address cannot be had; see `Ports.open`.
         """
-        address = door.address
-        credentials = None if door.tls is None else credentials_of(door.tls)
-        if isinstance(address, UnixAddress):
-            await asyncio.to_thread(_try_file, address)
-            with _files_of(door.mode):
-                self._add_port(str(address), credentials)
-            await self._serve()
-            return address
-        hosts = await _free(address)
-        port = address.port
-        for host in hosts:
-            port = self._add_port(str(Address(host, port)), credentials)
-        await self._serve()
-        return Address(address.host, port)
-
-    async def _serve(self) -> None:
+        address = await self._ports.open(door)
         await self._server.start()
         self._lateness.start()
-
-    def _add_port(self, place: str, credentials: grpc.ServerCredentials | None) -> int:
-        try:
-            if credentials is None:
-                return self._server.add_insecure_port(place)
-            return self._server.add_secure_port(place, credentials)
-        except RuntimeError as error:
-            # What it says is how to make it say more.
-            if credentials is None:
-                raise OSError(errno.EADDRINUSE, "gRPC could not bind it") from error
-            # It was free a moment ago, so more likely the library has no use for a certificate.
-            said = "gRPC cannot use the certificates, or not bind it"
-            raise OSError(errno.EIO, said) from error
+        return address
 
     async def drain(self, seconds: float) -> None:
         """Say that it ends, take no more calls, let those under way end, and close.
@@ -196,12 +147,14 @@ class GrpcServer:
             await self._end(due)
         except asyncio.CancelledError:
             # The server must go all the same: its threads would outlive the loop.
+            await self._ports.remove_file()
             await self._server.stop(None)
             raise
 
     async def _end(self, due: float) -> None:
         """Take no more calls, and close when those under way have ended, or are due."""
         loop = asyncio.get_running_loop()
+        await self._ports.remove_file()
         stopping = self._tasks.start(self._server.stop(max(due - loop.time(), 0)))
         await asyncio.wait({stopping}, timeout=HEARD_S)
         await self._calls.refuse_unread()
@@ -257,67 +210,3 @@ def _options(bounds: Bounds) -> list[tuple[str, int]]:
         ),
         ("grpc.server_handshake_timeout_ms", min(max(bounds.handshake_us // 1000, 1), MAX_OPTION)),
     ]
-
-
-def _try_file(address: UnixAddress) -> None:
-    """See whether a socket's file can be had, and leave nothing there; blocks.
-
-    grpcio does not say why one cannot, and takes the place of one that another listens on.
-
-    Raises:
-        OSError: it cannot, and why.
-    """
-    one, file = bound_file(address, None)
-    one.close()
-    file.remove()
-
-
-@contextmanager
-def _files_of(mode: int | None) -> Iterator[None]:
-    """Let files that are made have a mode from the first moment on.
-
-    gRPC's library binds and listens in one step, and whoever connects in between has connected.
-    """
-    if mode is None:
-        yield
-        return
-    before = os.umask(0o777 & ~mode)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
-async def _free(address: Address) -> list[str]:
-    """The addresses that a host stands for, each of which can be bound.
-
-    grpcio does not say why one cannot be had, and is content if it has one of two.
-
-    Raises:
-        OSError: one cannot be bound, and why.
-    """
-    infos = await asyncio.get_running_loop().getaddrinfo(
-        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    hosts = dict.fromkeys(place[0] for family, _, _, _, place in infos if _can_bind(family, place))
-    if not hosts:
-        raise OSError(errno.EAFNOSUPPORT, "this machine has none of its kinds of address")
-    wild = [host for host in hosts if host in {"0.0.0.0", "::"}]  # noqa: S104 - as it was asked
-    # One stands for both with grpcio.
-    return [str(host) for host in wild[:1] or hosts]
-
-
-def _can_bind(family: socket.AddressFamily, place: tuple[Any, ...]) -> bool:
-    """Whether there is such a family of addresses here; raises if the address cannot be had."""
-    try:
-        probe = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        if error.errno == errno.EAFNOSUPPORT:
-            return False
-        raise
-    with probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        probe.bind(place)
-    return True

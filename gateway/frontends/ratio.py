@@ -16,7 +16,8 @@ from gateway.decider import Outcome
 from gateway.frontends.asking import Asking, caller_keys, can_answer, passes
 from gateway.frontends.base import Ground
 from gateway.frontends.grpc_calls import Context
-from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
+from gateway.frontends.grpc_ports import Door
+from gateway.frontends.grpc_server import Bounds, GrpcServer, Service
 from gateway.protocols.ratio_messages import (
     MESSAGES,
     METHOD,

@@ -98,8 +98,8 @@ class ThrottrFrontend:
             await self.book.start()
             await server.start_serving()
         except BaseException:
-            server.close()
             await asyncio.to_thread(self._remove_file)
+            server.close()
             raise
         self._server = server
         if isinstance(self._address, Address):

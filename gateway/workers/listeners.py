@@ -73,9 +73,9 @@ def bind(config: GatewayConfig, workers: int) -> Listeners:
             except OSError as error:
                 raise cannot_listen("admin.listen", address, error) from error
     except StartError:
+        found.remove_files()
         found.close_workers()
         found.close_admin()
-        found.remove_files()
         raise
     return found
 

@@ -22,8 +22,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from gateway.config.models import Address
 from gateway.frontends.grpc_calls import Context
+from gateway.frontends.grpc_ports import Door
 from gateway.frontends.grpc_reflection import MAX_STREAMS
-from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
+from gateway.frontends.grpc_server import Bounds, GrpcServer, Service
 from gateway.protocols.protobuf import Field, Messages, file, message, service
 from tests.grpc_engine import port_of
 from tests.servers import until

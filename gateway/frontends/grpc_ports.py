@@ -1,0 +1,152 @@
+"""Where a gRPC server listens: TCP ports, or the file of a Unix socket.
+
+grpcio binds by itself. It does not say why it cannot, and is content with one address of two, so
+each is tried before. It takes the place of a socket's file that another listens on, and at its end
+it removes whatever has the name that it was given: so it is given another, beside the right one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import grpc
+import grpc.aio
+
+from gateway.binding import SocketFile, bound_file, name_beside, renamed
+from gateway.config.address import Address, UnixAddress
+from gateway.frontends.grpc_tls import credentials_of
+from gateway.tls.texts import TlsTexts
+
+
+class Door(NamedTuple):
+    """Where clients come in.
+
+    Attributes:
+        address: to listen on.
+        mode: of a Unix socket's file; None for what the umask says.
+        tls: its certificates, loaded; None to be plain.
+    """
+
+    address: Address | UnixAddress
+    mode: int | None = None
+    tls: TlsTexts | None = None
+
+
+class Ports:
+    """Those of one server.
+
+    Args:
+        server: that is to listen.
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+        self._file: SocketFile | None = None
+
+    async def open(self, door: Door) -> Address | UnixAddress:
+        """Bind; returns the address with the port that was really taken.
+
+        An empty host stands for every address of this machine, and so does 0.0.0.0, those of IPv6
+        included.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        address = door.address
+        credentials = None if door.tls is None else credentials_of(door.tls)
+        if isinstance(address, UnixAddress):
+            await asyncio.to_thread(_try_file, address)
+            beside = name_beside(address)
+            with _files_of(door.mode):
+                self._add(str(beside), credentials)
+            self._file = await asyncio.to_thread(renamed, beside, address)
+            return address
+        hosts = await _free(address)
+        port = address.port
+        for host in hosts:
+            port = self._add(str(Address(host, port)), credentials)
+        return Address(address.host, port)
+
+    def _add(self, place: str, credentials: grpc.ServerCredentials | None) -> int:
+        try:
+            if credentials is None:
+                return self._server.add_insecure_port(place)
+            return self._server.add_secure_port(place, credentials)
+        except RuntimeError as error:
+            # What it says is how to make it say more.
+            if credentials is None:
+                raise OSError(errno.EADDRINUSE, "gRPC could not bind it") from error
+            # It was free a moment ago, so more likely the library has no use for a certificate.
+            said = "gRPC cannot use the certificates, or not bind it"
+            raise OSError(errno.EIO, said) from error
+
+    async def remove_file(self) -> None:
+        """Remove the file of a Unix socket, before the server lets go of it."""
+        if self._file is not None:
+            await asyncio.to_thread(self._file.remove)
+
+
+def _try_file(address: UnixAddress) -> None:
+    """See whether a socket's file can be had, and leave nothing there; blocks.
+
+    Raises:
+        OSError: it cannot, and why.
+    """
+    one, file = bound_file(address, None)
+    file.remove()
+    one.close()
+
+
+@contextmanager
+def _files_of(mode: int | None) -> Iterator[None]:
+    """Let files that are made have a mode from the first moment on.
+
+    gRPC's library binds and listens in one step, and whoever connects in between has connected.
+    """
+    if mode is None:
+        yield
+        return
+    before = os.umask(0o777 & ~mode)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+async def _free(address: Address) -> list[str]:
+    """The addresses that a host stands for, each of which can be bound.
+
+    Raises:
+        OSError: one cannot be bound, and why.
+    """
+    infos = await asyncio.get_running_loop().getaddrinfo(
+        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    hosts = dict.fromkeys(place[0] for family, _, _, _, place in infos if _can_bind(family, place))
+    if not hosts:
+        raise OSError(errno.EAFNOSUPPORT, "this machine has none of its kinds of address")
+    wild = [host for host in hosts if host in {"0.0.0.0", "::"}]  # noqa: S104 - as it was asked
+    # One stands for both with grpcio.
+    return [str(host) for host in wild[:1] or hosts]
+
+
+def _can_bind(family: socket.AddressFamily, place: tuple[Any, ...]) -> bool:
+    """Whether there is such a family of addresses here; raises if the address cannot be had."""
+    try:
+        probe = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        if error.errno == errno.EAFNOSUPPORT:
+            return False
+        raise
+    with probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        probe.bind(place)
+    return True
