@@ -75,7 +75,10 @@ class EnvoyRls:
         self._plans: dict[bytes, Plan] = {}
         service = Service(SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files)
         # Without the store the answer is one of ours, too: `on_store_error` says which.
-        self._server = GrpcServer([service], Bounds(), self._malformed, can_answer(ground, ()))
+        self._server = GrpcServer(
+            *([service], Bounds(), self._malformed, can_answer(ground, ())),
+            ground.sharing,
+        )
 
     async def start(self) -> None:
         """Listen and serve.

@@ -10,15 +10,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc
 import grpc.aio
 
-from gateway.binding import SocketFile, bound_file, name_beside, renamed
+from gateway.binding import (
+    Sharing,
+    SocketFile,
+    bound_everywhere,
+    place_beside,
+    renamed,
+)
 from gateway.config.address import Address, UnixAddress
 from gateway.frontends.grpc_tls import credentials_of
 from gateway.tls.texts import TlsTexts
@@ -42,11 +47,13 @@ class Ports:
     """Those of one server.
 
     Args:
-        server: that is to listen.
+        server: that is to listen; with SO_REUSEPORT if addresses are shared.
+        sharing: see there.
     """
 
-    def __init__(self, server: grpc.aio.Server) -> None:
+    def __init__(self, server: grpc.aio.Server, sharing: Sharing) -> None:
         self._server = server
+        self._sharing = sharing
         self._file: SocketFile | None = None
 
     async def open(self, door: Door) -> Address | UnixAddress:
@@ -61,13 +68,12 @@ class Ports:
         address = door.address
         credentials = None if door.tls is None else credentials_of(door.tls)
         if isinstance(address, UnixAddress):
-            await asyncio.to_thread(_try_file, address)
-            beside = name_beside(address)
+            beside = await asyncio.to_thread(place_beside, address, self._sharing.elders)
             with _files_of(door.mode):
                 self._add(str(beside), credentials)
             self._file = await asyncio.to_thread(renamed, beside, address)
             return address
-        hosts = await _free(address)
+        hosts = await _hosts(address, self._sharing)
         port = address.port
         for host in hosts:
             port = self._add(str(Address(host, port)), credentials)
@@ -92,17 +98,6 @@ class Ports:
             await asyncio.to_thread(self._file.remove)
 
 
-def _try_file(address: UnixAddress) -> None:
-    """See whether a socket's file can be had, and leave nothing there; blocks.
-
-    Raises:
-        OSError: it cannot, and why.
-    """
-    one, file = bound_file(address, None)
-    file.remove()
-    one.close()
-
-
 @contextmanager
 def _files_of(mode: int | None) -> Iterator[None]:
     """Let files that are made have a mode from the first moment on.
@@ -119,34 +114,16 @@ def _files_of(mode: int | None) -> Iterator[None]:
         os.umask(before)
 
 
-async def _free(address: Address) -> list[str]:
+async def _hosts(address: Address, sharing: Sharing) -> list[str]:
     """The addresses that a host stands for, each of which can be bound.
 
     Raises:
         OSError: one cannot be bound, and why.
     """
-    infos = await asyncio.get_running_loop().getaddrinfo(
-        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    hosts = dict.fromkeys(place[0] for family, _, _, _, place in infos if _can_bind(family, place))
-    if not hosts:
-        raise OSError(errno.EAFNOSUPPORT, "this machine has none of its kinds of address")
+    hosts: dict[str, None] = {}
+    for one in await bound_everywhere(address, sharing):
+        with one:
+            hosts[one.getsockname()[0]] = None
     wild = [host for host in hosts if host in {"0.0.0.0", "::"}]  # noqa: S104 - as it was asked
     # One stands for both with grpcio.
-    return [str(host) for host in wild[:1] or hosts]
-
-
-def _can_bind(family: socket.AddressFamily, place: tuple[Any, ...]) -> bool:
-    """Whether there is such a family of addresses here; raises if the address cannot be had."""
-    try:
-        probe = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        if error.errno == errno.EAFNOSUPPORT:
-            return False
-        raise
-    with probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        probe.bind(place)
-    return True
+    return wild[:1] or list(hosts)

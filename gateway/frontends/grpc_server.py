@@ -18,6 +18,7 @@ import grpc.aio
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 
+from gateway.binding import ALONE, Sharing
 from gateway.config.address import Address, UnixAddress
 from gateway.frontends.files import affordable_connections
 from gateway.frontends.grpc_calls import UNREADABLE, Answer, Calls, Context
@@ -90,6 +91,7 @@ class GrpcServer:
         malformed: called for every request that cannot be read, which is answered `INTERNAL`, as
             by every gRPC server.
         is_able: whether it could give answers now, for those who ask for its health.
+        sharing: of its address.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class GrpcServer:
         bounds: Bounds,
         malformed: Callable[[], None] = lambda: None,
         is_able: Callable[[], bool] = lambda: True,
+        sharing: Sharing = ALONE,
     ) -> None:
         names = [service.name for service in services]
         files = [file for service in services for file in service.files]
@@ -115,10 +118,10 @@ class GrpcServer:
             handlers |= stream.handlers()
         self._server = grpc.aio.server(
             handlers=[_Handlers(handlers)],
-            options=_options(bounds),
+            options=_options(bounds, sharing),
             maximum_concurrent_rpcs=bounds.calls,
         )
-        self._ports = Ports(self._server)
+        self._ports = Ports(self._server, sharing)
         self._tasks = Tasks()
 
     async def start(self, door: Door) -> Address | UnixAddress:
@@ -198,10 +201,10 @@ def _reading(answer: Answer, malformed: Callable[[], None]) -> Answer:
     return call
 
 
-def _options(bounds: Bounds) -> list[tuple[str, int]]:
+def _options(bounds: Bounds, sharing: Sharing) -> list[tuple[str, int]]:
     return [
-        # A port that another has is an error, not half of the calls.
-        ("grpc.so_reuseport", 0),
+        # By itself grpcio would share a port with whoever has it.
+        ("grpc.so_reuseport", int(sharing.is_on)),
         ("grpc.max_receive_message_length", bounds.message_bytes),
         ("grpc.max_concurrent_streams", bounds.calls_per_connection),
         (

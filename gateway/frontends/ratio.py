@@ -92,6 +92,7 @@ class RatioFrontend:
             Bounds(handshake_us=config.connection_timeout),
             self._note_malformed,
             can_answer(ground, listener.policies),
+            ground.sharing,
         )
 
     async def start(self) -> None:
