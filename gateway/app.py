@@ -323,7 +323,8 @@ class Gateway:
             delay = server.shutdown_delay / US
             log.info("not ready any more; connections are taken for %g s more", delay)
             await asyncio.sleep(delay)
-        log.info("draining: %d requests under way", self._proxy.under_way)
+        under_way = self._proxy.under_way + sum(one.under_way for one in self._frontends)
+        log.info("draining: %d requests under way", under_way)
         await self._close(server.shutdown_timeout / US if seconds is None else seconds)
 
     async def _close(self, seconds: float) -> None:
@@ -333,7 +334,7 @@ class Gateway:
         for _, listener in self._listeners:
             listener.close()
         await self._renewal.end()
-        cut_off, *_ = await asyncio.gather(
+        cut_off = await asyncio.gather(
             self._proxy.drain(seconds), *(one.drain(seconds) for one in self._frontends)
         )
         await self._health.stop()
@@ -345,8 +346,8 @@ class Gateway:
         if self._admin is not None:
             await self._admin.close()
         if self._phase is Phase.DRAINING:
-            if cut_off:
-                log.warning("%d requests took too long and were cut off", cut_off)
+            if any(cut_off):
+                log.warning("%d requests took too long and were cut off", sum(cut_off))
             log.info("stopped")
         self._lines.flush()
         self._output.close()

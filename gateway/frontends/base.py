@@ -56,8 +56,16 @@ class Frontend(Protocol):
     def address(self) -> Address | UnixAddress:
         """Where it listens, with the port that was really taken."""
 
-    async def drain(self, seconds: float) -> None:
-        """Take no more, let what is under way end within so many seconds, and close."""
+    @property
+    def under_way(self) -> int:
+        """How many requests were read and are not answered yet."""
+
+    async def drain(self, seconds: float) -> int:
+        """Take no more, let what is under way end within so many seconds, and close.
+
+        Returns:
+            How many requests were cut off.
+        """
 
 
 class MakeFrontend(Protocol):

@@ -88,9 +88,14 @@ class EnvoyRls:
         """
         self.address = await self._server.start(self._door)
 
-    async def drain(self, seconds: float) -> None:
-        """Take no more calls, let those under way end within so many seconds, and close."""
-        await self._server.drain(seconds)
+    @property
+    def under_way(self) -> int:
+        """How many calls are."""
+        return self._server.under_way
+
+    async def drain(self, seconds: float) -> int:
+        """Take no more calls, let those under way end, and close; see `Frontend`."""
+        return await self._server.drain(seconds)
 
     async def _should_rate_limit(self, data: bytes, context: Context) -> bytes:
         plan = self._plans.get(data)

@@ -41,6 +41,8 @@ HEARD_S: Final = 1.0
 answer the PING with which grpcio makes sure. It would wait 20 s for that itself."""
 SENT_S: Final = 0.1
 """How long the last answers have to be sent."""
+LATER_S: Final = 60.0
+"""Long after the end."""
 
 
 class Bounds(NamedTuple):
@@ -135,11 +137,19 @@ class GrpcServer:
         self._lateness.start()
         return address
 
-    async def drain(self, seconds: float) -> None:
+    @property
+    def under_way(self) -> int:
+        """How many calls are; checks of health and reflection apart."""
+        return self._calls.under_way
+
+    async def drain(self, seconds: float) -> int:
         """Say that it ends, take no more calls, let those under way end, and close.
 
         Args:
             seconds: how long calls under way may take; those that are left are cancelled.
+
+        Returns:
+            How many were left.
         """
         for stream in self._streams:
             stream.end()
@@ -147,28 +157,33 @@ class GrpcServer:
         try:
             await self._lateness.end()
             await self._calls.become_rare(min(RARE_S, seconds))
-            await self._end(due)
+            return await self._end(due)
         except asyncio.CancelledError:
             # The server must go all the same: its threads would outlive the loop.
             await self._ports.remove_file()
             await self._server.stop(None)
             raise
 
-    async def _end(self, due: float) -> None:
+    async def _end(self, due: float) -> int:
         """Take no more calls, and close when those under way have ended, or are due."""
         loop = asyncio.get_running_loop()
         await self._ports.remove_file()
-        stopping = self._tasks.start(self._server.stop(max(due - loop.time(), 0)))
-        await asyncio.wait({stopping}, timeout=HEARD_S)
+        # Those that are left are counted and cancelled here. It must not be about to do so itself:
+        # grpcio 1.85 crashes where two of its stops come to their end together.
+        stopping = self._tasks.start(self._server.stop(max(due - loop.time(), 0) + LATER_S))
+        await asyncio.wait({stopping}, timeout=min(HEARD_S, max(due - loop.time(), 0)))
         await self._calls.refuse_unread()
         calls = self._calls
-        await becomes(lambda: stopping.done() or calls.is_none_under_way, due - loop.time())
-        # Normally all is over with the last answer.
-        await asyncio.wait({stopping}, timeout=SENT_S)
+        await becomes(lambda: stopping.done() or not calls.under_way, due - loop.time())
+        left = calls.under_way
+        if not left:
+            # Normally all is over with the last answer.
+            await asyncio.wait({stopping}, timeout=SENT_S)
         if not stopping.done():
-            # Only connections are left, whose other ends do not say a word.
+            # Without calls only connections are left, whose other ends do not say a word.
             await self._server.stop(None)
         await asyncio.shield(stopping)
+        return left
 
 
 class _Handlers(grpc.GenericRpcHandler):

@@ -160,6 +160,7 @@ class SmockronMaster:
         self._lost_us = 0
         self._is_full = False
         self._is_recording = False
+        self._recording = 0
         self._heard = Heard()
         self._sockets: Sockets | None = None
         self._accounting: Subscriber | None = None
@@ -193,12 +194,18 @@ class SmockronMaster:
             self._others.start()
         accounting.start()
 
-    async def drain(self, seconds: float) -> None:
-        """Take nothing more, tell what is found out already, and close."""
+    @property
+    def under_way(self) -> int:
+        """How many messages the store has not taken down yet."""
+        return self._recording + len(self._heard.told)
+
+    async def drain(self, seconds: float) -> int:
+        """Take nothing more, tell what is found out already, and close; see `Frontend`."""
         if self._accounting is not None:
             self._accounting.pause()
             self._accounting = None
         await self._tasks.finish(min(seconds, self._deadline_s))
+        left = self.under_way
         if self._others is not None:
             await self._others.aclose()
         self._control = None
@@ -206,6 +213,7 @@ class SmockronMaster:
             await self._sockets.aclose()
             self._sockets = None
         await self._reports.aclose()
+        return left
 
     def _note_gatekeeper(self, peer: Peer) -> None:
         """Count those who report: whoever listens is one of them."""
@@ -306,6 +314,7 @@ class SmockronMaster:
         """Let the store take down what has come, and what comes meanwhile, until that is all."""
         while self._heard.reports:
             heard, self._heard = self._heard, Heard()
+            self._recording = len(heard.told)
             if self._accounting is not None:
                 self._accounting.start()
             try:
@@ -327,6 +336,7 @@ class SmockronMaster:
                         CALM_US // US,
                     )
                 self._publish(heard.told, found)
+        self._recording = 0
         self._is_recording = False
 
     def _lose(self, told: Sequence[Accounting], error: StoreError) -> None:

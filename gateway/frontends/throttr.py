@@ -128,18 +128,25 @@ class ThrottrFrontend:
         for server in self._servers:
             server.close()
 
-    async def drain(self, seconds: float) -> None:
+    @property
+    def under_way(self) -> int:
+        """How many requests wait for the book, or for their client to take answers."""
+        return sum(connection.under_way for connection in self.connections)
+
+    async def drain(self, seconds: float) -> int:
         """Take no more, answer what has been read, and close; see `Frontend`."""
         self.is_draining = True
         await self._close()
         for connection in list(self.connections):
             connection.drain()
         await becomes(self._are_gone, seconds)
+        left = self.under_way
         for connection in list(self.connections):
             connection.abort()
         if self._timer is not None:
             self._timer.cancel()
         await self.book.aclose()
+        return left
 
     def _are_gone(self) -> bool:
         """Whether all clients are gone, those included that may be left now."""

@@ -78,6 +78,11 @@ class Connection(asyncio.Protocol):
         self._has_eof = False
         self.since = 0.0
 
+    @property
+    def under_way(self) -> int:
+        """How many requests were read and are not answered; what waits behind them is not read."""
+        return len(self._requests)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The client has connected."""
         # A cast, not an assertion: those of uvloop only behave like one.

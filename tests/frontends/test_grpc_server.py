@@ -465,8 +465,9 @@ async def test_a_call_that_takes_too_long_at_the_end_is_cut_off() -> None:
     async with _served(say) as (server, port), _channel(port) as channel:
         call = _unary(channel, SAY)(b"")
         await begun.wait()
+        assert server.under_way == 1
         async with asyncio.timeout(10):
-            await server.drain(0.05)
+            assert await server.drain(0.05) == 1
         with pytest.raises(grpc.aio.AioRpcError):
             await call
         await cancelled.wait()
