@@ -20,7 +20,6 @@ from grpc_health.v1 import health_pb2
 
 from gateway.binding import ALONE, Sharing
 from gateway.config.address import Address, UnixAddress
-from gateway.frontends.files import affordable_connections
 from gateway.frontends.grpc_calls import UNREADABLE, Answer, Calls, Context
 from gateway.frontends.grpc_health import HEALTH, Health
 from gateway.frontends.grpc_ports import Door, Ports
@@ -33,6 +32,7 @@ log = logging.getLogger(__name__)
 US: Final = 1_000_000
 MAX_OPTION: Final = 2**31 - 1
 """Of grpcio; as milliseconds 24 days."""
+CONNECTIONS: Final = 10_000
 RARE_S: Final = 0.5
 """How long the end waits for a moment in which no call begins: those that come after grpcio has
 begun to end, from clients that have not heard of it, it answers `CANCELLED`."""
@@ -55,8 +55,7 @@ class Bounds(NamedTuple):
             a call counts until all of it is gone, here a moment later than there. Without that
             guard a client that begins and cancels calls keeps all others waiting.
         calls: calls under way in all; one more is `RESOURCE_EXHAUSTED`.
-        connections: connections that are open, but no more than a third of all files may be; more
-            of them are closed at once.
+        connections: connections that are open; more of them are closed at once.
         handshake_us: microseconds that a new connection has for its first frame of HTTP/2, in all.
         request_us: microseconds that a request may take to come, once its call has begun; then it
             is `DEADLINE_EXCEEDED`.
@@ -65,7 +64,7 @@ class Bounds(NamedTuple):
     message_bytes: int = 64 * 1024
     calls_per_connection: int = 1_000
     calls: int = 10_000
-    connections: int = 10_000
+    connections: int = CONNECTIONS
     handshake_us: int = 5 * US
     request_us: int = 10 * US
 
@@ -224,7 +223,7 @@ def _options(bounds: Bounds, sharing: Sharing) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", bounds.calls_per_connection),
         (
             "grpc.max_allowed_incoming_connections",
-            min(bounds.connections, affordable_connections()),
+            bounds.connections,
         ),
         ("grpc.server_handshake_timeout_ms", min(max(bounds.handshake_us // 1000, 1), MAX_OPTION)),
     ]

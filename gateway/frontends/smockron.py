@@ -230,7 +230,7 @@ class SmockronMaster:
             self._is_full = True
             log.warning(
                 "smockron: %d gatekeepers are connected, and no more may be (max_connections, and "
-                "a third of all open files at most); more that are turned away are only counted",
+                "its part of all open files at most); more that are turned away are only counted",
                 self._max_connections,
             )
 
@@ -403,10 +403,12 @@ def make_master(
             plan if plan.rules else None, plan.policies, said.log or not plan.rules
         )
     store = ground.config.store
+    # It has two sockets.
+    affordable = affordable_connections(ground.config.listeners) // 2
     return SmockronMaster(
         *(name, address, domains, open_reports(store.url, ground.config.domain)),
         ground.metrics.frontend(name),
-        max_connections=max(min(settings.max_connections, affordable_connections() // 2), 1),
+        max_connections=max(min(settings.max_connections, affordable), 1),
         deadline_us=store.deadline,
         sharing=ground.sharing,
         clock=clock,
