@@ -19,10 +19,9 @@ from gateway.frontends.envoy_rls_asking import Asking
 from gateway.frontends.envoy_rls_plan import Plan, Planner
 from gateway.frontends.envoy_rls_replies import Replies
 from gateway.frontends.envoy_rls_rules import Domains, TooManyOverridesError, UnknownUnitError
-from gateway.frontends.files import affordable_connections
 from gateway.frontends.grpc_calls import Context
 from gateway.frontends.grpc_ports import Door
-from gateway.frontends.grpc_server import CONNECTIONS, Bounds, GrpcServer, Service
+from gateway.frontends.grpc_server import GrpcServer, Service, bounds_of
 from gateway.protocols.envoy_rls_messages import (
     MESSAGES,
     METHOD,
@@ -76,9 +75,8 @@ class EnvoyRls:
         self._plans: dict[bytes, Plan] = {}
         service = Service(SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files)
         # Without the store the answer is one of ours, too: `on_store_error` says which.
-        connections = min(CONNECTIONS, affordable_connections(ground.config.listeners))
         self._server = GrpcServer(
-            *([service], Bounds(connections=connections), self._malformed, can_answer(ground, ())),
+            *([service], bounds_of(listener, ground), self._malformed, can_answer(ground, ())),
             ground.sharing,
         )
 

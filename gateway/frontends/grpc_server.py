@@ -20,6 +20,9 @@ from grpc_health.v1 import health_pb2
 
 from gateway.binding import ALONE, Sharing
 from gateway.config.address import Address, UnixAddress
+from gateway.config.frontends import FrontendConfig
+from gateway.frontends.base import Ground
+from gateway.frontends.files import affordable_connections
 from gateway.frontends.grpc_calls import UNREADABLE, Answer, Calls, Context
 from gateway.frontends.grpc_health import HEALTH, Health
 from gateway.frontends.grpc_ports import Door, Ports
@@ -57,6 +60,9 @@ class Bounds(NamedTuple):
         calls: calls under way in all; one more is `RESOURCE_EXHAUSTED`.
         connections: connections that are open; more of them are closed at once.
         handshake_us: microseconds that a new connection has for its first frame of HTTP/2, in all.
+        age_us: microseconds after which clients are asked to make a new connection, a tenth more
+            or less; None for never.
+        grace_us: microseconds that calls may take then; None for as long as they like.
         request_us: microseconds that a request may take to come, once its call has begun; then it
             is `DEADLINE_EXCEEDED`.
     """
@@ -67,6 +73,17 @@ class Bounds(NamedTuple):
     connections: int = CONNECTIONS
     handshake_us: int = 5 * US
     request_us: int = 10 * US
+    age_us: int | None = None
+    grace_us: int | None = None
+
+
+def bounds_of(listener: FrontendConfig, ground: Ground) -> Bounds:
+    """Those of a listener."""
+    return Bounds(
+        connections=min(CONNECTIONS, affordable_connections(ground.config.listeners)),
+        age_us=listener.max_connection_age,
+        grace_us=listener.max_connection_age_grace,
+    )
 
 
 class Service(NamedTuple):
@@ -216,6 +233,10 @@ def _reading(answer: Answer, malformed: Callable[[], None]) -> Answer:
 
 
 def _options(bounds: Bounds, sharing: Sharing) -> list[tuple[str, int]]:
+    ages = {
+        "grpc.max_connection_age_ms": bounds.age_us,
+        "grpc.max_connection_age_grace_ms": bounds.grace_us,
+    }
     return [
         # By itself grpcio would share a port with whoever has it.
         ("grpc.so_reuseport", int(sharing.is_on)),
@@ -225,5 +246,10 @@ def _options(bounds: Bounds, sharing: Sharing) -> list[tuple[str, int]]:
             "grpc.max_allowed_incoming_connections",
             bounds.connections,
         ),
-        ("grpc.server_handshake_timeout_ms", min(max(bounds.handshake_us // 1000, 1), MAX_OPTION)),
+        ("grpc.server_handshake_timeout_ms", _milliseconds(bounds.handshake_us)),
+        *((name, _milliseconds(us)) for name, us in ages.items() if us is not None),
     ]
+
+
+def _milliseconds(us: int) -> int:
+    return min(max(us // 1000, 1), MAX_OPTION)

@@ -15,10 +15,9 @@ from gateway.config.store_url import parse_store_url
 from gateway.decider import Outcome
 from gateway.frontends.asking import Asking, caller_keys, can_answer, passes
 from gateway.frontends.base import Ground
-from gateway.frontends.files import affordable_connections
 from gateway.frontends.grpc_calls import Context
 from gateway.frontends.grpc_ports import Door
-from gateway.frontends.grpc_server import CONNECTIONS, Bounds, GrpcServer, Service
+from gateway.frontends.grpc_server import GrpcServer, Service, bounds_of
 from gateway.protocols.ratio_messages import (
     MESSAGES,
     METHOD,
@@ -90,10 +89,7 @@ class RatioFrontend:
         self._answers = metrics.answers
         self._server = GrpcServer(
             [Service(SERVICE, {METHOD: self._answer}, MESSAGES.files)],
-            Bounds(
-                connections=min(CONNECTIONS, affordable_connections(ground.config.listeners)),
-                handshake_us=config.connection_timeout,
-            ),
+            bounds_of(listener, ground)._replace(handshake_us=config.connection_timeout),
             self._note_malformed,
             can_answer(ground, listener.policies),
             ground.sharing,

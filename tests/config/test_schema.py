@@ -58,6 +58,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "limit-long-period",
         "limit-too-fast",
         "listeners-collide",
+        "listeners-connection-age",
         "listeners-tls",
         "listeners-unix-twice",
         "listeners-of-one-file",
