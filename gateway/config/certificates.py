@@ -40,7 +40,7 @@ def server_tls(tls: ListenerTls) -> ServerTls:
 
 def frontend_tls(tls: ListenerTls) -> TlsTexts:
     """TLS of a listener for other systems' clients, not loaded yet."""
-    return TlsTexts([_pair(one) for one in tls.pairs], tls.client_ca)
+    return TlsTexts([_pair(one) for one in tls.pairs], tls.client_ca, tls.client_names)
 
 
 def upstream_tls(tls: UpstreamTlsConfig | None) -> UpstreamTls:

@@ -27,6 +27,7 @@ from gateway.frontends.grpc_calls import UNREADABLE, Answer, Calls, Context
 from gateway.frontends.grpc_health import HEALTH, Health
 from gateway.frontends.grpc_ports import Door, Ports
 from gateway.frontends.grpc_reflection import Reflection
+from gateway.frontends.grpc_tls import is_named
 from gateway.protocols.protobuf import DecodeError, known
 from gateway.tasks import Background, Tasks, becomes
 
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 US: Final = 1_000_000
 MAX_OPTION: Final = 2**31 - 1
 """Of grpcio; as milliseconds 24 days."""
+STRANGER: Final = "this certificate is for none of the names that may ask"
 CONNECTIONS: Final = 10_000
 RARE_S: Final = 0.5
 """How long the end waits for a moment in which no call begins: those that come after grpcio has
@@ -128,7 +130,9 @@ class GrpcServer:
         self._lateness = Background(self._calls.refuse_late)
         self._streams = (Health(names, is_able, malformed, self._calls), reflection)
         handlers = {
-            f"/{service.name}/{method}": self._calls.unary(_reading(answer, malformed))
+            f"/{service.name}/{method}": self._calls.unary(
+                self._guarded(_reading(answer, malformed))
+            )
             for service in services
             for method, answer in service.methods.items()
         }
@@ -139,6 +143,7 @@ class GrpcServer:
             options=_options(bounds, sharing),
             maximum_concurrent_rpcs=bounds.calls,
         )
+        self._names: frozenset[str] = frozenset()
         self._ports = Ports(self._server, sharing)
         self._tasks = Tasks()
 
@@ -148,6 +153,8 @@ class GrpcServer:
         Raises:
             OSError: the address cannot be had; see `Ports.open`.
         """
+        if door.tls is not None:
+            self._names = door.tls.names
         address = await self._ports.open(door)
         await self._server.start()
         self._lateness.start()
@@ -157,6 +164,16 @@ class GrpcServer:
     def under_way(self) -> int:
         """How many calls are; checks of health and reflection apart."""
         return self._calls.under_way
+
+    def _guarded(self, answer: Answer) -> Answer:
+        """Answers those alone whose certificates have one of the names, if there are any."""
+
+        async def call(data: bytes, context: Context) -> bytes:
+            if self._names and not is_named(context, self._names):
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, STRANGER)
+            return await answer(data, context)
+
+        return call
 
     async def drain(self, seconds: float) -> int:
         """Say that it ends, take no more calls, let those under way end, and close.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -47,6 +47,11 @@ class Texts(NamedTuple):
 
     pairs: tuple[tuple[bytes, bytes], ...]
     authorities: bytes | None
+
+
+def comparable(name: str) -> str:
+    """An alternative name in the form in which it is compared: of URIs the case counts."""
+    return name if "://" in name else name.lower()
 
 
 class PairTexts(NamedTuple):
@@ -94,15 +99,20 @@ class TlsTexts(Renewed):
             them has.
         client_ca: the authorities whose certificates clients must have; None if they are asked
             for none.
+        names: of which a client's certificate must have one; none if any will do.
 
     Attributes:
         is_required: whether clients must have certificates.
+        names: likewise, as they are compared.
     """
 
-    def __init__(self, pairs: Sequence[KeyPair], client_ca: Path | None) -> None:
+    def __init__(
+        self, pairs: Sequence[KeyPair], client_ca: Path | None, names: Iterable[str] = ()
+    ) -> None:
         self._pairs = tuple(pairs)
         self._client_ca = client_ca
         self.is_required = client_ca is not None
+        self.names = frozenset(map(comparable, names))
         super().__init__(files_of(pairs, client_ca))
         self._new: Texts | None = None
         self.expiries: dict[str, int] = {}

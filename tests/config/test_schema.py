@@ -57,6 +57,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "limit-log-too-long",
         "limit-long-period",
         "limit-too-fast",
+        "listeners-client-names",
         "listeners-collide",
         "listeners-connection-age",
         "listeners-tls",
