@@ -16,7 +16,15 @@ import gateway
 from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
 from gateway.admin.resources import OneProcess
-from gateway.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
+from gateway.binding import (
+    ALONE,
+    BACKLOG,
+    BindError,
+    Sharing,
+    SocketFile,
+    bound_everywhere,
+    bound_file,
+)
 from gateway.config.address import UnixAddress
 from gateway.config.frontends import titles
 from gateway.config.models import Address, GatewayConfig, ListenerConfig
@@ -77,6 +85,7 @@ class Seat(NamedTuple):
         log_lock: as in `gateway.logs.open_output`.
         is_first: whether it is the one that serves the clients of other systems: what they keep
             is in one process, and some of their protocols have one server to an address.
+        sharing: of these listeners' addresses, with the worker in whose place it starts.
     """
 
     name: str
@@ -85,6 +94,7 @@ class Seat(NamedTuple):
     memory: Store
     log_lock: int
     is_first: bool = True
+    sharing: Sharing = ALONE
 
 
 class Gateway:
@@ -142,7 +152,10 @@ class Gateway:
         if has_frontends:
             tls = dict(zip(titles(config.listeners), self._certificates.frontends, strict=True))
             shared = self._decider, store, policies, self.metrics, tls
-            ground = Ground(config, *shared, lambda: self._phase is Phase.DRAINING)
+            ground = Ground(
+                *(config, *shared, lambda: self._phase is Phase.DRAINING),
+                seat.sharing if seat is not None else ALONE,
+            )
             self._frontends = make_frontends(ground)
         gate = Gate(
             routes,
@@ -243,10 +256,7 @@ class Gateway:
                 await frontend.start()
             except OSError as error:
                 listener = self.config.listeners[index]
-                # Of several ports the one is named that cannot be had.
-                end = str(error.filename).rpartition(":")[2]
-                tried = (one for one in listener.addresses if str(one).endswith(f":{end}"))
-                address = next(tried, listener.address)
+                address = error.address if isinstance(error, BindError) else listener.address
                 raise cannot_listen(f"listeners[{index}].bind", address, error) from error
 
     async def _bind(self) -> None:
@@ -278,16 +288,7 @@ class Gateway:
             one, file = await asyncio.to_thread(bound_file, address, listener.mode)
             self._files.append(file)
             return [Taken(index, one)]
-        infos = await asyncio.get_running_loop().getaddrinfo(**lookup(address))
-        taken: list[Taken] = []
-        try:
-            for family, place in places(infos):
-                taken.append(Taken(index, bound(family, place)))
-        except OSError:
-            for had in taken:
-                had.socket.close()
-            raise
-        return taken
+        return [Taken(index, one) for one in await bound_everywhere(address)]
 
     async def _listen(self, taken: Taken) -> None:
         config = self.config.listen[taken.number]
@@ -308,19 +309,22 @@ class Gateway:
             )
         self._listeners.append((config, listener))
 
-    async def stop(self, seconds: float | None = None) -> None:
+    async def stop(self, seconds: float | None = None, *, is_replaced: bool = False) -> None:
         """Say that it ends, take no more connections, let requests under way end, and close.
 
         Args:
             seconds: how long requests may take; by default `server.shutdown_timeout`.
+            is_replaced: whether another serves in its place already, so that nobody needs time
+                to see that it ends.
         """
         server = self.config.server
         self._phase = Phase.DRAINING
-        if server.shutdown_delay:
+        if server.shutdown_delay and not is_replaced:
             delay = server.shutdown_delay / US
             log.info("not ready any more; connections are taken for %g s more", delay)
             await asyncio.sleep(delay)
-        log.info("draining: %d requests under way", self._proxy.under_way)
+        under_way = self._proxy.under_way + sum(one.under_way for one in self._frontends)
+        log.info("draining: %d requests under way", under_way)
         await self._close(server.shutdown_timeout / US if seconds is None else seconds)
 
     async def _close(self, seconds: float) -> None:
@@ -330,7 +334,7 @@ class Gateway:
         for _, listener in self._listeners:
             listener.close()
         await self._renewal.end()
-        cut_off, *_ = await asyncio.gather(
+        cut_off = await asyncio.gather(
             self._proxy.drain(seconds), *(one.drain(seconds) for one in self._frontends)
         )
         await self._health.stop()
@@ -342,8 +346,8 @@ class Gateway:
         if self._admin is not None:
             await self._admin.close()
         if self._phase is Phase.DRAINING:
-            if cut_off:
-                log.warning("%d requests took too long and were cut off", cut_off)
+            if any(cut_off):
+                log.warning("%d requests took too long and were cut off", sum(cut_off))
             log.info("stopped")
         self._lines.flush()
         self._output.close()

@@ -45,7 +45,8 @@ def cannot_listen(path: str, address: Address | UnixAddress, error: OSError) -> 
 def _cannot_have_file(path: str, address: UnixAddress, error: OSError) -> StartError:
     number = error.errno
     if number == errno.EADDRINUSE:
-        hint = f"ss -lxp src {address.path} shows by whom; or choose another path"
+        # What gRPC listens on has a longer name there.
+        hint = f"ss -lxp src '{address.path}*' shows by whom; or choose another path"
         return StartError(path, f"{address} is in use already", hint)
     folder = Path(address.path).parent
     if number == errno.ENOENT:

@@ -19,7 +19,7 @@ from gateway.config.models import GatewayConfig
 from gateway.config.shorthand import Finding, Path
 from gateway.config.upstreams import UpstreamTlsConfig
 from gateway.tls.client import UpstreamTls
-from gateway.tls.files import ClientAuth, KeyPair, TlsFileError, leaf, load_authorities, load_pair
+from gateway.tls.files import ClientAuth, KeyPair, TlsFileError, load_authorities, load_pair
 from gateway.tls.server import ServerTls
 from gateway.tls.texts import TlsTexts, read_pair
 from gateway.tls.x509 import Certificate
@@ -40,7 +40,7 @@ def server_tls(tls: ListenerTls) -> ServerTls:
 
 def frontend_tls(tls: ListenerTls) -> TlsTexts:
     """TLS of a listener for other systems' clients, not loaded yet."""
-    return TlsTexts([_pair(one) for one in tls.pairs], tls.client_ca)
+    return TlsTexts([_pair(one) for one in tls.pairs], tls.client_ca, tls.client_names)
 
 
 def upstream_tls(tls: UpstreamTlsConfig | None) -> UpstreamTls:
@@ -65,9 +65,11 @@ def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection
     advice: list[Finding] = []
     for path, pair in _pairs(config):
         try:
-            certificate = leaf(pair)
-            load = read_pair if path[0] == "listeners" else load_pair
-            load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            is_text = path[0] == "listeners"
+            certificate = (
+                read_pair(context, pair).certificate if is_text else load_pair(context, pair)
+            )
         except TlsFileError as error:
             problems.append(Finding((*path, error.field), error.message, error.hint))
             if error.field == "cert":

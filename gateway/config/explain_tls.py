@@ -35,6 +35,8 @@ def explain_tls(tls: ListenerTls, where: str) -> Iterator[str]:
     if tls.client_certificates is not None:
         verb = "must" if tls.client_certificates == "required" else "may"
         yield f"  Clients {verb} show a certificate that is signed by {tls.client_ca}."
+    if tls.client_names:
+        yield f"  It must be for {' or '.join(tls.client_names)}."
     if tls.client_headers is not None:
         fields = ", ".join(f"{d} in {n}" for d, n in tls.client_headers.by_detail.items())
         yield f"  Upstreams are told of it: {fields}; such fields of clients are removed."

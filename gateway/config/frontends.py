@@ -20,7 +20,7 @@ from gateway.config.frontend_throttr import ThrottrConfig
 from gateway.config.listeners import FileMode, ListenerTls
 from gateway.config.places import ListenerAddress
 from gateway.config.shorthand import KEY
-from gateway.config.values import problem
+from gateway.config.values import Duration, problem
 from gateway.tls.texts import PLAIN_KEY
 
 
@@ -30,6 +30,7 @@ class Kind(NamedTuple):
     Attributes:
         port: where its clients look for a server.
         title: the system's name, for people.
+        is_grpc: whether that is gRPC.
         ports: how many ports it takes, from the first on.
         words: what its limits may be counted per, beside `all` and nothing at all.
         example: the shortest of its kind.
@@ -39,6 +40,7 @@ class Kind(NamedTuple):
     port: int
     title: str
     example: str
+    is_grpc: bool = False
     ports: int = 1
     words: tuple[str, ...] = ()
     instead_of_tls: str = ""
@@ -49,8 +51,9 @@ KINDS: Final[Mapping[str, Kind]] = {
         8081,
         "Envoy's rate limit service",
         'envoy_rls: {domains: {shop: [{match: {user: "*"}, limit: 10/s}]}}',
+        is_grpc=True,
     ),
-    "ratio": Kind(50051, "ratio", "ratio: 100/m", words=("owner", "resource")),
+    "ratio": Kind(50051, "ratio", "ratio: 100/m", is_grpc=True, words=("owner", "resource")),
     "smockron": Kind(
         10004,
         "Smockron",
@@ -100,6 +103,14 @@ class FrontendConfig(Model):
         None,
         description="TLS, with envoy_rls and ratio: certificates, and those of clients.",
     )
+    max_connection_age: Duration | None = Field(
+        None,
+        description="With envoy_rls and ratio: how old a connection may get before its client is "
+        "asked to make a new one.",
+    )
+    max_connection_age_grace: Duration | None = Field(
+        None, description="How long calls on it may take then; they are cut off after that."
+    )
     envoy_rls: EnvoyRlsConfig | None = Field(
         None, description="Envoy's rate limit service: the limits of descriptors, by domain."
     )
@@ -131,6 +142,7 @@ class FrontendConfig(Model):
             message = f"a listener speaks one protocol, and this one says {' and '.join(said)}"
             raise problem(message, "a listener for each", under=(said[1], KEY))
         self._check_bind()
+        self._check_age()
         if self.tls is not None:
             self._check_tls(self.tls)
         return self
@@ -149,6 +161,16 @@ class FrontendConfig(Model):
         if kind.ports > 1:
             message = f"clients of {kind.title} connect to {kind.ports} ports, and to no file"
             raise problem(message, f"such as 127.0.0.1:{kind.port}", under=("bind",))
+
+    def _check_age(self) -> None:
+        kind = KINDS[self.kind]
+        if self.max_connection_age is not None and not kind.is_grpc:
+            message = f"connections of {kind.title}'s clients may get as old as they like"
+            raise problem(message, "leave it out", under=("max_connection_age", KEY))
+        if self.max_connection_age_grace is not None and self.max_connection_age is None:
+            message = "max_connection_age_grace without max_connection_age: none is too old"
+            hint = "such as max_connection_age: 1h"
+            raise problem(message, hint, under=("max_connection_age_grace", KEY))
 
     def _check_tls(self, tls: ListenerTls) -> None:
         kind = KINDS[self.kind]

@@ -124,6 +124,11 @@ class ListenerTls(Model):
     client_ca: FilePath | None = Field(
         None, description="PEM: the authorities that clients' certificates must be from."
     )
+    client_names: Annotated[tuple[str, ...], ListOf] = Field(
+        (),
+        description="With envoy_rls and ratio: alternative names of which a client's certificate "
+        "must have one.",
+    )
     client_headers: ClientHeaders | None = Field(
         None, description="Fields that tell upstreams who the client is."
     )
@@ -145,8 +150,8 @@ class ListenerTls(Model):
             message = "client_certificates without client_ca: nobody could have a valid one"
             hint = "client_ca: the file of the authority that signs them"
             raise problem(message, hint, under=("client_certificates",))
-        for field in ("client_ca", "client_headers"):
-            if self.client_certificates is None and getattr(self, field) is not None:
+        for field in ("client_ca", "client_names", "client_headers"):
+            if self.client_certificates is None and getattr(self, field) not in (None, ()):
                 message = f"{field} without client_certificates: clients are asked for none"
                 raise problem(message, "client_certificates: required", under=(field,))
         return self
@@ -269,6 +274,10 @@ class ListenerConfig(Model):
             message = "clients of this listener speak https already"
             hint = "redirect_to_https goes with a listener without tls"
             raise problem(message, hint, under=("redirect_to_https",))
+        if self.tls is not None and self.tls.client_names:
+            message = "client_names goes with envoy_rls and ratio, whose clients have no other name"
+            hint = "limits may be per client_cert, and client_headers tell upstreams"
+            raise problem(message, hint, under=("tls", "client_names"))
         if isinstance(self.address, UnixAddress) and isinstance(self.proxy_protocol, tuple):
             message = "peers of a Unix socket have no address"
             hint = "proxy_protocol: on, and mode says who may connect"

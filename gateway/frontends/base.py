@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from gateway.binding import ALONE, Sharing
 from gateway.config.address import Address, UnixAddress
 from gateway.config.frontends import FrontendConfig
 from gateway.config.models import GatewayConfig
@@ -27,6 +28,7 @@ class Ground(NamedTuple):
         metrics: all counters.
         tls: of listeners, by name; loaded before they are started, and None for plain ones.
         is_leaving: whether the gateway has begun to end, and serves for a while yet.
+        sharing: of the addresses, with other processes of this gateway.
     """
 
     config: GatewayConfig
@@ -36,6 +38,7 @@ class Ground(NamedTuple):
     metrics: GatewayMetrics
     tls: Mapping[str, TlsTexts | None] = MappingProxyType({})
     is_leaving: Callable[[], bool] = lambda: False
+    sharing: Sharing = ALONE
 
 
 class Frontend(Protocol):
@@ -45,15 +48,24 @@ class Frontend(Protocol):
         """Listen and serve.
 
         Raises:
-            OSError: the address cannot be had; nothing is left behind.
+            OSError: the address cannot be had (a `BindError` says which of several it is);
+                nothing is left behind.
         """
 
     @property
     def address(self) -> Address | UnixAddress:
         """Where it listens, with the port that was really taken."""
 
-    async def drain(self, seconds: float) -> None:
-        """Take no more, let what is under way end within so many seconds, and close."""
+    @property
+    def under_way(self) -> int:
+        """How many requests were read and are not answered yet."""
+
+    async def drain(self, seconds: float) -> int:
+        """Take no more, let what is under way end within so many seconds, and close.
+
+        Returns:
+            How many requests were cut off.
+        """
 
 
 class MakeFrontend(Protocol):

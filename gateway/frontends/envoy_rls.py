@@ -20,7 +20,8 @@ from gateway.frontends.envoy_rls_plan import Plan, Planner
 from gateway.frontends.envoy_rls_replies import Replies
 from gateway.frontends.envoy_rls_rules import Domains, TooManyOverridesError, UnknownUnitError
 from gateway.frontends.grpc_calls import Context
-from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
+from gateway.frontends.grpc_ports import Door
+from gateway.frontends.grpc_server import GrpcServer, Service, bounds_of
 from gateway.protocols.envoy_rls_messages import (
     MESSAGES,
     METHOD,
@@ -74,7 +75,10 @@ class EnvoyRls:
         self._plans: dict[bytes, Plan] = {}
         service = Service(SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files)
         # Without the store the answer is one of ours, too: `on_store_error` says which.
-        self._server = GrpcServer([service], Bounds(), self._malformed, can_answer(ground, ()))
+        self._server = GrpcServer(
+            *([service], bounds_of(listener, ground), self._malformed, can_answer(ground, ())),
+            ground.sharing,
+        )
 
     async def start(self) -> None:
         """Listen and serve.
@@ -84,9 +88,14 @@ class EnvoyRls:
         """
         self.address = await self._server.start(self._door)
 
-    async def drain(self, seconds: float) -> None:
-        """Take no more calls, let those under way end within so many seconds, and close."""
-        await self._server.drain(seconds)
+    @property
+    def under_way(self) -> int:
+        """How many calls are."""
+        return self._server.under_way
+
+    async def drain(self, seconds: float) -> int:
+        """Take no more calls, let those under way end, and close; see `Frontend`."""
+        return await self._server.drain(seconds)
 
     async def _should_rate_limit(self, data: bytes, context: Context) -> bytes:
         plan = self._plans.get(data)

@@ -36,6 +36,9 @@ class Calls:
     Args:
         patience_us: microseconds that a request may take to come, once its call has begun, or what
             was asked before it is answered.
+
+    Attributes:
+        under_way: how many of one request and one answer have begun and not ended.
     """
 
     def __init__(self, patience_us: int) -> None:
@@ -43,12 +46,7 @@ class Calls:
         # By when they began, and so in that order.
         self._unread: dict[Context, float] = {}
         self._begun = 0
-        self._under_way = 0
-
-    @property
-    def is_none_under_way(self) -> bool:
-        """Whether all that has begun has ended."""
-        return not self._under_way
+        self.under_way = 0
 
     def unary(self, answer: Answer) -> grpc.RpcMethodHandler[Any, Any]:
         """A method of one request and one answer.
@@ -57,11 +55,11 @@ class Calls:
         """
 
         async def call(_: object, context: Context) -> bytes:
-            self._under_way += 1
+            self.under_way += 1
             try:
                 return await answer(await self.read(context), context)
             finally:
-                self._under_way -= 1
+                self.under_way -= 1
 
         return grpc.stream_unary_rpc_method_handler(call)
 

@@ -9,12 +9,8 @@ since every layer of grpcio's own costs a call more than deciding on it does.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -22,22 +18,26 @@ import grpc.aio
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 
-from gateway.binding import bound_file
+from gateway.binding import ALONE, Sharing
 from gateway.config.address import Address, UnixAddress
+from gateway.config.frontends import FrontendConfig
+from gateway.frontends.base import Ground
 from gateway.frontends.files import affordable_connections
 from gateway.frontends.grpc_calls import UNREADABLE, Answer, Calls, Context
 from gateway.frontends.grpc_health import HEALTH, Health
+from gateway.frontends.grpc_ports import Door, Ports
 from gateway.frontends.grpc_reflection import Reflection
-from gateway.frontends.grpc_tls import credentials_of
+from gateway.frontends.grpc_tls import is_named
 from gateway.protocols.protobuf import DecodeError, known
 from gateway.tasks import Background, Tasks, becomes
-from gateway.tls.texts import TlsTexts
 
 log = logging.getLogger(__name__)
 
 US: Final = 1_000_000
 MAX_OPTION: Final = 2**31 - 1
 """Of grpcio; as milliseconds 24 days."""
+STRANGER: Final = "this certificate is for none of the names that may ask"
+CONNECTIONS: Final = 10_000
 RARE_S: Final = 0.5
 """How long the end waits for a moment in which no call begins: those that come after grpcio has
 begun to end, from clients that have not heard of it, it answers `CANCELLED`."""
@@ -46,6 +46,8 @@ HEARD_S: Final = 1.0
 answer the PING with which grpcio makes sure. It would wait 20 s for that itself."""
 SENT_S: Final = 0.1
 """How long the last answers have to be sent."""
+LATER_S: Final = 60.0
+"""Long after the end."""
 
 
 class Bounds(NamedTuple):
@@ -58,9 +60,11 @@ class Bounds(NamedTuple):
             a call counts until all of it is gone, here a moment later than there. Without that
             guard a client that begins and cancels calls keeps all others waiting.
         calls: calls under way in all; one more is `RESOURCE_EXHAUSTED`.
-        connections: connections that are open, but no more than a third of all files may be; more
-            of them are closed at once.
+        connections: connections that are open; more of them are closed at once.
         handshake_us: microseconds that a new connection has for its first frame of HTTP/2, in all.
+        age_us: microseconds after which clients are asked to make a new connection, a tenth more
+            or less; None for never.
+        grace_us: microseconds that calls may take then; None for as long as they like.
         request_us: microseconds that a request may take to come, once its call has begun; then it
             is `DEADLINE_EXCEEDED`.
     """
@@ -68,23 +72,20 @@ class Bounds(NamedTuple):
     message_bytes: int = 64 * 1024
     calls_per_connection: int = 1_000
     calls: int = 10_000
-    connections: int = 10_000
+    connections: int = CONNECTIONS
     handshake_us: int = 5 * US
     request_us: int = 10 * US
+    age_us: int | None = None
+    grace_us: int | None = None
 
 
-class Door(NamedTuple):
-    """Where clients come in.
-
-    Attributes:
-        address: to listen on.
-        mode: of a Unix socket's file; None for what the umask says.
-        tls: its certificates, loaded; None to be plain.
-    """
-
-    address: Address | UnixAddress
-    mode: int | None = None
-    tls: TlsTexts | None = None
+def bounds_of(listener: FrontendConfig, ground: Ground) -> Bounds:
+    """Those of a listener."""
+    return Bounds(
+        connections=min(CONNECTIONS, affordable_connections(ground.config.listeners)),
+        age_us=listener.max_connection_age,
+        grace_us=listener.max_connection_age_grace,
+    )
 
 
 class Service(NamedTuple):
@@ -110,6 +111,7 @@ class GrpcServer:
         malformed: called for every request that cannot be read, which is answered `INTERNAL`, as
             by every gRPC server.
         is_able: whether it could give answers now, for those who ask for its health.
+        sharing: of its address.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class GrpcServer:
         bounds: Bounds,
         malformed: Callable[[], None] = lambda: None,
         is_able: Callable[[], bool] = lambda: True,
+        sharing: Sharing = ALONE,
     ) -> None:
         names = [service.name for service in services]
         files = [file for service in services for file in service.files]
@@ -127,7 +130,9 @@ class GrpcServer:
         self._lateness = Background(self._calls.refuse_late)
         self._streams = (Health(names, is_able, malformed, self._calls), reflection)
         handlers = {
-            f"/{service.name}/{method}": self._calls.unary(_reading(answer, malformed))
+            f"/{service.name}/{method}": self._calls.unary(
+                self._guarded(_reading(answer, malformed))
+            )
             for service in services
             for method, answer in service.methods.items()
         }
@@ -135,57 +140,49 @@ class GrpcServer:
             handlers |= stream.handlers()
         self._server = grpc.aio.server(
             handlers=[_Handlers(handlers)],
-            options=_options(bounds),
+            options=_options(bounds, sharing),
             maximum_concurrent_rpcs=bounds.calls,
         )
+        self._names: frozenset[str] = frozenset()
+        self._ports = Ports(self._server, sharing)
         self._tasks = Tasks()
 
     async def start(self, door: Door) -> Address | UnixAddress:
         """Listen and serve; returns the address with the port that was really taken.
 
-        An empty host stands for every address of this machine, and so does 0.0.0.0, those of IPv6
-        included.
-
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address cannot be had; see `Ports.open`.
         """
-        address = door.address
-        credentials = None if door.tls is None else credentials_of(door.tls)
-        if isinstance(address, UnixAddress):
-            await asyncio.to_thread(_try_file, address)
-            with _files_of(door.mode):
-                self._add_port(str(address), credentials)
-            await self._serve()
-            return address
-        hosts = await _free(address)
-        port = address.port
-        for host in hosts:
-            port = self._add_port(str(Address(host, port)), credentials)
-        await self._serve()
-        return Address(address.host, port)
-
-    async def _serve(self) -> None:
+        if door.tls is not None:
+            self._names = door.tls.names
+        address = await self._ports.open(door)
         await self._server.start()
         self._lateness.start()
+        return address
 
-    def _add_port(self, place: str, credentials: grpc.ServerCredentials | None) -> int:
-        try:
-            if credentials is None:
-                return self._server.add_insecure_port(place)
-            return self._server.add_secure_port(place, credentials)
-        except RuntimeError as error:
-            # What it says is how to make it say more.
-            if credentials is None:
-                raise OSError(errno.EADDRINUSE, "gRPC could not bind it") from error
-            # It was free a moment ago, so more likely the library has no use for a certificate.
-            said = "gRPC cannot use the certificates, or not bind it"
-            raise OSError(errno.EIO, said) from error
+    @property
+    def under_way(self) -> int:
+        """How many calls are; checks of health and reflection apart."""
+        return self._calls.under_way
 
-    async def drain(self, seconds: float) -> None:
+    def _guarded(self, answer: Answer) -> Answer:
+        """Answers those alone whose certificates have one of the names, if there are any."""
+
+        async def call(data: bytes, context: Context) -> bytes:
+            if self._names and not is_named(context, self._names):
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, STRANGER)
+            return await answer(data, context)
+
+        return call
+
+    async def drain(self, seconds: float) -> int:
         """Say that it ends, take no more calls, let those under way end, and close.
 
         Args:
             seconds: how long calls under way may take; those that are left are cancelled.
+
+        Returns:
+            How many were left.
         """
         for stream in self._streams:
             stream.end()
@@ -193,26 +190,33 @@ class GrpcServer:
         try:
             await self._lateness.end()
             await self._calls.become_rare(min(RARE_S, seconds))
-            await self._end(due)
+            return await self._end(due)
         except asyncio.CancelledError:
             # The server must go all the same: its threads would outlive the loop.
+            await self._ports.remove_file()
             await self._server.stop(None)
             raise
 
-    async def _end(self, due: float) -> None:
+    async def _end(self, due: float) -> int:
         """Take no more calls, and close when those under way have ended, or are due."""
         loop = asyncio.get_running_loop()
-        stopping = self._tasks.start(self._server.stop(max(due - loop.time(), 0)))
-        await asyncio.wait({stopping}, timeout=HEARD_S)
+        await self._ports.remove_file()
+        # Those that are left are counted and cancelled here. It must not be about to do so itself:
+        # grpcio 1.85 crashes where two of its stops come to their end together.
+        stopping = self._tasks.start(self._server.stop(max(due - loop.time(), 0) + LATER_S))
+        await asyncio.wait({stopping}, timeout=min(HEARD_S, max(due - loop.time(), 0)))
         await self._calls.refuse_unread()
         calls = self._calls
-        await becomes(lambda: stopping.done() or calls.is_none_under_way, due - loop.time())
-        # Normally all is over with the last answer.
-        await asyncio.wait({stopping}, timeout=SENT_S)
+        await becomes(lambda: stopping.done() or not calls.under_way, due - loop.time())
+        left = calls.under_way
+        if not left:
+            # Normally all is over with the last answer.
+            await asyncio.wait({stopping}, timeout=SENT_S)
         if not stopping.done():
-            # Only connections are left, whose other ends do not say a word.
+            # Without calls only connections are left, whose other ends do not say a word.
             await self._server.stop(None)
         await asyncio.shield(stopping)
+        return left
 
 
 class _Handlers(grpc.GenericRpcHandler):
@@ -245,79 +249,24 @@ def _reading(answer: Answer, malformed: Callable[[], None]) -> Answer:
     return call
 
 
-def _options(bounds: Bounds) -> list[tuple[str, int]]:
+def _options(bounds: Bounds, sharing: Sharing) -> list[tuple[str, int]]:
+    ages = {
+        "grpc.max_connection_age_ms": bounds.age_us,
+        "grpc.max_connection_age_grace_ms": bounds.grace_us,
+    }
     return [
-        # A port that another has is an error, not half of the calls.
-        ("grpc.so_reuseport", 0),
+        # By itself grpcio would share a port with whoever has it.
+        ("grpc.so_reuseport", int(sharing.is_on)),
         ("grpc.max_receive_message_length", bounds.message_bytes),
         ("grpc.max_concurrent_streams", bounds.calls_per_connection),
         (
             "grpc.max_allowed_incoming_connections",
-            min(bounds.connections, affordable_connections()),
+            bounds.connections,
         ),
-        ("grpc.server_handshake_timeout_ms", min(max(bounds.handshake_us // 1000, 1), MAX_OPTION)),
+        ("grpc.server_handshake_timeout_ms", _milliseconds(bounds.handshake_us)),
+        *((name, _milliseconds(us)) for name, us in ages.items() if us is not None),
     ]
 
 
-def _try_file(address: UnixAddress) -> None:
-    """See whether a socket's file can be had, and leave nothing there; blocks.
-
-    grpcio does not say why one cannot, and takes the place of one that another listens on.
-
-    Raises:
-        OSError: it cannot, and why.
-    """
-    one, file = bound_file(address, None)
-    one.close()
-    file.remove()
-
-
-@contextmanager
-def _files_of(mode: int | None) -> Iterator[None]:
-    """Let files that are made have a mode from the first moment on.
-
-    gRPC's library binds and listens in one step, and whoever connects in between has connected.
-    """
-    if mode is None:
-        yield
-        return
-    before = os.umask(0o777 & ~mode)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
-async def _free(address: Address) -> list[str]:
-    """The addresses that a host stands for, each of which can be bound.
-
-    grpcio does not say why one cannot be had, and is content if it has one of two.
-
-    Raises:
-        OSError: one cannot be bound, and why.
-    """
-    infos = await asyncio.get_running_loop().getaddrinfo(
-        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    hosts = dict.fromkeys(place[0] for family, _, _, _, place in infos if _can_bind(family, place))
-    if not hosts:
-        raise OSError(errno.EAFNOSUPPORT, "this machine has none of its kinds of address")
-    wild = [host for host in hosts if host in {"0.0.0.0", "::"}]  # noqa: S104 - as it was asked
-    # One stands for both with grpcio.
-    return [str(host) for host in wild[:1] or hosts]
-
-
-def _can_bind(family: socket.AddressFamily, place: tuple[Any, ...]) -> bool:
-    """Whether there is such a family of addresses here; raises if the address cannot be had."""
-    try:
-        probe = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        if error.errno == errno.EAFNOSUPPORT:
-            return False
-        raise
-    with probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        probe.bind(place)
-    return True
+def _milliseconds(us: int) -> int:
+    return min(max(us // 1000, 1), MAX_OPTION)

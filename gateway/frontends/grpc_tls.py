@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import grpc
 
-from gateway.tls.texts import Texts, TlsTexts
+from gateway.frontends.grpc_calls import Context
+from gateway.tls.texts import Texts, TlsTexts, comparable
 
 
 def credentials_of(files: TlsTexts) -> grpc.ServerCredentials:
@@ -26,6 +27,12 @@ def credentials_of(files: TlsTexts) -> grpc.ServerCredentials:
         fetch,  # type: ignore[arg-type] # None is "no change", which its types do not know
         require_client_authentication=files.is_required,
     )
+
+
+def is_named(context: Context, names: frozenset[str]) -> bool:
+    """Whether the certificate of a call's client has one of these alternative names."""
+    found = context.auth_context().get("x509_subject_alternative_name", ())
+    return any(comparable(name.decode("utf-8", "replace")) in names for name in found)
 
 
 def _configuration(texts: Texts) -> grpc.ServerCertificateConfiguration:

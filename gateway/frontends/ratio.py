@@ -16,7 +16,8 @@ from gateway.decider import Outcome
 from gateway.frontends.asking import Asking, caller_keys, can_answer, passes
 from gateway.frontends.base import Ground
 from gateway.frontends.grpc_calls import Context
-from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
+from gateway.frontends.grpc_ports import Door
+from gateway.frontends.grpc_server import GrpcServer, Service, bounds_of
 from gateway.protocols.ratio_messages import (
     MESSAGES,
     METHOD,
@@ -88,9 +89,10 @@ class RatioFrontend:
         self._answers = metrics.answers
         self._server = GrpcServer(
             [Service(SERVICE, {METHOD: self._answer}, MESSAGES.files)],
-            Bounds(handshake_us=config.connection_timeout),
+            bounds_of(listener, ground)._replace(handshake_us=config.connection_timeout),
             self._note_malformed,
             can_answer(ground, listener.policies),
+            ground.sharing,
         )
 
     async def start(self) -> None:
@@ -101,9 +103,14 @@ class RatioFrontend:
         """
         self.address = await self._server.start(self._door)
 
-    async def drain(self, seconds: float) -> None:
-        """Take no more calls, let those under way end within so many seconds, and close."""
-        await self._server.drain(seconds)
+    @property
+    def under_way(self) -> int:
+        """How many calls are."""
+        return self._server.under_way
+
+    async def drain(self, seconds: float) -> int:
+        """Take no more calls, let those under way end, and close; see `Frontend`."""
+        return await self._server.drain(seconds)
 
     def _note_malformed(self) -> None:
         self._metrics.malformed["message"] += 1

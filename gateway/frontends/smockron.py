@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.binding import Sharing
 from gateway.clock import Clock, wall_us
 from gateway.config.address import Address
 from gateway.config.frontends import FrontendConfig
@@ -23,6 +24,7 @@ from gateway.frontends.asking import caller_keys
 from gateway.frontends.base import Ground
 from gateway.frontends.files import affordable_connections
 from gateway.frontends.smockron_others import Others
+from gateway.frontends.smockron_ports import bound_pairs
 from gateway.limits.reported import FURTHEST_US, furthest_next_us
 from gateway.metrics import FrontendMetrics
 from gateway.policy import Missing, Plan, Policy, compile_plan
@@ -35,7 +37,7 @@ from gateway.protocols.smockron import (
     write_control,
 )
 from gateway.stores.reports import Answer, MemoryReports, Report, Reports, SharedReports
-from gateway.stores.zeromq import Frames, Publisher, Sockets, Subscriber, bind_pair
+from gateway.stores.zeromq import Frames, Publisher, Sockets, Subscriber
 from gateway.stores.zeromq_peers import Peer
 from gateway.tasks import Tasks
 
@@ -119,6 +121,7 @@ class SmockronMaster:
         metrics: counters.
         max_connections: how many peers may be connected to each of the two sockets.
         deadline_us: how long the store may take for a batch.
+        sharing: of its ports.
         clock: the time of day, in microseconds since 1970.
     """
 
@@ -132,9 +135,11 @@ class SmockronMaster:
         *,
         max_connections: int,
         deadline_us: int,
+        sharing: Sharing,
         clock: Clock = wall_us,
     ) -> None:
         self._address = address
+        self._sharing = sharing
         self._max_connections = max_connections
         self._domains = domains
         self._reports = reports
@@ -155,6 +160,7 @@ class SmockronMaster:
         self._lost_us = 0
         self._is_full = False
         self._is_recording = False
+        self._recording = 0
         self._heard = Heard()
         self._sockets: Sockets | None = None
         self._accounting: Subscriber | None = None
@@ -171,40 +177,35 @@ class SmockronMaster:
         Raises:
             OSError: one of the two ports cannot be had.
         """
-        hosts = await self._hosts()
+        pairs = await bound_pairs(self._address, self._sharing)
         self._sockets = sockets = Sockets()
         accounting = sockets.subscriber(self._take, [ALL_TOPICS])
         control = sockets.publisher()
         # Before the first of them can come.
         sockets.watch_peers(accounting, self._max_connections, self._note_gatekeeper)
         sockets.watch_peers(control, self._max_connections, self._note_peer)
-        try:
-            port = bind_pair(accounting, control, hosts, self._address.port)
-        except OSError:
-            self._sockets = None
-            await sockets.aclose()
-            raise
-        self._address = Address(self._address.host, port)
+        for below, above in pairs:
+            accounting.listen(below)
+            control.listen(above)
+        self._address = Address(self._address.host, accounting.port)
         self._accounting, self._control = accounting, control
         await self._reports.start()
         if self._others is not None:
             self._others.start()
         accounting.start()
 
-    async def _hosts(self) -> list[str]:
-        """The addresses of the name, which ZeroMQ would take for that of an interface."""
-        host = self._address.host
-        if not host:
-            return ["*"]
-        found = await asyncio.get_running_loop().getaddrinfo(host, self._address.port)
-        return list(dict.fromkeys(str(info[4][0]) for info in found))
+    @property
+    def under_way(self) -> int:
+        """How many messages the store has not taken down yet."""
+        return self._recording + len(self._heard.told)
 
-    async def drain(self, seconds: float) -> None:
-        """Take nothing more, tell what is found out already, and close."""
+    async def drain(self, seconds: float) -> int:
+        """Take nothing more, tell what is found out already, and close; see `Frontend`."""
         if self._accounting is not None:
             self._accounting.pause()
             self._accounting = None
         await self._tasks.finish(min(seconds, self._deadline_s))
+        left = self.under_way
         if self._others is not None:
             await self._others.aclose()
         self._control = None
@@ -212,6 +213,7 @@ class SmockronMaster:
             await self._sockets.aclose()
             self._sockets = None
         await self._reports.aclose()
+        return left
 
     def _note_gatekeeper(self, peer: Peer) -> None:
         """Count those who report: whoever listens is one of them."""
@@ -228,7 +230,7 @@ class SmockronMaster:
             self._is_full = True
             log.warning(
                 "smockron: %d gatekeepers are connected, and no more may be (max_connections, and "
-                "a third of all open files at most); more that are turned away are only counted",
+                "its part of all open files at most); more that are turned away are only counted",
                 self._max_connections,
             )
 
@@ -312,6 +314,7 @@ class SmockronMaster:
         """Let the store take down what has come, and what comes meanwhile, until that is all."""
         while self._heard.reports:
             heard, self._heard = self._heard, Heard()
+            self._recording = len(heard.told)
             if self._accounting is not None:
                 self._accounting.start()
             try:
@@ -333,6 +336,7 @@ class SmockronMaster:
                         CALM_US // US,
                     )
                 self._publish(heard.told, found)
+        self._recording = 0
         self._is_recording = False
 
     def _lose(self, told: Sequence[Accounting], error: StoreError) -> None:
@@ -399,11 +403,14 @@ def make_master(
             plan if plan.rules else None, plan.policies, said.log or not plan.rules
         )
     store = ground.config.store
+    # It has two sockets.
+    affordable = affordable_connections(ground.config.listeners) // 2
     return SmockronMaster(
         *(name, address, domains, open_reports(store.url, ground.config.domain)),
         ground.metrics.frontend(name),
-        max_connections=max(min(settings.max_connections, affordable_connections() // 2), 1),
+        max_connections=max(min(settings.max_connections, affordable), 1),
         deadline_us=store.deadline,
+        sharing=ground.sharing,
         clock=clock,
     )
 

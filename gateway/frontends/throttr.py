@@ -10,9 +10,9 @@ import asyncio
 import logging
 import socket
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from gateway.binding import SocketFile, bound_file
+from gateway.binding import Sharing, SocketFile, bound_everywhere, bound_file
 from gateway.clock import Clock, monotonic_ns
 from gateway.config.address import Address, UnixAddress
 from gateway.config.frontend_throttr import ThrottrConfig
@@ -56,6 +56,7 @@ class ThrottrFrontend:
         config: which version is spoken, and how much clients may ask for.
         book: where records are.
         metrics: counters.
+        sharing: of its address.
 
     Attributes:
         book, metrics, connections, watched, is_draining: see `Surroundings`.
@@ -68,6 +69,7 @@ class ThrottrFrontend:
         config: ThrottrConfig,
         book: Book,
         metrics: FrontendMetrics,
+        sharing: Sharing,
     ) -> None:
         self.book = book
         self.metrics = metrics
@@ -76,10 +78,11 @@ class ThrottrFrontend:
         self.is_draining = False
         self._address = address
         self._mode = mode
+        self._sharing = sharing
         self._file: SocketFile | None = None
         self._config = config
         self._timeout_s = config.message_timeout / US
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         self._is_warned = False
 
@@ -102,54 +105,63 @@ class ThrottrFrontend:
 
     async def start(self) -> None:
         """Listen and serve; see `Frontend`."""
-        server = await self._listen()
+        make, loop = partial(Connection, self), asyncio.get_running_loop()
         try:
+            for one in await self._bind():
+                server = await loop.create_server(
+                    make, sock=one, backlog=BACKLOG, start_serving=False
+                )
+                self._servers.append(server)
             await self.book.start()
-            await server.start_serving()
+            for server in self._servers:
+                await server.start_serving()
         except BaseException:
-            server.close()
-            await asyncio.to_thread(self._remove_file)
+            await self._close()
             raise
-        self._server = server
         if isinstance(self._address, Address):
-            self._address = Address(self._address.host, server.sockets[0].getsockname()[1])
+            port = self._servers[0].sockets[0].getsockname()[1]
+            self._address = Address(self._address.host, port)
         self._look()
 
-    async def _listen(self) -> asyncio.Server:
-        make, address = partial(Connection, self), self._address
-        place: dict[str, Any]
+    async def _bind(self) -> list[socket.socket]:
+        address, sharing = self._address, self._sharing
         if isinstance(address, UnixAddress):
-            one, self._file = await asyncio.to_thread(bound_file, address, self._mode)
-            place = {"sock": one}
-        else:
-            place = {"host": address.host or None, "port": address.port}
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(make, **place, backlog=BACKLOG, start_serving=False)
-        if isinstance(address, Address):
-            for listening in server.sockets:
-                for option in KEEPALIVE:
-                    # What is accepted has the options of what listens.
-                    listening.setsockopt(*option)
-        return server
+            one, self._file = await asyncio.to_thread(
+                bound_file, address, self._mode, sharing.elders
+            )
+            return [one]
+        found = await bound_everywhere(address, sharing)
+        for one in found:
+            for option in KEEPALIVE:
+                # What is accepted has the options of what listens.
+                one.setsockopt(*option)
+        return found
 
-    def _remove_file(self) -> None:
+    async def _close(self) -> None:
         if self._file is not None:
-            self._file.remove()
+            await asyncio.to_thread(self._file.remove)
+        for server in self._servers:
+            server.close()
 
-    async def drain(self, seconds: float) -> None:
+    @property
+    def under_way(self) -> int:
+        """How many requests wait for the book, or for their client to take answers."""
+        return sum(connection.under_way for connection in self.connections)
+
+    async def drain(self, seconds: float) -> int:
         """Take no more, answer what has been read, and close; see `Frontend`."""
         self.is_draining = True
-        await asyncio.to_thread(self._remove_file)
-        if self._server is not None:
-            self._server.close()
+        await self._close()
         for connection in list(self.connections):
             connection.drain()
         await becomes(self._are_gone, seconds)
+        left = self.under_way
         for connection in list(self.connections):
             connection.abort()
         if self._timer is not None:
             self._timer.cancel()
         await self.book.aclose()
+        return left
 
     def _are_gone(self) -> bool:
         """Whether all clients are gone, those included that may be left now."""
@@ -195,7 +207,8 @@ def make_throttr(
         book: Book = _in_memory(config, metrics, clock)
     else:
         book = _in_redis(name, config, ground.config, metrics)
-    return ThrottrFrontend(listener.address, listener.mode, config, book, metrics)
+    address, mode = listener.address, listener.mode
+    return ThrottrFrontend(address, mode, config, book, metrics, ground.sharing)
 
 
 def _in_memory(config: ThrottrConfig, metrics: FrontendMetrics, clock: Clock) -> MemoryBook:

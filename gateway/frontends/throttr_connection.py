@@ -85,6 +85,11 @@ class Connection(asyncio.Protocol):
         """Bytes that were read and whose turn has not come."""
         return self._parser.left + sum(map(len, self._reads))
 
+    @property
+    def under_way(self) -> int:
+        """How many requests were read and are not answered; what waits behind them is not read."""
+        return len(self._requests)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The client has connected."""
         # A cast, not an assertion: those of uvloop only behave like one.

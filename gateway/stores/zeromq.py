@@ -13,7 +13,7 @@ that is the nature of PUB and SUB, and the protocols on top know it.
 from __future__ import annotations
 
 import asyncio
-import errno
+import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -44,7 +44,8 @@ own heartbeats would end the connections of all peers that speak ZMTP 3.0, as th
 time do: they do not answer a PING."""
 LEAVE_S: Final = 0.5
 """How long peers that are sent away are waited for; some milliseconds will do."""
-PORTS_TRIED: Final = 100
+BACKLOG: Final = 100
+"""Connections that may wait to be taken, as many as with a socket of ZeroMQ's own."""
 NOW: Final = int(zmq.NOBLOCK)
 NOW_AND_MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 """As plain numbers; pyzmq's own `send_multipart` joins its enumerations for every frame, and takes
@@ -136,8 +137,8 @@ class Sockets:
         await becomes(lambda: not any(map(len, self._peers)), LEAVE_S)
         for reader in self._readers:
             reader.pause()
-        for socket in self._sockets:
-            socket.close(0)
+        for one in self._sockets:
+            one.close(0)
         # It waits for the thread that does the transfer, which may have something to do.
         await asyncio.to_thread(self._context.term)
         if self._closer is not None:
@@ -169,52 +170,31 @@ class _End:
 
     Attributes:
         socket: as pyzmq has it.
-        port: that it is bound to; 0 for none.
+        port: that it listens on; 0 for none.
     """
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self.socket = socket
         self.port = 0
-        self._bound: list[str] = []
 
-    def bind(self, host: str, port: int) -> int:
-        """Wait for peers at an address, a number and no name; returns the port.
+    def listen(self, bound: socket.socket) -> None:
+        """Wait for peers at the address of a TCP socket, which belongs to ZeroMQ from now on.
 
-        Raises:
-            OSError: it cannot be had; `filename` is what was tried.
+        By itself it would not say which address it cannot have, and have each alone.
         """
-        self._allow(host)
-        tried = f"tcp://{_bracketed(host)}:{port or '*'}"
-        try:
-            self.socket.bind(tried)
-        except zmq.ZMQError as error:
-            raise OSError(error.errno or 0, error.strerror or str(error), tried) from error
-        self._bound.append(self._endpoint)
-        self.port = int(self._endpoint.rpartition(":")[2])
-        return self.port
-
-    def _allow(self, host: str) -> None:
-        """Use IPv6 where that is meant: with it a name would have no other addresses."""
-        self.socket.setsockopt(zmq.IPV6, int(":" in host or host == "*"))
-
-    @property
-    def _endpoint(self) -> str:
-        endpoint = self.socket.getsockopt(zmq.LAST_ENDPOINT)
-        assert isinstance(endpoint, bytes), "an endpoint is text"
-        return endpoint.rstrip(b"\0").decode()
-
-    def unbind(self) -> None:
-        """Wait for peers nowhere."""
-        while self._bound:
-            self.socket.unbind(self._bound.pop())
-        self.port = 0
+        host, self.port, *_ = bound.getsockname()
+        bound.listen(BACKLOG)
+        self.socket.setsockopt(zmq.USE_FD, bound.detach())
+        self.socket.bind(f"tcp://{_bracketed(host)}:{self.port}")
+        self.socket.setsockopt(zmq.USE_FD, -1)
 
     def connect(self, host: str, port: int) -> None:
         """Connect in the background, again and again.
 
         Names are looked up there as well, for addresses of IPv4.
         """
-        self._allow(host)
+        # With IPv6 a name would have no other addresses.
+        self.socket.setsockopt(zmq.IPV6, int(":" in host))
         self.socket.connect(f"tcp://{_bracketed(host)}:{port}")
 
 
@@ -293,37 +273,6 @@ class Subscriber(_End):
             self._wake()
         if messages:
             self._take(messages)
-
-
-def bind_pair(first: _End, second: _End, hosts: Sequence[str], port: int) -> int:
-    """Bind two sockets to a port and the one above it, at all of these addresses.
-
-    Args:
-        first: has the lower port.
-        second: has the one above.
-        hosts: addresses, numbers and no names; `*` is every interface.
-        port: the lower one; 0 lets the system choose.
-
-    Returns:
-        The lower port.
-
-    Raises:
-        OSError: one of them cannot be had.
-    """
-    for _ in range(PORTS_TRIED):
-        found = port
-        try:
-            for host in hosts:
-                found = first.bind(host, found)
-                second.bind(host, found + 1)
-        except OSError:
-            first.unbind()
-            second.unbind()
-            if port:
-                raise
-        else:
-            return found
-    raise OSError(errno.EADDRINUSE, "no two ports next to each other are free")
 
 
 def _bracketed(host: str) -> str:

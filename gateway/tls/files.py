@@ -113,8 +113,8 @@ def load_pair(
     context: ssl.SSLContext,
     pair: KeyPair,
     if_encrypted: str = "name it: key_password: ${file:/run/secrets/key_password}",
-) -> None:
-    """Let a context show a certificate.
+) -> Certificate:
+    """Let a context show a certificate; returns what that says.
 
     Args:
         context: the context.
@@ -124,7 +124,7 @@ def load_pair(
     Raises:
         TlsFileError: it cannot, with the reason.
     """
-    leaf(pair)
+    certificate = leaf(pair)
     if "PRIVATE KEY-----" not in _read(pair.key, "key"):
         hint = "a text that begins with -----BEGIN PRIVATE KEY-----"
         raise TlsFileError("key", f"{pair.key} holds no private key in PEM form", hint)
@@ -153,6 +153,7 @@ def load_pair(
         words = str(reason).replace("_", " ").lower()
         message = f"{pair.cert} and {pair.key} cannot be used: {words}"
         raise TlsFileError("cert", message) from None
+    return certificate
 
 
 def load_authorities(context: ssl.SSLContext, path: Path) -> None:
@@ -170,13 +171,10 @@ def load_authorities(context: ssl.SSLContext, path: Path) -> None:
         raise TlsFileError("ca", message, hint) from None
 
 
-def server_context(
-    pair: KeyPair | None, min_version: str, clients: ClientAuth | None
-) -> ssl.SSLContext:
-    """A context for connections from clients.
+def server_context(min_version: str, clients: ClientAuth | None) -> ssl.SSLContext:
+    """A context for connections from clients, which shows no certificate yet.
 
     Args:
-        pair: the certificate that it shows; None if another context will.
         min_version: `1.2` or `1.3`.
         clients: what is asked of clients; None for nothing.
 
@@ -192,8 +190,6 @@ def server_context(
         is_required = clients.is_required
         context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
         load_authorities(context, clients.ca)
-    if pair is not None:
-        load_pair(context, pair)
     return context
 
 

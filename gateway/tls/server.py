@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gateway.tls.files import ClientAuth, KeyPair, files_of, leaf, server_context
+from gateway.tls.files import ClientAuth, KeyPair, files_of, load_pair, server_context
 from gateway.tls.names import NameTable
 from gateway.tls.renewed import Renewed
 
@@ -70,15 +70,15 @@ class ServerTls(Renewed):
             self.context = self._front()
 
     def _front(self) -> ssl.SSLContext:
-        context = server_context(None, self._min_version, self._clients)
+        context = server_context(self._min_version, self._clients)
         context.sni_callback = self._choose
         return context
 
     def _load(self) -> _Shown:
-        contexts = tuple(
-            server_context(pair, self._min_version, self._clients) for pair in self._pairs
-        )
-        leaves = [leaf(pair) for pair in self._pairs]
+        contexts = tuple(server_context(self._min_version, self._clients) for _ in self._pairs)
+        leaves = [
+            load_pair(context, pair) for context, pair in zip(contexts, self._pairs, strict=True)
+        ]
         expiries = {
             str(pair.cert): one.not_after for pair, one in zip(self._pairs, leaves, strict=True)
         }

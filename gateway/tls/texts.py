@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gateway.tls.files import KeyPair, TlsFileError, files_of, leaf, load_authorities, load_pair
+from gateway.tls.files import KeyPair, TlsFileError, files_of, load_authorities, load_pair
 from gateway.tls.renewed import Renewed
+from gateway.tls.x509 import Certificate
 
 PLAIN_KEY: Final = "a key without a passphrase, in a file that only this user may read"
 
@@ -48,8 +49,25 @@ class Texts(NamedTuple):
     authorities: bytes | None
 
 
-def read_pair(context: ssl.SSLContext, pair: KeyPair) -> tuple[bytes, bytes]:
-    """A key and its certificates, as PEM with nothing around it.
+def comparable(name: str) -> str:
+    """An alternative name in the form in which it is compared: of URIs the case counts."""
+    return name if "://" in name else name.lower()
+
+
+class PairTexts(NamedTuple):
+    """What is in the files of one certificate.
+
+    Attributes:
+        certificate: what it says itself.
+        pem: its key, and it with those that follow it, as PEM with nothing around it.
+    """
+
+    certificate: Certificate
+    pem: tuple[bytes, bytes]
+
+
+def read_pair(context: ssl.SSLContext, pair: KeyPair) -> PairTexts:
+    """Read the files of a certificate.
 
     Args:
         context: takes them as well, so that OpenSSL says what is wrong with them.
@@ -58,14 +76,14 @@ def read_pair(context: ssl.SSLContext, pair: KeyPair) -> tuple[bytes, bytes]:
     Raises:
         TlsFileError: they will not do, or not for gRPC.
     """
-    load_pair(context, pair, PLAIN_KEY)
-    if leaf(pair).key not in _KEYS:
+    certificate = load_pair(context, pair, PLAIN_KEY)
+    if certificate.key not in _KEYS:
         message = f"{pair.cert} has a key of a kind that gRPC does not take"
         raise TlsFileError("cert", message, "RSA, or an elliptic curve: P-256 or P-384")
     key = _PRIVATE_KEYS.search(pair.key.read_bytes())
     if key is None:
         raise TlsFileError("key", f"{pair.key} has changed meanwhile")
-    return key.group(), _certificates(pair.cert)
+    return PairTexts(certificate, (key.group(), _certificates(pair.cert)))
 
 
 def _certificates(path: Path) -> bytes:
@@ -81,15 +99,20 @@ class TlsTexts(Renewed):
             them has.
         client_ca: the authorities whose certificates clients must have; None if they are asked
             for none.
+        names: of which a client's certificate must have one; none if any will do.
 
     Attributes:
         is_required: whether clients must have certificates.
+        names: likewise, as they are compared.
     """
 
-    def __init__(self, pairs: Sequence[KeyPair], client_ca: Path | None) -> None:
+    def __init__(
+        self, pairs: Sequence[KeyPair], client_ca: Path | None, names: Iterable[str] = ()
+    ) -> None:
         self._pairs = tuple(pairs)
         self._client_ca = client_ca
         self.is_required = client_ca is not None
+        self.names = frozenset(map(comparable, names))
         super().__init__(files_of(pairs, client_ca))
         self._new: Texts | None = None
         self.expiries: dict[str, int] = {}
@@ -105,10 +128,13 @@ class TlsTexts(Renewed):
 
     def _read(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        texts = tuple(read_pair(context, pair) for pair in self._pairs)
+        found = [read_pair(context, pair) for pair in self._pairs]
         authorities = None
         if self._client_ca is not None:
             load_authorities(context, self._client_ca)
             authorities = _certificates(self._client_ca)
-        self.expiries = {str(pair.cert): leaf(pair).not_after for pair in self._pairs}
-        self._new = Texts(texts, authorities)
+        self.expiries = {
+            str(pair.cert): one.certificate.not_after
+            for pair, one in zip(self._pairs, found, strict=True)
+        }
+        self._new = Texts(tuple(one.pem for one in found), authorities)

@@ -35,6 +35,7 @@ class Child:
         started_us: since when.
         is_started: whether it said that it serves.
         is_leaving: whether it said that it will end.
+        is_relieved: whether it was told that another serves in its place.
         error: what it said that keeps it from starting.
     """
 
@@ -45,6 +46,7 @@ class Child:
         self.started_us = monotonic_us()
         self.is_started = False
         self.is_leaving = False
+        self.is_relieved = False
         self.error: GatewayError | None = None
         self._said = b""
 

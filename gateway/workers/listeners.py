@@ -11,7 +11,7 @@ import socket
 from typing import NamedTuple
 
 from gateway.app import Taken
-from gateway.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places
+from gateway.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places, untaken
 from gateway.config.address import UnixAddress
 from gateway.config.models import Address, GatewayConfig, ListenerConfig
 from gateway.errors import StartError
@@ -73,9 +73,9 @@ def bind(config: GatewayConfig, workers: int) -> Listeners:
             except OSError as error:
                 raise cannot_listen("admin.listen", address, error) from error
     except StartError:
+        found.remove_files()
         found.close_workers()
         found.close_admin()
-        found.remove_files()
         raise
     return found
 
@@ -92,9 +92,7 @@ def _bind_for_all(index: int, listener: ListenerConfig, found: Listeners) -> Non
                 sockets.append(Taken(index, one.dup()))
         return
     for family, place in places(socket.getaddrinfo(**lookup(address))):
-        # Without SO_REUSEPORT: with it, another gateway's port would be shared in silence.
-        with bound(family, place) as alone:
-            taken = alone.getsockname()
+        taken = untaken(family, place)
         for sockets in found.workers:
             one = bound(family, taken, shares_port=True)
             sockets.append(Taken(index, one))

@@ -23,6 +23,8 @@ LINK: Final = b"L"
 """Connections to the process at the other end of them."""
 STOP: Final = b"S"
 """End in peace."""
+YIELD: Final = b"Y"
+"""End in peace, and without waiting for anybody to see it: another serves in your place."""
 DRAIN: Final = b"D"
 """The gateway is ending: to the limiter, which ends last."""
 REOPEN: Final = b"R"
@@ -42,7 +44,7 @@ class Said(NamedTuple):
 
     Attributes:
         is_started: it serves.
-        is_leaving: somebody else told it to end.
+        is_leaving: somebody else told it to end, and it will when another serves in its place.
         error: what keeps it from starting: the arguments of a `StartError`, or of a
             `GatewayError`; none if nothing does.
     """
@@ -87,7 +89,7 @@ class Orders:
         _say(self._channel, Said(is_started=True))
 
     def say_leaving(self) -> None:
-        """Tell the supervisor that this child takes no more connections, and will end."""
+        """Tell the supervisor that this child will end, when another serves in its place."""
         _say(self._channel, Said(is_leaving=True))
 
     def _read(self) -> None:

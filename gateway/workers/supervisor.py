@@ -141,7 +141,8 @@ class _Supervisor:
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
         is_first = number == 0
-        post = worker.Post(name, channel, sockets, lock, reason, is_first)
+        elders = frozenset(child.pid for child in self._elders(name))
+        post = worker.Post(name, channel, sockets, lock, reason, is_first, elders)
         return run_in_loop(lambda: worker.serve(config, count, post))
 
     def _link_with(self, name: str) -> None:
@@ -203,13 +204,29 @@ class _Supervisor:
             is_needed = self._ends_us is None or (name == LIMITER and bool(self._children))
             if is_needed and name in self._names and name not in self._restarts:
                 self._start_again(name, child, end)
+        self._relieve()
         if self._is_starting and not self._restarts:
             self._is_starting = not all(child.is_started for child in self._children.values())
         if self._ends_us is not None:
             self._end_what_is_left(self._ends_us)
 
+    def _elders(self, name: str) -> list[Child]:
+        """Those that had this place before, and have not ended yet."""
+        return [child for key, child in self._children.items() if child.name == name != key]
+
+    def _relieve(self) -> None:
+        """Let workers end in whose place others serve."""
+        for name in self._names:
+            child = self._children.get(name)
+            if child is None or not child.is_started:
+                continue
+            for elder in self._elders(name):
+                if not elder.is_relieved:
+                    elder.is_relieved = True
+                    orders.give(elder.channel, orders.YIELD)
+
     def _let_leave(self, name: str, child: Child) -> None:
-        """Somebody told a worker to end: another takes its place while it does."""
+        """Somebody told a worker to end: it does when another has taken its place."""
         del self._children[name]
         self._children[f"{name} ({child.pid})"] = child
         if self._ends_us is None:

@@ -11,6 +11,7 @@ from socket import socket
 from typing import Final, NamedTuple
 
 from gateway.app import Gateway, Seat, Taken
+from gateway.binding import Sharing
 from gateway.config.models import GatewayConfig
 from gateway.opening import memory_url
 from gateway.stores.shared import SharedStore
@@ -20,6 +21,8 @@ from gateway.workers.reports import Reporter
 
 log = logging.getLogger(__name__)
 
+REPLACED_S: Final = 10.0
+"""How long a worker that was told to end serves on, if no other does in its place."""
 LAST_WORDS_S: Final = 1.0
 """How long a worker that ends may take to say what it counted."""
 
@@ -34,6 +37,7 @@ class Post(NamedTuple):
         log_lock: as in `gateway.logs.open_output`.
         reason: why it is started again; empty at the beginning.
         is_first: as in `Seat`.
+        elders: the processes in whose place it starts, by their ids: they serve until it does.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Post(NamedTuple):
     log_lock: int
     reason: str
     is_first: bool
+    elders: frozenset[int] = frozenset()
 
 
 async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
@@ -52,11 +57,13 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     """
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
+    is_replaced = False
     store = config.store
     if memory_url(config) == store.url:
         store = store.model_copy(update={"deadline": store.deadline_of_workers})
     memory = SharedStore(workers, store.deadline)
-    seat = Seat(post.name, post.sockets, workers, memory, post.log_lock, post.is_first)
+    sharing = Sharing(is_on=True, elders=post.elders)
+    seat = Seat(post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing)
     running = Gateway(config.model_copy(update={"admin": None, "store": store}), seat)
     if post.reason:
         log.warning("%s", post.reason)
@@ -73,14 +80,21 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         {
             orders.LINK: link,
             orders.STOP: lambda _: ended.set(),
+            orders.YIELD: lambda _: yield_place(),
             orders.REOPEN: lambda _: running.reopen_log(),
             orders.RENEW: lambda _: running.renew_certificates(),
         },
     )
 
-    def leave() -> None:
-        told.say_leaving()
+    def yield_place() -> None:
+        nonlocal is_replaced
+        is_replaced = True
         ended.set()
+
+    def leave() -> None:
+        # Clients would find nobody until another is there.
+        told.say_leaving()
+        loop.call_later(REPLACED_S, ended.set)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         # Whoever ends a whole group of processes tells each of them; once is enough.
@@ -91,7 +105,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     gc.collect()
     gc.freeze()
     await ended.wait()
-    await running.stop()
+    await running.stop(is_replaced=is_replaced)
     with suppress(TimeoutError):
         async with asyncio.timeout(LAST_WORDS_S):
             await reporter.finish()

@@ -137,14 +137,17 @@ def test_no_file_is_left(tmp_path: Path) -> None:
         assert {get(gateway.port).status for _ in range(20)} == {200}
 
 
-def test_a_flood_of_a_grpc_listener_leaves_files_for_the_others(tmp_path: Path) -> None:
-    """No more than a third of all files: HTTP clients and probes are answered meanwhile."""
-    port = free_port()
-    listener = f"listeners: [{{ bind: '127.0.0.1:{port}', ratio: 5/h }}]\n"
-    with RecordingUpstream() as upstream, _few_files(tmp_path, upstream.url, listener) as gateway:
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_flood_of_grpc_listeners_leaves_files_for_the_others(number: int, tmp_path: Path) -> None:
+    """They have a third of all files together: HTTP clients and probes are answered meanwhile."""
+    ports = [free_port() for _ in range(number)]
+    listeners = ", ".join(f"{{ bind: '127.0.0.1:{port}', ratio: 5/h }}" for port in ports)
+    more = f"listeners: [{listeners}]\n"
+    with RecordingUpstream() as upstream, _few_files(tmp_path, upstream.url, more) as gateway:
         with ExitStack() as stack:
-            for _ in range(MANY):
-                sock = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            for turn in range(MANY):
+                place = ("127.0.0.1", ports[turn % number])
+                sock = stack.enter_context(socket.create_connection(place))
                 # The connections that may be are told of its settings, all others of their end.
                 with suppress(ConnectionError):
                     sock.sendall(HTTP2)

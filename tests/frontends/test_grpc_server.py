@@ -22,8 +22,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from gateway.config.models import Address
 from gateway.frontends.grpc_calls import Context
+from gateway.frontends.grpc_ports import Door
 from gateway.frontends.grpc_reflection import MAX_STREAMS
-from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
+from gateway.frontends.grpc_server import Bounds, GrpcServer, Service
 from gateway.protocols.protobuf import Field, Messages, file, message, service
 from tests.grpc_engine import port_of
 from tests.servers import until
@@ -464,11 +465,36 @@ async def test_a_call_that_takes_too_long_at_the_end_is_cut_off() -> None:
     async with _served(say) as (server, port), _channel(port) as channel:
         call = _unary(channel, SAY)(b"")
         await begun.wait()
+        assert server.under_way == 1
         async with asyncio.timeout(10):
-            await server.drain(0.05)
+            assert await server.drain(0.05) == 1
         with pytest.raises(grpc.aio.AioRpcError):
             await call
         await cancelled.wait()
+
+
+async def test_a_connection_that_is_old_is_left_for_a_new_one() -> None:
+    """Its client is asked to; calls under way are answered, and cut off after the grace."""
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def say(data: bytes, context: Context) -> bytes:
+        begun.set()
+        await may_end.wait()
+        return data
+
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+    bounds = Bounds(age_us=200_000, grace_us=300_000)
+    async with _served(say, bounds) as (_, port), _channel(port) as channel:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(preface)
+        async with asyncio.timeout(20):
+            assert b"max_age" in await reader.read()
+        writer.close()
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await _unary(channel, SAY)(b"")
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+        may_end.set()
+        assert await _unary(channel, SAY)(b"x") == b"x"
 
 
 async def test_a_client_that_leaves_ends_its_call() -> None:

@@ -7,13 +7,14 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import grpc
 import grpc.aio
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gateway.app import Gateway
 from gateway.config.certificates import inspection
@@ -134,6 +135,31 @@ async def test_clients_show_a_certificate_of_the_authority(
         assert await _ask(ports[0], authority, authority.issue("envoy")) == OK
         assert await _is_refused(ports[0], authority)
         assert await _is_refused(ports[0], authority, stranger.issue("envoy"))
+
+
+async def test_only_certificates_with_one_of_the_names_may_ask(
+    authority: Authority, log: Path
+) -> None:
+    """Of DNS in whichever case, of URIs to the letter; health is told to all who have one."""
+    said = (
+        f"client_certificates: required, client_ca: {authority.file}, "
+        "client_names: [Envoy.test, 'spiffe://a/Envoy']"
+    )
+    async with _running(f"{_pair(authority.issue('a.test'))}, {said}", log) as (_, ports):
+        for name in ("envoy.test", "spiffe://a/Envoy"):
+            assert await _ask(ports[0], authority, authority.issue("b.test", name)) == OK
+        for port, name in zip(ports, ("mallory.test", "spiffe://a/envoy"), strict=True):
+            async with _channel(port, authority, authority.issue(name)) as channel:
+                health: Any = health_pb2_grpc.HealthStub(channel)
+                assert (await health.Check(health_pb2.HealthCheckRequest())).status == 1
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    if port == ports[1]:
+                        await call(channel, {"user": "ann"})
+                    else:
+                        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+                        method = channel.unary_unary(PATH)
+                        await method(request())
+                assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_a_certificate_is_chosen_by_name(authority: Authority, log: Path) -> None:

@@ -354,7 +354,7 @@ async def test_answers_are_sent_at_once() -> None:
 async def test_an_address_that_is_taken_is_an_error_at_the_start() -> None:
     """And nothing is left behind."""
     async with running("v5") as run:
-        with pytest.raises(OSError, match="address already in use"):
+        with pytest.raises(OSError, match="Address already in use"):
             await running("v5", port=run.port).__aenter__()
 
 

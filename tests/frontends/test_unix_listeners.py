@@ -83,6 +83,30 @@ async def test_a_file_that_nobody_listens_on_any_more_is_replaced(
 
 
 @EACH
+async def test_a_file_that_another_has_put_in_its_place_stays(kind: str, tmp_path: Path) -> None:
+    """As where a folder was emptied, and a newer gateway started there: it goes on."""
+    path = tmp_path / "s.sock"
+    async with _running("ratio", path):
+        async with _running(kind, path.with_name("older.sock")):
+            await asyncio.to_thread(path.replace, path.with_name("older.sock"))
+        assert await _is_answered("ratio", path.with_name("older.sock"))
+    assert [one.name for one in await asyncio.to_thread(lambda: list(tmp_path.iterdir()))] == [
+        "older.sock"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["ratio", "throttr"])
+@pytest.mark.parametrize("length", [107 - 1, 107])
+async def test_the_longest_paths_will_do(kind: str, length: int, tmp_path: Path) -> None:
+    """Of as many bytes as the system takes, and whatever else is made beside them."""
+    path = tmp_path / "s".ljust(length - len(bytes(tmp_path)) - 1, "s")
+    assert len(bytes(path)) == length
+    async with _running(kind, path):
+        assert await _is_answered(kind, path)
+    assert not list(await asyncio.to_thread(lambda: list(tmp_path.iterdir())))
+
+
+@EACH
 async def test_one_that_another_listens_on_is_an_error(kind: str, tmp_path: Path) -> None:
     """And the other goes on."""
     path = tmp_path / "s.sock"

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from gateway.app import Gateway
+from gateway.app import Gateway, Seat
 from gateway.config.models import GatewayConfig
 from tests.breaking import abort, reset
 from tests.servers import until
@@ -400,11 +400,11 @@ async def running(
     assert not unexpected, unexpected
 
 
-def make_gateway(config: dict[str, Any] | GatewayConfig) -> Gateway:
+def make_gateway(config: dict[str, Any] | GatewayConfig, seat: Seat | None = None) -> Gateway:
     """A gateway that leaves the test's own logging alone."""
     root = logging.getLogger()
     handlers = root.handlers[:]
-    gateway = Gateway(GatewayConfig.model_validate(config))
+    gateway = Gateway(GatewayConfig.model_validate(config), seat)
     root.handlers = handlers
     return gateway
 

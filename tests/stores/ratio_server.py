@@ -14,7 +14,8 @@ import grpc.aio
 from gateway.clock import Clock, wall_us
 from gateway.config.models import Address
 from gateway.frontends.grpc_calls import Context
-from gateway.frontends.grpc_server import Bounds, Door, GrpcServer, Service
+from gateway.frontends.grpc_ports import Door
+from gateway.frontends.grpc_server import Bounds, GrpcServer, Service
 from gateway.protocols.ratio_messages import (
     MESSAGES,
     METHOD,

@@ -35,7 +35,10 @@ async def test_who_does_not_say_what_it_speaks_is_closed() -> None:
     try:
         end = sockets.subscriber(take, [b""])
         sockets.watch_peers(end, 10, note)
-        port = end.bind("127.0.0.1", 0)
+        bound = socket.socket()
+        bound.bind(("127.0.0.1", 0))
+        end.listen(bound)
+        port = end.port
         end.start()
         old, old_writer = await asyncio.open_connection("127.0.0.1", port)
         old_writer.write(GREETING_2)
