@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import gateway
 from gateway.errors import ConfigError, GatewayError, Problem, StartError
-from gateway.lean import import_for_good, leave_out_client
+from gateway.lean import import_for_good, import_on_demand
 
 if TYPE_CHECKING:
     import asyncio
@@ -186,8 +186,13 @@ def _get_ready() -> None:
     """What every process does that will serve."""
     _allow_open_files()
     _quieten_grpc()
-    leave_out_client()
-    import_for_good("gateway.app", "gateway.config.load", "gateway.config.certificates")
+    _import("gateway.app")
+
+
+def _import(*names: str) -> None:
+    """Import what reads configurations, and more."""
+    import_on_demand("aiohttp", "redis", "redis.asyncio")
+    import_for_good(*names, "gateway.config.load", "gateway.config.certificates")
 
 
 def _run_alone(config: GatewayConfig) -> int:
@@ -259,7 +264,7 @@ def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> 
 
 
 def _check(options: argparse.Namespace) -> int:
-    import_for_good("gateway.config.load", "gateway.config.certificates")
+    _import()
     from gateway.config.certificates import inspection
     from gateway.config.load import load
 

@@ -72,8 +72,8 @@ def test_who_needs_the_client_has_it() -> None:
     done = _python(
         "-c",
         "import sys\n"
-        "from gateway.lean import leave_out_client\n"
-        "leave_out_client()\n"
+        "from gateway.lean import import_on_demand\n"
+        "import_on_demand('aiohttp')\n"
         "from aiohttp import http, http_parser\n"
         "from aiohttp.web_protocol import RequestHandler\n"
         "print('aiohttp.client' in sys.modules)\n"
@@ -87,13 +87,33 @@ def test_who_needs_the_client_has_it() -> None:
     assert done.stdout.split() == ["False", "True", "True", "True", "False", "True"]
 
 
+def test_who_needs_all_of_redis_has_it() -> None:
+    """Likewise of a package in a package, whichever is asked first."""
+    for first, second in (("redis", "redis.asyncio"), ("redis.asyncio", "redis")):
+        done = _python(
+            "-c",
+            "import sys\n"
+            "from gateway.lean import import_on_demand\n"
+            "import_on_demand('redis', 'redis.asyncio')\n"
+            "from redis.asyncio.connection import Connection\n"
+            "print('redis.client' in sys.modules)\n"
+            f"from {first} import Redis\n"
+            f"from {second} import Redis as Other\n"
+            "import redis\n"
+            "print(redis.asyncio.Connection is Connection)\n"
+            f"print({first}.Redis is Redis, {second}.Redis is Other, Other is not Redis)\n",
+        )
+        assert done.stderr == ""
+        assert done.stdout.split() == ["False", "True", "True", "True", "True"]
+
+
 def test_what_was_imported_already_is_left_as_it_is() -> None:
     """A program that has aiohttp keeps it."""
     done = _python(
         "-c",
         "import aiohttp, sys\n"
-        "from gateway.lean import leave_out_client\n"
-        "leave_out_client()\n"
+        "from gateway.lean import import_on_demand\n"
+        "import_on_demand('aiohttp')\n"
         "print(sys.modules['aiohttp'] is aiohttp)\n",
     )
     assert (done.stdout.strip(), done.stderr) == ("True", "")
