@@ -67,6 +67,17 @@ def test_commands_that_read_nothing_import_nothing_heavy() -> None:
         assert not set(HEAVY) & _imported(done.stderr)
 
 
+def test_a_limiter_imports_no_server_and_no_prometheus() -> None:
+    """A program that only limits does without what only a gateway shows."""
+    done = _python(
+        "-c",
+        "import sys\n"
+        "from gateway import Limiter\n"
+        "print(sorted({'aiohttp', 'prometheus_client', 'redis'} & set(sys.modules)))\n",
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
 def test_who_needs_the_client_has_it() -> None:
     """A store of another distribution may use all of aiohttp; what is there already stays."""
     done = _python(
