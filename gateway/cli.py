@@ -7,29 +7,25 @@ as fast as it can.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gc
-import http.client
-import json
 import os
-import platform
 import re
 import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import gateway
-from gateway.config.certificates import inspection
-from gateway.config.load import fetch, load
-from gateway.config.models import GatewayConfig
 from gateway.errors import ConfigError, GatewayError, Problem, StartError
-from gateway.workers.loop import run_in_loop
+from gateway.lean import import_for_good, import_on_demand
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from gateway.config.models import GatewayConfig
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -80,6 +76,8 @@ class _Parser(argparse.ArgumentParser):
         unknown = re.search(r"invalid choice: '([^']*)'", message)
         hint = f"{self.prog} --help says what there is"
         if unknown:
+            from difflib import get_close_matches
+
             message = f"there is no command {unknown[1]!r}"
             near = get_close_matches(unknown[1], SYSTEMS if "import" in self.prog else COMMANDS, 1)
             hint = f"did you mean {self.prog} {near[0]}? {hint}" if near else hint
@@ -168,10 +166,12 @@ def _print_problems(problems: Iterable[Problem], label: str = "") -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    _get_ready()
+    from gateway.config.certificates import inspection
+    from gateway.config.load import load
+
     loaded = load(_config(options), os.environ, inspect=inspection(is_start=True))
     _print_problems(loaded.warnings, "warning")
-    _allow_open_files()
-    _quieten_grpc()
     if loaded.config.server.workers != 1:
         from gateway.workers.cpus import worker_count
         from gateway.workers.supervisor import supervise
@@ -179,7 +179,27 @@ def _run(options: argparse.Namespace) -> int:
         workers = worker_count(loaded.config.server.workers)
         if workers > 1:
             return supervise(loaded.config, workers)
-    return run_in_loop(lambda: _serve(loaded.config, _nothing))
+    return _run_alone(loaded.config)
+
+
+def _get_ready() -> None:
+    """What every process does that will serve."""
+    _allow_open_files()
+    _quieten_grpc()
+    _import("gateway.app")
+
+
+def _import(*names: str) -> None:
+    """Import what reads configurations, and more."""
+    import_on_demand("aiohttp", "redis", "redis.asyncio")
+    import_for_good(*names, "gateway.config.load", "gateway.config.certificates")
+
+
+def _run_alone(config: GatewayConfig) -> int:
+    """Run a gateway in this process until a signal says that it is to end."""
+    from gateway.workers.loop import run_in_loop
+
+    return run_in_loop(lambda: _serve(config, _nothing))
 
 
 def _take_standard_files() -> None:
@@ -214,6 +234,8 @@ async def _serve(
     config: GatewayConfig, started: Callable[[Sequence[object]], Awaitable[None]]
 ) -> int:
     """Run a gateway until a signal says that it is to end."""
+    import asyncio
+
     from gateway.app import Gateway
 
     loop = asyncio.get_running_loop()
@@ -242,6 +264,10 @@ def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> 
 
 
 def _check(options: argparse.Namespace) -> int:
+    _import()
+    from gateway.config.certificates import inspection
+    from gateway.config.load import load
+
     path = _config(options)
     loaded = load(path, os.environ, inspect=inspection(is_start=False))
     missing = _missing_libraries(str(path), loaded.config)
@@ -262,6 +288,8 @@ def _check(options: argparse.Namespace) -> int:
 
 def _missing_libraries(file: str, config: GatewayConfig) -> list[Problem]:
     """What a start here would fail for; elsewhere it may be installed."""
+    from dataclasses import replace
+
     from gateway.frontends import find_maker
     from gateway.stores import find_store
 
@@ -287,6 +315,8 @@ def _count(number: int, one: str, many: str = "") -> str:
 
 
 def _schema(_options: argparse.Namespace) -> int:
+    import json
+
     from gateway.config.schema import json_schema
 
     print(json.dumps(json_schema(), indent=2))
@@ -295,6 +325,7 @@ def _schema(_options: argparse.Namespace) -> int:
 
 def _import_envoy_ratelimit(options: argparse.Namespace) -> int:
     from gateway.config.check import check_text
+    from gateway.config.load import fetch
     from gateway.importing.envoy_ratelimit import import_envoy_ratelimit
 
     sources = [source for path in options.sources for source in fetch(path)]
@@ -307,19 +338,21 @@ def _import_envoy_ratelimit(options: argparse.Namespace) -> int:
 
 
 def _ratio(_options: argparse.Namespace) -> int:
+    _get_ready()
     from gateway.config.ratio_environment import read_environment, told_of
 
     found = read_environment(os.environ)
     _print_problems(found.warnings, "warning")
-    _allow_open_files()
-    _quieten_grpc()
     try:
-        return run_in_loop(lambda: _serve(found.config, _nothing))
+        return _run_alone(found.config)
     except StartError as error:
         raise told_of(error) from error
 
 
 def _demo(options: argparse.Namespace) -> int:
+    _get_ready()
+    from gateway.workers.loop import run_in_loop
+
     try:
         return run_in_loop(lambda: _serve_demo(options.listen))
     except StartError as error:
@@ -333,6 +366,7 @@ def _demo(options: argparse.Namespace) -> int:
 async def _serve_demo(listen: str) -> int:
     from gateway import demo
     from gateway.config.explain import outline
+    from gateway.config.load import load
 
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(demo.DemoUpstream())
@@ -350,8 +384,12 @@ async def _serve_demo(listen: str) -> int:
 
 
 def _healthcheck(options: argparse.Namespace) -> int:
+    import http.client
+
     admin = options.admin or DEFAULT_ADMIN
     if options.config is not None:
+        from gateway.config.load import load
+
         listener = load(options.config, os.environ).config.admin
         if listener is None:
             print(f"sluice: {options.config} has admin: off; nobody to ask", file=sys.stderr)
@@ -376,6 +414,7 @@ def _healthcheck(options: argparse.Namespace) -> int:
 
 
 def _version(_options: argparse.Namespace) -> int:
+    import platform
     from importlib.metadata import PackageNotFoundError, version
 
     print(f"sluice {gateway.__version__}")

@@ -26,7 +26,8 @@ from gateway.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from gateway.metrics import GatewayMetrics, Histogram, add, expose, pieces, render
+from gateway.metrics import GatewayMetrics, Histogram, add, pieces
+from gateway.metrics.exposition import expose, render
 from gateway.metrics.families import CHILDREN_PER_PIECE
 from gateway.stores import redis_pipe
 

@@ -14,7 +14,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from socket import socket
 from typing import Final
 
-from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response, StreamResponse
+from aiohttp.web_server import Server
 
 from gateway.admin.mux import SECURITY_HEADERS, Answer, Mux, Query, Resource, problem
 from gateway.admin.resources import Subject, healthz, metrics_text, readyz
@@ -101,7 +104,7 @@ class AdminServer:
             await listener.wait_closed()
         self._listeners = []
 
-    async def _answer(self, request: web.BaseRequest) -> web.Response:
+    async def _answer(self, request: BaseRequest) -> Response:
         hosts = request.headers.getall("Host", [])
         host = hosts[0] if len(hosts) == 1 else ""
         found = self._mux.find(request.method, request.raw_path, host)
@@ -110,8 +113,8 @@ class AdminServer:
         return _response(found)
 
 
-def _response(answer: Answer) -> web.Response:
-    response = web.Response(
+def _response(answer: Answer) -> Response:
+    response = Response(
         status=answer.status,
         body=answer.body,
         headers={**SECURITY_HEADERS, "Content-Type": answer.content_type, "Server": "sluice"},
@@ -121,21 +124,21 @@ def _response(answer: Answer) -> web.Response:
     return response
 
 
-class _Connections(web.Server):
+class _Connections(Server):
     """All connections of the listener, the oldest first, each with its deadline."""
 
     def __init__(
         self,
-        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        handler: Callable[[BaseRequest], Awaitable[StreamResponse]],
         deadline_s: float,
         max_connections: int,
     ) -> None:
         super().__init__(handler)
         self._deadline_s = deadline_s
         self._max_connections = max_connections
-        self._open: dict[web.RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]] = {}
+        self._open: dict[RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]] = {}
 
-    def __call__(self) -> web.RequestHandler:
+    def __call__(self) -> RequestHandler:
         return _Connection(
             self,
             loop=asyncio.get_running_loop(),
@@ -145,7 +148,7 @@ class _Connections(web.Server):
             lingering_time=LINGER_S,
         )
 
-    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """Start the connection's deadline; the oldest makes way where there are too many."""
         super().connection_made(handler, transport)
         if len(self._open) >= self._max_connections:
@@ -153,32 +156,30 @@ class _Connections(web.Server):
         deadline = asyncio.get_running_loop().call_later(self._deadline_s, self._abort, handler)
         self._open[handler] = (transport, deadline)
 
-    def connection_lost(
-        self, handler: web.RequestHandler, exc: BaseException | None = None
-    ) -> None:
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Forget the connection."""
         super().connection_lost(handler, exc)
         if handler in self._open:
             self._open.pop(handler)[1].cancel()
 
-    def _abort(self, handler: web.RequestHandler) -> None:
+    def _abort(self, handler: RequestHandler) -> None:
         transport, deadline = self._open.pop(handler)
         deadline.cancel()
         transport.abort()
 
 
-class _Connection(web.RequestHandler):
+class _Connection(RequestHandler):
     """aiohttp's connection, with errors told in the listener's own words."""
 
     __slots__ = ()
 
     def handle_error(
         self,
-        request: web.BaseRequest,
+        request: BaseRequest,
         status: int = 500,
         exc: BaseException | None = None,
         message: str | None = None,
-    ) -> web.StreamResponse:
+    ) -> StreamResponse:
         """Answer a request that cannot be read, or one that a resource failed at.
 
         `message` holds what the client sent: it goes neither back to it nor into the log.

@@ -11,7 +11,8 @@ from prometheus_client import Metric, ProcessCollector
 
 from gateway.admin.mux import Answer, Query, Resource, json_answer, problem, text_answer
 from gateway.admin.readiness import Readiness
-from gateway.metrics import GatewayMetrics, content_type, expose
+from gateway.metrics import GatewayMetrics
+from gateway.metrics.exposition import content_type, expose
 
 
 class Scrape(NamedTuple):

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from gateway.breaker import Breaker, BreakerState
 from gateway.clock import Clock, monotonic_ns, monotonic_us
@@ -20,8 +20,11 @@ from gateway.metrics import FrontendMetrics
 from gateway.protocols.throttr import GET, NO, OPERATIONS, Request
 from gateway.protocols.throttr_records import Records
 from gateway.stores.deadline import Deadline
-from gateway.stores.redis_records import SharedRecords
 from gateway.tasks import Tasks, becomes
+
+if TYPE_CHECKING:
+    # Records in memory need no library of Redis.
+    from gateway.stores.redis_records import SharedRecords
 
 log = logging.getLogger(__name__)
 

@@ -1,10 +1,11 @@
 """What the gateway counts, and how Prometheus reads it.
 
 On a request's way only plain integers are touched (`counters`); they become samples when
-somebody asks (`exposition`). Several processes of one gateway tell each other of them as plain
-data (`plain`). Names of routes, policies, upstreams, stores and listeners are the only labels that
-come from outside, and they come from the configuration: never a key, a path or an address, so the
-number of series is bounded by the configuration.
+somebody asks (`exposition`, which a limiter without a gateway does without). Several processes of
+one gateway tell each other of them as plain data (`plain`). Names of routes, policies, upstreams,
+stores and listeners are the only labels that come from outside, and they come from the
+configuration: never a key, a path or an address, so the number of series is bounded by the
+configuration.
 """
 
 from __future__ import annotations
@@ -20,11 +21,9 @@ from gateway.metrics.counters import (
     TargetMetrics,
     UpstreamMetrics,
 )
-from gateway.metrics.exposition import Exposition, content_type, expose, render
 from gateway.metrics.plain import Piece, add, pieces
 
 __all__ = [
-    "Exposition",
     "FrontendMetrics",
     "GatewayMetrics",
     "Histogram",
@@ -36,8 +35,5 @@ __all__ = [
     "TargetMetrics",
     "UpstreamMetrics",
     "add",
-    "content_type",
-    "expose",
     "pieces",
-    "render",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from aiohttp import web
+from aiohttp.web_server import Server
 
 from gateway.proxy.client import ClientConnection
 from gateway.proxy.intake import READ_BUFFER
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gateway.proxy.server import Proxy
 
 
-class ProxyServer(web.Server):
+class ProxyServer(Server):
     """Makes a `ClientConnection` for each client.
 
     Attributes:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway import Decision, Limiter, LimitExceeded, Policy
 from gateway.errors import StoreUnavailable
-from gateway.metrics import render
+from gateway.metrics.exposition import render
 from gateway.stores.memory import MemoryStore
 from gateway.stores.scripted import Delay, Fail, ScriptedStore
 from tests.virtual_time import clock, run

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from gateway.clock import ManualClock
-from gateway.metrics import render
+from gateway.metrics.exposition import render
 from tests.proxy.wire import Peer, Running, ScriptedUpstream, get, running
 from tests.servers import until
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.metrics import GatewayMetrics, pieces, render
+from gateway.metrics import GatewayMetrics, pieces
+from gateway.metrics.exposition import render
 from gateway.workers.past import BLOCK_BYTES, Past
 
 
