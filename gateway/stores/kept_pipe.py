@@ -68,6 +68,11 @@ class KeptPipe(ABC, Generic[P]):
         return pipe is not None and pipe.is_open and pipe.oldest_us < STALLED_US
 
     @property
+    def is_tried(self) -> bool:
+        """Whether it is known how the first attempt ended."""
+        return self._is_tried.is_set()
+
+    @property
     def pipe(self) -> P:
         """The open connection.
 

@@ -80,9 +80,13 @@ class Nodes:
 
     @property
     def is_ready(self) -> bool:
-        """Whether most of the slots are served."""
+        """Whether most of the slots are served, and no more are about to be.
+
+        Who waits for that at a start would otherwise begin without those of a slower server.
+        """
         served = sum(node.slots for node in self if node.lane.connection.is_ready)
-        return served > SLOTS // 2
+        is_settled = all(node.lane.connection.is_tried for node in self if node.slots)
+        return is_settled and served > SLOTS // 2
 
     def owner(self, slot: int) -> Node:
         """Who serves a slot.
