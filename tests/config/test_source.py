@@ -128,7 +128,7 @@ def test_a_merge_key_in_quotes_is_a_key() -> None:
         "{a: " * 200_000,
         "- " * 500_000,
         "? " * 500_000,
-        "[" + "a," * 400_000 + "]",
+        "[" + "a," * 210_000 + "]",
     ],
     ids=["lists", "merges", "wide", "brackets", "braces", "dashes", "questions", "many"],
 )

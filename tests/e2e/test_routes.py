@@ -108,22 +108,22 @@ def test_what_no_route_wants(start_gateway: StartGateway) -> None:
 
 
 def test_many_routes_cost_a_request_nothing(start_gateway: StartGateway) -> None:
-    """Among 10,000 routes the last is found about as fast as the first."""
+    """Among 4,000 routes the last is found about as fast as the first."""
     with RecordingUpstream() as upstream:
         routes = "".join(
             f"  /r{number}: {{ upstream: main }}\n  /p{number}/**: {{ upstream: main }}\n"
-            for number in range(5_000)
+            for number in range(2_000)
         )
         gateway = start_gateway(f"upstreams:\n  main: {upstream.url}\nroutes:\n{routes}")
         with RawClient(gateway.port) as client:
             spent = {}
-            for path in ("/r0", "/r4999", "/p0/x/y", "/p4999/x/y"):
+            for path in ("/r0", "/r1999", "/p0/x/y", "/p1999/x/y"):
                 best = float("inf")
                 for _ in range(50):
                     started = time.perf_counter()
                     assert client.get(path).status == 200
                     best = min(best, time.perf_counter() - started)
                 spent[path] = best
-            assert client.get("/p5000/x").status == 404
+            assert client.get("/p2000/x").status == 404
         # A walk through thousands of patterns would cost milliseconds.
         assert max(spent.values()) < min(spent.values()) + 0.001, spent
