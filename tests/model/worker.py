@@ -106,7 +106,8 @@ class Worker:
     async def _ask(self, number: int, question: Question) -> None:
         limits, keys, cost = question
         rules: list[Rule] = [self._rules[limit.scope] for limit in limits]
-        sent, wall, late = monotonic_us(), wall_us(), self._late()
+        # In this order: what this process is stopped for in between counts for the longer bound.
+        late, sent, wall = self._late(), monotonic_us(), wall_us()
         wall_after = wall
         outcome: Outcome | None = None
         received, kind = 0, CANCELLED
