@@ -252,6 +252,8 @@ def _clear(path: Path, elders: frozenset[int]) -> bool:
     try:
         found = path.stat()
     except FileNotFoundError:
+        if path.is_symlink():
+            raise FileExistsError(errno.EEXIST, "it is a link to what is not there") from None
         return False
     if not stat.S_ISSOCK(found.st_mode):
         raise FileExistsError(errno.EEXIST, "there is a file that is no socket")
@@ -262,8 +264,13 @@ def _clear(path: Path, elders: frozenset[int]) -> bool:
         except ConnectionRefusedError:
             path.unlink()
             return False
-        if elders and _listener(probe) in {*elders, None}:
-            return True
+        except OSError as error:
+            # Its queue is full, or it is a socket of another type: somebody has it all the same.
+            if error.errno not in {errno.EAGAIN, errno.EPROTOTYPE}:
+                raise
+        else:
+            if elders and _listener(probe) in {*elders, None}:
+                return True
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 

@@ -119,6 +119,45 @@ async def test_one_that_another_listens_on_is_an_error(kind: str, tmp_path: Path
 
 
 @EACH
+async def test_any_name_will_do(kind: str, tmp_path: Path) -> None:
+    """Also one that is another when it is taken for a part of a URL."""
+    path = tmp_path / "a%41 ?#.sock"
+    async with _running(kind, path):
+        assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == [path]
+    assert not await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+
+
+@EACH
+@pytest.mark.parametrize("type_", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+async def test_one_that_takes_no_connection_now_is_in_use(
+    kind: str, type_: socket.SocketKind, tmp_path: Path
+) -> None:
+    """Its queue is full, or it is for something else; its file stays."""
+    path = tmp_path / "s.sock"
+    with socket.socket(socket.AF_UNIX, type_) as other, socket.socket(socket.AF_UNIX) as waiting:
+        other.bind(str(path))
+        if type_ == socket.SOCK_STREAM:
+            other.listen(0)
+            waiting.connect(str(path))
+        before = await asyncio.to_thread(path.stat)
+        with pytest.raises(StartError, match="is in use already"):
+            async with _running(kind, path):
+                pass
+        assert (await asyncio.to_thread(path.stat)).st_ino == before.st_ino
+
+
+@EACH
+async def test_a_link_to_what_is_not_there_stays(kind: str, tmp_path: Path) -> None:
+    """It is no socket, nor in use."""
+    path = tmp_path / "s.sock"
+    await asyncio.to_thread(path.symlink_to, tmp_path / "none")
+    with pytest.raises(StartError, match="a link to what is not there"):
+        async with _running(kind, path):
+            pass
+    assert await asyncio.to_thread(path.is_symlink)
+
+
+@EACH
 async def test_a_folder_that_is_not_there_is_an_error(kind: str, tmp_path: Path) -> None:
     """With the folder's name."""
     path = tmp_path / "none" / "s.sock"
