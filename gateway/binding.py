@@ -169,7 +169,7 @@ def bound_file(
 ) -> tuple[socket.socket, SocketFile]:
     """A socket that has a file, in place of one that nobody listens on any more, or an elder does.
 
-    It does not listen yet, unless it is in the place of an elder's. Blocks.
+    It listens: who else starts now would take it for one that was left. Blocks.
 
     Args:
         address: where the file is to be.
@@ -188,12 +188,9 @@ def bound_file(
         if mode is not None:
             # Nobody can have connected yet.
             Path(first.path).chmod(mode)
-        if is_elders:
-            # There is no moment in which clients find nobody.
-            one.listen(BACKLOG)
-            file = renamed(first, address)
-        else:
-            file = _file_at(Path(address.path))
+        one.listen(BACKLOG)
+        # From an elder to this one there is no moment in which clients find nobody.
+        file = renamed(first, address) if is_elders else _file_at(Path(address.path))
     except OSError:
         one.close()
         raise

@@ -13,6 +13,8 @@ from typing import Final
 import grpc.aio
 import pytest
 
+from gateway.binding import bound_file
+from gateway.config.address import UnixAddress
 from gateway.config.check import check_text
 from gateway.errors import StartError
 from tests.envoy_rls import call
@@ -144,6 +146,15 @@ async def test_one_that_takes_no_connection_now_is_in_use(
             async with _running(kind, path):
                 pass
         assert (await asyncio.to_thread(path.stat)).st_ino == before.st_ino
+
+
+async def test_one_of_a_gateway_that_has_only_just_begun_is_in_use(tmp_path: Path) -> None:
+    """It may wait for its store yet, and who starts meanwhile must not take its file for a ruin."""
+    address = UnixAddress(str(tmp_path / "s.sock"))
+    one, _ = await asyncio.to_thread(bound_file, address, None)
+    with one, pytest.raises(StartError, match="is in use already"):
+        async with _running("throttr", Path(address.path)):
+            pass
 
 
 @EACH
