@@ -169,7 +169,7 @@ def bound_file(
 ) -> tuple[socket.socket, SocketFile]:
     """A socket that has a file, in place of one that nobody listens on any more, or an elder does.
 
-    It does not listen yet, unless it is in the place of an elder's. Blocks.
+    It listens: who else starts now would take it for one that was left. Blocks.
 
     Args:
         address: where the file is to be.
@@ -188,12 +188,9 @@ def bound_file(
         if mode is not None:
             # Nobody can have connected yet.
             Path(first.path).chmod(mode)
-        if is_elders:
-            # There is no moment in which clients find nobody.
-            one.listen(BACKLOG)
-            file = renamed(first, address)
-        else:
-            file = _file_at(Path(address.path))
+        one.listen(BACKLOG)
+        # From an elder to this one there is no moment in which clients find nobody.
+        file = renamed(first, address) if is_elders else _file_at(Path(address.path))
     except OSError:
         one.close()
         raise
@@ -252,6 +249,8 @@ def _clear(path: Path, elders: frozenset[int]) -> bool:
     try:
         found = path.stat()
     except FileNotFoundError:
+        if path.is_symlink():
+            raise FileExistsError(errno.EEXIST, "it is a link to what is not there") from None
         return False
     if not stat.S_ISSOCK(found.st_mode):
         raise FileExistsError(errno.EEXIST, "there is a file that is no socket")
@@ -262,8 +261,13 @@ def _clear(path: Path, elders: frozenset[int]) -> bool:
         except ConnectionRefusedError:
             path.unlink()
             return False
-        if elders and _listener(probe) in {*elders, None}:
-            return True
+        except OSError as error:
+            # Its queue is full, or it is a socket of another type: somebody has it all the same.
+            if error.errno not in {errno.EAGAIN, errno.EPROTOTYPE}:
+                raise
+        else:
+            if elders and _listener(probe) in {*elders, None}:
+                return True
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 

@@ -9,9 +9,9 @@ import gc
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
+from threading import RLock
 from types import ModuleType
 
 
@@ -51,23 +51,56 @@ def _put_off(name: str) -> None:
     if spec is None or spec.loader is None or name in sys.modules:
         return
     package = module_from_spec(spec)
-    vars(package)["__getattr__"] = partial(_find, package, spec.loader.exec_module)
+    vars(package)["__getattr__"] = _Missing(package, spec.loader.exec_module)
     sys.modules[name] = package
     above, _, last = name.rpartition(".")
     if above:
         setattr(sys.modules[above], last, package)
 
 
-def _find(package: ModuleType, execute: Callable[[ModuleType], None], name: str) -> object:
-    """The version of a package, one of its modules, or else what only the whole of it has."""
-    if name == "__version__":
-        # Commands that import no package do not need this module.
-        from importlib.metadata import version
+class _Missing:
+    """Finds what a package that is put off does not have yet.
 
-        return version(package.__name__)
-    path = f"{package.__name__}.{name}"
-    if find_spec(path) is not None:
-        return import_module(path)
-    vars(package).pop("__getattr__", None)
-    execute(package)
-    return getattr(package, name)
+    Args:
+        package: that is put off.
+        execute: makes the whole of it.
+    """
+
+    def __init__(self, package: ModuleType, execute: Callable[[ModuleType], None]) -> None:
+        self._package = package
+        self._execute = execute
+        self._lock = RLock()
+        self._is_executing = False
+
+    def __call__(self, name: str) -> object:
+        """The version of a package, one of its modules, or else what only the whole of it has."""
+        package = self._package.__name__
+        if name == "__version__" and "." not in package:
+            # Commands that import no package do not need this module.
+            from importlib.metadata import version
+
+            return version(package)
+        path = f"{package}.{name}"
+        if find_spec(path) is not None:
+            return import_module(path)
+        self._make_whole()
+        if self._is_executing and name not in vars(self._package):
+            message = f"module {package!r} has no attribute {name!r} yet"
+            raise AttributeError(message, name=name, obj=self._package)
+        # A package may have a `__getattr__` of its own.
+        found: object = getattr(self._package, name)
+        return found
+
+    def _make_whole(self) -> None:
+        # Other threads wait for all of it, but its own modules, meanwhile, for nothing.
+        with self._lock:
+            found = vars(self._package)
+            if self._is_executing or found.get("__getattr__") is not self:
+                return
+            self._is_executing = True
+            try:
+                self._execute(self._package)
+            finally:
+                self._is_executing = False
+            if found.get("__getattr__") is self:
+                del found["__getattr__"]

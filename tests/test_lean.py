@@ -118,6 +118,26 @@ def test_who_needs_all_of_redis_has_it() -> None:
         assert done.stdout.split() == ["False", "True", "True", "True", "True"]
 
 
+def test_threads_that_ask_at_once_all_have_it() -> None:
+    """None finds half a package; and what a package in a package lacks, it lacks as others do."""
+    done = _python(
+        "-c",
+        "import sys, threading\n"
+        "from gateway.lean import import_on_demand\n"
+        "import_on_demand('redis', 'redis.asyncio')\n"
+        "import redis, redis.asyncio\n"
+        "found, together = [], threading.Barrier(8)\n"
+        "def ask():\n"
+        "    together.wait()\n"
+        "    found.append(hasattr(redis, 'Redis'))\n"
+        "asking = [threading.Thread(target=ask) for _ in range(8)]\n"
+        "for one in asking: one.start()\n"
+        "for one in asking: one.join()\n"
+        "print(found.count(True), hasattr(redis.asyncio, '__version__'))\n",
+    )
+    assert (done.stdout.split(), done.stderr) == (["8", "False"], "")
+
+
 def test_what_was_imported_already_is_left_as_it_is() -> None:
     """A program that has aiohttp keeps it."""
     done = _python(

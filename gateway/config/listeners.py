@@ -126,12 +126,22 @@ class ListenerTls(Model):
     )
     client_names: Annotated[tuple[str, ...], ListOf] = Field(
         (),
+        min_length=1,
         description="With envoy_rls and ratio: alternative names of which a client's certificate "
         "must have one.",
     )
     client_headers: ClientHeaders | None = Field(
         None, description="Fields that tell upstreams who the client is."
     )
+
+    @field_validator("client_names")
+    @classmethod
+    def _check_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name.split() != [name]:
+                hint = "such as envoy.internal or spiffe://example/envoy"
+                raise problem(f"{name!r} cannot be an alternative name", hint)
+        return names
 
     @model_validator(mode="after")
     def _check(self) -> ListenerTls:

@@ -12,7 +12,8 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from urllib.parse import quote
 
 import grpc
 import grpc.aio
@@ -27,6 +28,8 @@ from gateway.binding import (
 from gateway.config.address import Address, UnixAddress
 from gateway.frontends.grpc_tls import credentials_of
 from gateway.tls.texts import TlsTexts
+
+EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - as it was asked
 
 
 class Door(NamedTuple):
@@ -70,7 +73,8 @@ class Ports:
         if isinstance(address, UnixAddress):
             beside = await asyncio.to_thread(place_beside, address, self._sharing.elders)
             with _files_of(door.mode):
-                self._add(str(beside), credentials)
+                # It takes %41 for an A.
+                self._add(f"unix:{quote(beside.path)}", credentials)
             self._file = await asyncio.to_thread(renamed, beside, address)
             return address
         hosts = await _hosts(address, self._sharing)
@@ -120,10 +124,13 @@ async def _hosts(address: Address, sharing: Sharing) -> list[str]:
     Raises:
         OSError: one cannot be bound, and why.
     """
+    if sharing.is_on and address.host in EVERYWHERE:
+        # Whichever is asked for, grpcio takes those of both families; it would share in silence.
+        address = Address("", address.port)
     hosts: dict[str, None] = {}
     for one in await bound_everywhere(address, sharing):
         with one:
             hosts[one.getsockname()[0]] = None
-    wild = [host for host in hosts if host in {"0.0.0.0", "::"}]  # noqa: S104 - as it was asked
+    wild = [host for host in hosts if host in EVERYWHERE]
     # One stands for both with grpcio.
     return wild[:1] or list(hosts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterable, Sequence
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -50,8 +51,16 @@ class Texts(NamedTuple):
 
 
 def comparable(name: str) -> str:
-    """An alternative name in the form in which it is compared: of URIs the case counts."""
-    return name if "://" in name else name.lower()
+    """An alternative name in the form in which it is compared: of URIs the case counts.
+
+    Addresses have one form, the shortest, and other names have no colon.
+    """
+    if ":" not in name:
+        return name.lower()
+    try:
+        return str(IPv6Address(name))
+    except ValueError:
+        return name
 
 
 class PairTexts(NamedTuple):

@@ -86,7 +86,6 @@ def _bind_for_all(index: int, listener: ListenerConfig, found: Listeners) -> Non
         one, file = bound_file(address, listener.mode)
         found.files.append(file)
         with one:
-            one.listen(BACKLOG)
             # They have one queue: whoever is free takes the next connection.
             for sockets in found.workers:
                 sockets.append(Taken(index, one.dup()))

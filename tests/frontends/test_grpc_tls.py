@@ -140,15 +140,19 @@ async def test_clients_show_a_certificate_of_the_authority(
 async def test_only_certificates_with_one_of_the_names_may_ask(
     authority: Authority, log: Path
 ) -> None:
-    """Of DNS in whichever case, of URIs to the letter; health is told to all who have one."""
+    """DNS in whichever case, URIs to the letter, addresses however they are written.
+
+    Health is told to all who have one.
+    """
     said = (
         f"client_certificates: required, client_ca: {authority.file}, "
-        "client_names: [Envoy.test, 'spiffe://a/Envoy']"
+        "client_names: [Envoy.test, 'spiffe://a/Envoy', 'urn:a:Envoy', '2001:DB8:0:0::1']"
     )
     async with _running(f"{_pair(authority.issue('a.test'))}, {said}", log) as (_, ports):
-        for name in ("envoy.test", "spiffe://a/Envoy"):
+        for name in ("envoy.test", "spiffe://a/Envoy", "2001:db8::1"):
             assert await _ask(ports[0], authority, authority.issue("b.test", name)) == OK
-        for port, name in zip(ports, ("mallory.test", "spiffe://a/envoy"), strict=True):
+        strangers = ("mallory.test", "spiffe://a/envoy", "urn:a:envoy")
+        for port, name in zip((*ports, ports[0]), strangers, strict=True):
             async with _channel(port, authority, authority.issue(name)) as channel:
                 health: Any = health_pb2_grpc.HealthStub(channel)
                 assert (await health.Check(health_pb2.HealthCheckRequest())).status == 1

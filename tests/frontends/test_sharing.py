@@ -27,6 +27,7 @@ KINDS: Final = {
     "throttr": "throttr: v5",
     "smockron": "smockron: { domains: { default: 1/s } }",
 }
+EVERYWHERE: Final = ("0.0.0.0", "[::]")  # noqa: S104 - nobody but this machine comes
 FIRST: Final = Sharing(is_on=True)
 ME: Final = Sharing(is_on=True, elders=frozenset([os.getpid()]))
 ANOTHER: Final = Sharing(is_on=True, elders=frozenset([os.getppid()]))
@@ -85,6 +86,17 @@ async def test_the_workers_of_another_gateway_do_not_share_it(
             async with _worker(kind, place, FIRST):
                 pass
         assert await _is_taken(place)
+
+
+@pytest.mark.parametrize("asked", [*EVERYWHERE, ""])
+@pytest.mark.parametrize("had", EVERYWHERE)
+async def test_grpc_shares_no_address_of_another_family_either(had: str, asked: str) -> None:
+    """It listens on all of both, whichever is asked for."""
+    port = free_pair()
+    async with _worker("throttr", f"{had}:{port}", FIRST):
+        with pytest.raises(StartError, match="is in use already"):
+            async with _worker("ratio", f"{asked}:{port}", FIRST):
+                pass
 
 
 @EACH

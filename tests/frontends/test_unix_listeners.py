@@ -13,6 +13,8 @@ from typing import Final
 import grpc.aio
 import pytest
 
+from gateway.binding import bound_file
+from gateway.config.address import UnixAddress
 from gateway.config.check import check_text
 from gateway.errors import StartError
 from tests.envoy_rls import call
@@ -116,6 +118,54 @@ async def test_one_that_another_listens_on_is_an_error(kind: str, tmp_path: Path
                 pass
         assert error.value.path == "listeners[0].bind"
         assert await _is_answered("ratio", path)
+
+
+@EACH
+async def test_any_name_will_do(kind: str, tmp_path: Path) -> None:
+    """Also one that is another when it is taken for a part of a URL."""
+    path = tmp_path / "a%41 ?#.sock"
+    async with _running(kind, path):
+        assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == [path]
+    assert not await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+
+
+@EACH
+@pytest.mark.parametrize("type_", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+async def test_one_that_takes_no_connection_now_is_in_use(
+    kind: str, type_: socket.SocketKind, tmp_path: Path
+) -> None:
+    """Its queue is full, or it is for something else; its file stays."""
+    path = tmp_path / "s.sock"
+    with socket.socket(socket.AF_UNIX, type_) as other, socket.socket(socket.AF_UNIX) as waiting:
+        other.bind(str(path))
+        if type_ == socket.SOCK_STREAM:
+            other.listen(0)
+            waiting.connect(str(path))
+        before = await asyncio.to_thread(path.stat)
+        with pytest.raises(StartError, match="is in use already"):
+            async with _running(kind, path):
+                pass
+        assert (await asyncio.to_thread(path.stat)).st_ino == before.st_ino
+
+
+async def test_one_of_a_gateway_that_has_only_just_begun_is_in_use(tmp_path: Path) -> None:
+    """It may wait for its store yet, and who starts meanwhile must not take its file for a ruin."""
+    address = UnixAddress(str(tmp_path / "s.sock"))
+    one, _ = await asyncio.to_thread(bound_file, address, None)
+    with one, pytest.raises(StartError, match="is in use already"):
+        async with _running("throttr", Path(address.path)):
+            pass
+
+
+@EACH
+async def test_a_link_to_what_is_not_there_stays(kind: str, tmp_path: Path) -> None:
+    """It is no socket, nor in use."""
+    path = tmp_path / "s.sock"
+    await asyncio.to_thread(path.symlink_to, tmp_path / "none")
+    with pytest.raises(StartError, match="a link to what is not there"):
+        async with _running(kind, path):
+            pass
+    assert await asyncio.to_thread(path.is_symlink)
 
 
 @EACH
