@@ -84,9 +84,13 @@ class Nodes:
 
         Who waits for that at a start would otherwise begin without those of a slower server.
         """
-        served = sum(node.slots for node in self if node.lane.connection.is_ready)
         is_settled = all(node.lane.connection.is_tried for node in self if node.slots)
-        return is_settled and served > SLOTS // 2
+        return is_settled and self._served > SLOTS // 2
+
+    @property
+    def _served(self) -> int:
+        """How many slots are."""
+        return sum(node.slots for node in self if node.lane.connection.is_ready)
 
     def owner(self, slot: int) -> Node:
         """Who serves a slot.
@@ -148,14 +152,10 @@ class Nodes:
             await self._read()
             # Jitter keeps a fleet of gateways from asking all at once.
             await asyncio.sleep(STALE_S * random.uniform(0.5, 1.0))  # noqa: S311
-            if self._is_whole():
+            if self._served == SLOTS:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(FRESH_S):
                         await self._stale.wait()
-
-    def _is_whole(self) -> bool:
-        served = sum(node.slots for node in self if node.lane.connection.is_ready)
-        return served == SLOTS
 
     async def _read(self) -> None:
         """Ask one node after the other until one tells the map."""

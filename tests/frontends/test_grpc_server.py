@@ -337,6 +337,25 @@ async def test_reflection_leaves_calls_for_others(caplog: pytest.LogCaptureFixtu
     assert not caplog.text
 
 
+class _Held:
+    """Answers a call when it may, and shows what becomes of it meanwhile."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.may_end = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def __call__(self, data: bytes, context: Context) -> bytes:
+        """Say what was said."""
+        self.begun.set()
+        try:
+            await self.may_end.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return data
+
+
 async def _until_taken(channel: grpc.aio.Channel) -> bytes:
     """What reflection answers when it has a place again."""
     async with asyncio.timeout(10):
@@ -348,16 +367,11 @@ async def _until_taken(channel: grpc.aio.Channel) -> bytes:
 
 async def test_a_call_under_way_may_end_and_no_other_is_taken() -> None:
     """The end waits for it; who comes later is refused, and may ask another server."""
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    async def say(data: bytes, context: Context) -> bytes:
-        begun.set()
-        await go_on.wait()
-        return data
+    say = _Held()
 
     async with _served(say) as (server, port), _channel(port) as channel:
         call = _unary(channel, SAY)(b"\x0a\x02hi")
-        await begun.wait()
+        await say.begun.wait()
         draining = asyncio.ensure_future(server.drain(60))
         await until(lambda: _is_refused(port))
         # One that knows nothing yet, and one that has heard of the end.
@@ -367,7 +381,7 @@ async def test_a_call_under_way_may_end_and_no_other_is_taken() -> None:
                     await _unary(client, SAY)(b"")
                 assert error.value.code() is grpc.StatusCode.UNAVAILABLE
         assert not draining.done()
-        go_on.set()
+        say.may_end.set()
         assert await call == b"\x0a\x02hi"
         await draining
 
@@ -452,35 +466,22 @@ async def test_a_client_that_is_frozen_does_not_hold_up_the_end() -> None:
 
 async def test_a_call_that_takes_too_long_at_the_end_is_cut_off() -> None:
     """The end is bounded."""
-    begun, cancelled = asyncio.Event(), asyncio.Event()
-
-    async def say(data: bytes, context: Context) -> bytes:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-        return data
+    say = _Held()
 
     async with _served(say) as (server, port), _channel(port) as channel:
         call = _unary(channel, SAY)(b"")
-        await begun.wait()
+        await say.begun.wait()
         assert server.under_way == 1
         async with asyncio.timeout(10):
             assert await server.drain(0.05) == 1
         with pytest.raises(grpc.aio.AioRpcError):
             await call
-        await cancelled.wait()
+        await say.cancelled.wait()
 
 
 async def test_a_connection_that_is_old_is_left_for_a_new_one() -> None:
     """Its client is asked to; calls under way are answered, and cut off after the grace."""
-    begun, may_end = asyncio.Event(), asyncio.Event()
-
-    async def say(data: bytes, context: Context) -> bytes:
-        begun.set()
-        await may_end.wait()
-        return data
+    say = _Held()
 
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
     bounds = Bounds(age_us=200_000, grace_us=300_000)
@@ -493,27 +494,19 @@ async def test_a_connection_that_is_old_is_left_for_a_new_one() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await _unary(channel, SAY)(b"")
         assert error.value.code() is grpc.StatusCode.UNAVAILABLE
-        may_end.set()
+        say.may_end.set()
         assert await _unary(channel, SAY)(b"x") == b"x"
 
 
 async def test_a_client_that_leaves_ends_its_call() -> None:
     """What waits for an answer learns that nobody wants it any more."""
-    begun, cancelled = asyncio.Event(), asyncio.Event()
-
-    async def say(data: bytes, context: Context) -> bytes:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-        return data
+    say = _Held()
 
     async with _served(say) as (_, port), _channel(port) as channel:
         call = _unary(channel, SAY)(b"")
-        await begun.wait()
+        await say.begun.wait()
         call.cancel()
-        await cancelled.wait()
+        await say.cancelled.wait()
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
@@ -529,20 +522,15 @@ async def test_a_message_that_is_too_long_is_refused(compression: grpc.Compressi
 
 async def test_no_more_calls_are_under_way_than_there_may_be() -> None:
     """One more is refused at once, and told why."""
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    async def say(data: bytes, context: Context) -> bytes:
-        begun.set()
-        await go_on.wait()
-        return data
+    say = _Held()
 
     async with _served(say, Bounds(calls=1)) as (_, port), _channel(port) as channel:
         call = _unary(channel, SAY)(b"\x0a\x01a")
-        await begun.wait()
+        await say.begun.wait()
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await _unary(channel, SAY)(b"")
         assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        go_on.set()
+        say.may_end.set()
         assert await call == b"\x0a\x01a"
 
 

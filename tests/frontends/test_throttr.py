@@ -187,9 +187,7 @@ async def test_clients_that_are_gone_without_a_word_are_looked_for() -> None:
     """A thousand of them would be all that there may be, for good."""
     async with running("v5") as run, connected(run.port) as client:
         assert await client.ask(INSERT, 1) == b"\1"
-        (connection,) = run.frontend.connections
-        assert connection._transport is not None
-        accepted = connection._transport.get_extra_info("socket")
+        accepted = run.accepted()
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
 
@@ -345,10 +343,7 @@ async def test_answers_are_sent_at_once() -> None:
     """Small ones do not wait for larger ones."""
     async with running("v5") as run, connected(run.port) as client:
         assert await client.ask(INSERT, 1) == b"\1"
-        (connection,) = run.frontend.connections
-        assert connection._transport is not None
-        sock = connection._transport.get_extra_info("socket")
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert run.accepted().getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_an_address_that_is_taken_is_an_error_at_the_start() -> None:

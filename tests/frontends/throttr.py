@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -32,6 +33,13 @@ class Run:
         self.frontend = frontend
         self.metrics = metrics
         self.port = port_of(frontend.address)
+
+    def accepted(self) -> TransportSocket:
+        """Of the one client, what is at this end."""
+        (connection,) = self.frontend.connections
+        assert connection._transport is not None
+        sock: TransportSocket = connection._transport.get_extra_info("socket")
+        return sock
 
     def answers(self) -> dict[tuple[str, str], int]:
         """How requests were answered."""
