@@ -33,7 +33,7 @@ from gateway.frontends import make_frontends
 from gateway.frontends.base import Frontend, Ground
 from gateway.logs import AccessLog, LineWriter, open_output, setup_logging
 from gateway.metrics import GatewayMetrics
-from gateway.obstacles import cannot_listen, cannot_log
+from gateway.obstacles import ADMIN, cannot_listen, cannot_log
 from gateway.opening import book_of, decider_of, reader_of, store_of
 from gateway.policy import compile_policies
 from gateway.proxy.admission import affordable
@@ -278,7 +278,7 @@ class Gateway:
             try:
                 await server.start()
             except OSError as error:
-                raise cannot_listen("admin.listen", address, error) from error
+                raise cannot_listen(ADMIN, address, error) from error
             self._admin = server
 
     async def _take(self, index: int, listener: ListenerConfig) -> list[Taken]:

@@ -10,11 +10,15 @@ import errno
 import os
 from pathlib import Path
 from socket import gaierror
+from typing import Final
 
-from gateway.config.address import UnixAddress
+from gateway.config.address import MAX_PORT, UnixAddress
 from gateway.config.models import Address
 from gateway.errors import StartError
 from gateway.tls.files import TlsFileError
+
+ADMIN: Final = "admin.listen"
+"""The key of the admin listener's address."""
 
 
 def cannot_listen(path: str, address: Address | UnixAddress, error: OSError) -> StartError:
@@ -31,7 +35,12 @@ def cannot_listen(path: str, address: Address | UnixAddress, error: OSError) -> 
         return StartError(path, f"the host {address.host!r} is not known", "an address will do")
     number = error.errno
     if number == errno.EADDRINUSE:
-        hint = f"ss -ltnp 'sport = :{address.port}' shows by whom; or choose another port"
+        shown = f"ss -ltnp 'sport = :{address.port}' shows by whom"
+        hint = f"{shown}; or choose another port"
+        if path == ADMIN:
+            # Few who start a second gateway know of this listener: it needs no configuration.
+            other = Address(address.host, address.port + 1 if address.port < MAX_PORT else 9901)
+            hint = f"admin: off, or another port: admin: {other}; {shown}"
         return StartError(path, f"{address} is in use already", hint)
     if number in {errno.EACCES, errno.EPERM}:
         hint = "a port from 1024 on; or let it: setcap, systemd's AmbientCapabilities, root"

@@ -59,8 +59,13 @@ class Address:
         everywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a word
         return Address(everywhere.get(self.host, self.host), self.port)
 
+    @property
+    def bare_host(self) -> str:
+        """The host as a URL has it: an IPv6 address in brackets."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return f"{self.bare_host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from gateway.config.address import (
+    DEFAULT_PORTS,
     Address,
     AddressError,
     UnixAddress,
@@ -103,6 +104,17 @@ class Target(Model):
         if self.socket:
             return f"unix:{self.socket}"
         return f"{self.scheme}://{Address(self.host, self.port)}"
+
+    @property
+    def authority(self) -> str:
+        """Host and port as a `Host` field has them: without a default port (RFC 9110, 4.2.3)."""
+        address = Address(self.host, self.port)
+        return address.bare_host if self.port == DEFAULT_PORTS[self.scheme] else str(address)
+
+    @property
+    def tls_name(self) -> str:
+        """The host as TLS asks for it and checks it: without DNS's last dot (RFC 6066, 3)."""
+        return self.host.removesuffix(".")
 
 
 class UpstreamTlsConfig(Model):

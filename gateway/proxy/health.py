@@ -54,7 +54,7 @@ class HealthChecks:
 
 async def _watch(upstream: Upstream, index: int, config: HealthConfig) -> None:
     pool = upstream.pools[index]
-    request = _request(pool, config)
+    request = check_request(pool, config)
     expected = numbers(config.status) or EXPECTED
     while True:
         upstream.checked(index, await _check(pool, request, expected, config.timeout))
@@ -84,7 +84,7 @@ async def _check(
     return "" if status in expected else f"status {status}"
 
 
-def _request(pool: TargetPool, config: HealthConfig) -> bytes:
+def check_request(pool: TargetPool, config: HealthConfig) -> bytes:
     """The bytes of a check; none if a connection is enough."""
     if config.path is None:
         return b""

@@ -13,6 +13,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +24,7 @@ from gateway.proxy.client import ClientConnection
 from gateway.proxy.proxy_header import LONGEST, ProxyHeaderError, ProxyHeaderReader
 from gateway.routing.client_address import ClientAddress
 from gateway.tasks import Tasks
+from gateway.tls.handshake import Handshake, handshake_under_way
 from gateway.tls.peer import ClientCertificate, client_certificate
 from gateway.tls.server import ServerTls
 
@@ -34,6 +36,10 @@ PAUSE_S: Final = 1.0
 """How long nothing is accepted when there are no files for more (as asyncio does)."""
 SPARE: Final = 64
 """Connections that may be on their way when there are as many clients as there may be."""
+ALERT_READ_S: Final = 1.0
+"""How long a client whose handshake failed has to read the alert."""
+ALERT_READ_BYTES: Final = 65_536
+"""How much of what it sends meanwhile is taken."""
 TRANSIENT: Final = frozenset(
     {
         *(errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO, errno.EPERM),
@@ -191,10 +197,12 @@ class Listener:
                 sock.close()
                 raise
         make = partial(self._server.of_listener, reception.https_port, client)
+        handshake = Handshake(sock)
         try:
             if reception.tls is None:
                 await self._loop.connect_accepted_socket(make, sock)
                 return
+            handshake_under_way.set(handshake)
             await self._loop.connect_accepted_socket(
                 partial(self._secured, make),
                 sock,
@@ -204,10 +212,20 @@ class Listener:
             )
         except ssl.SSLError as error:
             self._failed("handshake", client or peer, error)
+            if handshake.refused is not None:
+                await self._read_to_end(handshake.refused)
         except ConnectionAbortedError as error:
             self._failed("handshake_timeout", client or peer, error)
         except OSError as error:
             self._left(client or peer, error)
+
+    async def _read_to_end(self, sock: socket.socket) -> None:
+        """Take what a refused client still sends: a reset would cost it the alert."""
+        left = ALERT_READ_BYTES
+        with sock, suppress(OSError, TimeoutError):
+            async with asyncio.timeout(min(self._patience.step, ALERT_READ_S)):
+                while left > 0 and (data := await self._loop.sock_recv(sock, left)):
+                    left -= len(data)
 
     def _secured(self, make: partial[ClientConnection]) -> ClientConnection:
         connection = make()

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.clock import monotonic_us
-from gateway.config.address import Address, is_ip_address
+from gateway.config.address import is_ip_address
 from gateway.config.models import Target, UpstreamConfig
 from gateway.errors import (
     UpstreamBusyError,
@@ -83,9 +83,7 @@ class TargetPool:
         look_up: Resolve = resolve,
     ) -> None:
         self.name = target.url if target.socket else f"{target.host}:{target.port}"
-        self.authority = str(Address(target.host, target.port))
-        if target.socket:
-            self.authority = SOCKET_HOST
+        self.authority = SOCKET_HOST if target.socket else target.authority
         self._loop = asyncio.get_running_loop()
         self._max_head = max_head
         self._max_connections = config.max_connections
@@ -227,7 +225,7 @@ class TargetPool:
             patience=self._patience,
             ssl_context=self._tls.context if self._tls is not None else None,
             server_name=(self._tls.server_name if self._tls is not None else "")
-            or self._target.host,
+            or self._target.tls_name,
             max_head=self._max_head,
         )
 

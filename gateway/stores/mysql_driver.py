@@ -174,7 +174,8 @@ async def _connect(address: MySQLAddress) -> Connection:
     connection: Connection | None = None
     try:
         connection = await connect(
-            host=address.host,
+            # asyncmy checks the certificate by this name, and certificates have no last dot.
+            host=address.host if address.tls is None else address.host.removesuffix("."),
             port=address.port,
             unix_socket=address.unix_socket or None,
             user=address.username,

@@ -40,6 +40,11 @@ class RedisAddress:
     password: str = field(repr=False)
     tls: ssl.SSLContext | None = field(repr=False)
 
+    @property
+    def tls_name(self) -> str:
+        """The host as TLS asks for it and checks it: without DNS's last dot (RFC 6066, 3)."""
+        return self.host.removesuffix(".")
+
     def __str__(self) -> str:
         if self.path:
             return self.path

@@ -181,7 +181,13 @@ async def _connect(pipe: Pipe, address: RedisAddress) -> None:
     if address.path:
         await loop.create_unix_connection(lambda: pipe, address.path)
     else:
-        await loop.create_connection(lambda: pipe, address.host, address.port, ssl=address.tls)
+        await loop.create_connection(
+            lambda: pipe,
+            address.host,
+            address.port,
+            ssl=address.tls,
+            server_hostname=None if address.tls is None else address.tls_name,
+        )
 
 
 async def _introduce(

@@ -6,12 +6,14 @@ blame. Everything here blocks: an event loop runs it in a thread.
 
 from __future__ import annotations
 
+import shlex
 import ssl
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from gateway.tls.handshake import PROTOCOLS, ServerContext
 from gateway.tls.x509 import Certificate, CertificateError, read_certificate
 
 MAX_BYTES: Final = 1 << 20
@@ -96,7 +98,7 @@ def leaf(pair: KeyPair) -> Certificate:
     Raises:
         TlsFileError: there is none.
     """
-    text = _read(pair.cert, "cert")
+    text = _read(pair.cert, "cert", _test_pair_hint(pair))
     begin = text.find(ssl.PEM_HEADER)
     end = text.find(ssl.PEM_FOOTER, begin)
     if begin < 0 or end < 0:
@@ -181,10 +183,10 @@ def server_context(min_version: str, clients: ClientAuth | None) -> ssl.SSLConte
     Raises:
         TlsFileError: a file will not do.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[min_version]
     context.set_ciphers(CIPHERS)
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols(PROTOCOLS)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     if clients is not None:
         is_required = clients.is_required
@@ -220,13 +222,27 @@ def client_context(ca: Path | None, pair: KeyPair | None, *, verifies: bool) -> 
     return context
 
 
-def _read(path: Path, field: Field) -> str:
+def _test_pair_hint(pair: KeyPair) -> str:
+    """How to make a certificate to try things with, where there is neither certificate nor key."""
+    if pair.cert.exists() or pair.key.exists():
+        return ""
+    cert, key = shlex.quote(str(pair.cert)), shlex.quote(str(pair.key))
+    folders = dict.fromkeys(shlex.quote(str(path.parent)) for path in (pair.cert, pair.key))
+    return (
+        f"for a test: mkdir -p {' '.join(folders)} && openssl req -x509 -nodes -newkey rsa:2048 "
+        f"-days 30 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 "
+        f"-keyout {key} -out {cert}"
+    )
+
+
+def _read(path: Path, field: Field, if_missing: str = "") -> str:
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror or error}"
-        raise TlsFileError(field, message) from None
+        hint = if_missing if isinstance(error, FileNotFoundError) else ""
+        raise TlsFileError(field, message, hint) from None
     if len(content) > MAX_BYTES:
         raise TlsFileError(field, f"{path} is larger than {MAX_BYTES >> 20} MiB")
     # Comments may be in any encoding; OpenSSL's functions want ASCII.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway.tls.files import ClientAuth, KeyPair, files_of, load_pair, server_context
+from gateway.tls.handshake import ALERT_NO_APPLICATION_PROTOCOL
 from gateway.tls.names import NameTable
 from gateway.tls.renewed import Renewed
 
@@ -86,6 +87,8 @@ class ServerTls(Renewed):
 
     def _choose(self, connection: Any, server_name: str | None, _: ssl.SSLContext) -> int | None:
         """What OpenSSL calls as soon as it knows the name, or that there is none."""
+        if not connection.speaks_ours:
+            return ALERT_NO_APPLICATION_PROTOCOL
         shown = self._shown
         index = shown.names.find(server_name)
         if index is None and self._is_strict:

@@ -15,7 +15,7 @@ from gateway.binding import BACKLOG, SocketFile, bound, bound_file, lookup, plac
 from gateway.config.address import UnixAddress
 from gateway.config.models import Address, GatewayConfig, ListenerConfig
 from gateway.errors import StartError
-from gateway.obstacles import cannot_listen
+from gateway.obstacles import ADMIN, cannot_listen
 
 ADMIN_BACKLOG = 128
 
@@ -71,7 +71,7 @@ def bind(config: GatewayConfig, workers: int) -> Listeners:
             try:
                 _bind_admin(address, found)
             except OSError as error:
-                raise cannot_listen("admin.listen", address, error) from error
+                raise cannot_listen(ADMIN, address, error) from error
     except StartError:
         found.remove_files()
         found.close_workers()

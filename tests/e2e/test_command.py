@@ -20,6 +20,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from gateway.config.ratio_environment import DEFAULTS
+from gateway.extras import remedy
 from tests.conftest import StartGateway
 from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import wait_for_metric
@@ -406,7 +407,7 @@ def test_a_library_that_is_missing_is_missed_before_the_start(
     assert told["run"].stderr.startswith(f"{config}: ")
     for each in told.values():
         assert f"needs a library that is not installed: {library}" in each.stderr
-        assert f"{sys.executable} -m pip install 'sluice-gateway[{extra}]'" in each.stderr
+        assert remedy(extra) in each.stderr
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -468,3 +469,33 @@ def test_the_help_of_ratio_names_its_variables() -> None:
     text = " ".join(_sluice("ratio", "--help").stdout.split())
     for name, usual in DEFAULTS.items():
         assert f"{name} ({usual or 'every address'})" in text
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_second_gateway_on_one_host_is_told_of_the_admin_listener(
+    tmp_path: Path, workers: int
+) -> None:
+    """What is wrong and both ways out, since nobody wrote the address that is in use."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        admin = taken.getsockname()[1]
+        config = tmp_path / "second.yaml"
+        config.write_text(
+            f"listen: 127.0.0.1:0\nadmin: 127.0.0.1:{admin}\nserver: {{ workers: {workers} }}\n"
+            "routes: { /**: { respond: { status: 204 } } }\n"
+        )
+        done = _sluice("run", config)
+    assert done.returncode == 1
+    said, hint = done.stderr.splitlines()
+    assert said == f"{config}: admin.listen: 127.0.0.1:{admin} is in use already"
+    assert hint.startswith(f"  hint: admin: off, or another port: admin: 127.0.0.1:{admin + 1}; ss")
+
+
+def test_a_ready_made_listener_with_tls_says_how_to_try_it(tmp_path: Path) -> None:
+    """Without certificates `check` fails, and what it says to do is enough."""
+    config = tmp_path / "edge-tls.yaml"
+    config.write_text((ROOT / "config" / "edge-tls.yaml").read_text())
+    failed = _sluice("check", config)
+    assert failed.returncode == 1
+    hint = failed.stderr.partition("for a test: ")[2].splitlines()[0]
+    subprocess.run(["sh", "-c", hint], check=True, capture_output=True, timeout=60)
+    assert _sluice("check", config).returncode == 0

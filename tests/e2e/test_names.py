@@ -18,6 +18,7 @@ from typing import Final
 
 import pytest
 
+from tests.certificates import Authority
 from tests.e2e.raw import get
 from tests.processes import Gateway, free_port
 
@@ -64,8 +65,15 @@ class Hosts:
 
     def write(self, *addresses: str) -> None:
         """The addresses of app.test from now on."""
+        self._replace("".join(f"{address} app.test\n" for address in addresses))
+
+    def write_names(self, address: str, *names: str) -> None:
+        """The names of an address from now on."""
+        self._replace(f"{address} {' '.join(names)}\n")
+
+    def _replace(self, lines: str) -> None:
         new = self.path.with_suffix(".new")
-        new.write_text("".join(f"{address} app.test\n" for address in addresses))
+        new.write_text(lines)
         # It is read again when its time, in whole seconds, has changed.
         version = next(self._versions)
         os.utime(new, (version, version))
@@ -107,3 +115,38 @@ def _wait(gateway: Gateway, bodies: set[bytes]) -> None:
     while get(gateway.port).body not in bodies:
         assert time.monotonic() < due, gateway.server.stdout
         time.sleep(0.02)
+
+
+def test_an_absolute_name_is_verified_without_its_dot(tmp_path: Path, authority: Authority) -> None:
+    """DNS is asked for `web.test.`, TLS for `web.test`, which is what certificates hold."""
+    hosts = Hosts(tmp_path / "hosts")
+    hosts.write_names("127.0.0.1", "web.test.", "web.test")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    context = authority.server_context(authority.issue("web.test"))
+    asked: list[str | None] = []
+    context.sni_callback = lambda _, name, __: asked.append(name)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        gateway = Gateway.start(
+            f"""
+upstreams:
+  app:
+    targets: "https://web.test.:{server.server_port}"
+    tls: {{ ca: {authority.file} }}
+routes:
+  /**: {{ upstream: app }}
+""",
+            tmp_path,
+            {"LD_PRELOAD": "libnss_wrapper.so", "NSS_WRAPPER_HOSTS": str(hosts.path)},
+        )
+        try:
+            assert get(gateway.port).status == 200
+        finally:
+            gateway.stop()
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert set(asked) == {"web.test"}

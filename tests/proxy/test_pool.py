@@ -13,6 +13,7 @@ import pytest
 from gateway.config.models import UpstreamConfig
 from gateway.errors import UpstreamBusyError, UpstreamConnectError, UpstreamTimeout
 from gateway.metrics import UpstreamMetrics
+from gateway.proxy.health import check_request
 from gateway.proxy.pool import TargetPool, Upstream
 from gateway.proxy.upstream import UpstreamConnection
 from tests.proxy.wire import OK, Peer, ScriptedUpstream, answering, get, post, running
@@ -333,3 +334,26 @@ async def test_a_stale_connection_from_the_line_is_replaced_too(tmp_path: Path) 
             client.send(get())
         assert [(await client.read()).status for client in clients] == [200, 200]
         assert len(upstream.peers) == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://a.test", b"a.test"),
+        ("https://a.test:443", b"a.test"),
+        ("http://a.test", b"a.test"),
+        ("http://a.test:80", b"a.test"),
+        ("https://[::1]", b"[::1]"),
+        ("http://a.test:443", b"a.test:443"),
+        ("https://a.test:80", b"a.test:80"),
+        ("https://[::1]:8443", b"[::1]:8443"),
+        ("unix:/run/app.sock", b"localhost"),
+    ],
+)
+async def test_a_target_is_told_its_own_host_without_a_default_port(url: str, host: bytes) -> None:
+    """As every client writes it (RFC 9110, section 4.2.3), in health checks too."""
+    config = UpstreamConfig.model_validate({"targets": url, "health": "/well"})
+    pool = Upstream("u", config, UpstreamMetrics(), MAX_HEAD).pick()
+    assert pool.authority.encode() == host
+    assert config.health is not None
+    assert b"\r\nHost: %b\r\n" % host in check_request(pool, config.health)

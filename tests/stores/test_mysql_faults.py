@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
+from gateway.extras import remedy
 from gateway.limits.rate import Limit
 from gateway.stores import open_store
 from gateway.stores.base import Ask
@@ -581,4 +582,4 @@ def test_without_its_driver() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert "pip install 'sluice-gateway[mysql]'" in done.stdout
+    assert remedy("mysql") in done.stdout

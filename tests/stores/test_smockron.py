@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.clock import ManualClock
 from gateway.errors import ConfigError
+from gateway.extras import remedy
 from gateway.limits.decision import NEVER, Verdict
 from gateway.limits.rate import Limit
 from gateway.protocols.smockron import DelayUntil, write_control
@@ -462,4 +463,4 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError) as failure:
         find_store("smockron://127.0.0.1")
     (problem,) = failure.value.problems
-    assert problem.hint == f"{sys.executable} -m pip install 'sluice-gateway[zmq]'"
+    assert problem.hint == remedy("zmq")
