@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from gateway.library.immediate import ImmediateLimit, immediate_limits
 from gateway.library.policies import Policy
 from gateway.library.questions import EVERYBODY, Names, Question, Questions
 from gateway.library.slots import Slot
+from gateway.library.unawaited import Unawaited
 from gateway.metrics import GatewayMetrics
 from gateway.opening import book_of, decider_of, reader_of, store_of
 from gateway.policy import Plan
@@ -197,9 +198,9 @@ class Limiter:
 
     # Asking.
 
-    async def acquire(
+    def acquire(
         self, key: str = EVERYBODY, cost: int = 1, *, policy: Names = None
-    ) -> Decision:
+    ) -> Coroutine[Any, Any, Decision]:
         """Decide on one request, at once: being over is a value, not an error.
 
         Args:
@@ -213,6 +214,9 @@ class Limiter:
             ValueError: there is no such policy, or the cost is negative.
             RuntimeError: the limiter is not open.
         """
+        return Unawaited(self._acquire(key, cost, policy))
+
+    async def _acquire(self, key: str, cost: int, policy: Names) -> Decision:
         try:
             immediate = self._immediate.get(policy)
         except TypeError:  # a list
@@ -227,18 +231,18 @@ class Limiter:
             count(outcome)
         return Decision(outcome)
 
-    async def peek(self, key: str = EVERYBODY, *, policy: Names = None) -> Decision:
+    def peek(self, key: str = EVERYBODY, *, policy: Names = None) -> Coroutine[Any, Any, Decision]:
         """Look without taking: `remaining` says how many could pass now."""
-        return await self.acquire(key, 0, policy=policy)
+        return Unawaited(self._acquire(key, 0, policy))
 
-    async def wait(
+    def wait(
         self,
         key: str = EVERYBODY,
         cost: int = 1,
         *,
         policy: Names = None,
         max_wait: float | None = None,
-    ) -> Decision:
+    ) -> Coroutine[Any, Any, Decision]:
         """Return when the turn of the request has come.
 
         Turns are given first come, first served: by the store, for everybody who shares it, if
@@ -256,6 +260,9 @@ class Limiter:
             LimitExceeded: there is no turn within that time; nothing was taken.
             ValueError, RuntimeError: as for `acquire`.
         """
+        return Unawaited(self._wait(key, cost, policy, max_wait))
+
+    async def _wait(self, key: str, cost: int, policy: Names, max_wait: float | None) -> Decision:
         question = self._questions.question(policy)
         outcome = await self.asker.wait(question, key, cost, max_wait)
         if not outcome.verdict.allowed:

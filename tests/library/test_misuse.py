@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from gateway import Limiter, Policy
+from gateway import Limiter, LimitExceeded, Policy
 from gateway.integrations.aiohttp import setup
 
 
@@ -58,3 +59,41 @@ async def test_a_decorators_key_may_be_text() -> None:
         await limited(limiter)
         assert (await limiter.peek("alice")).remaining == 0
         assert (await limiter.peek("bob")).remaining == 1
+
+
+@pytest.mark.parametrize("method", ["acquire", "peek", "wait"])
+@pytest.mark.parametrize("store", ["memory://", "memory://?max_keys=10"])
+@pytest.mark.parametrize("limits", [["1/h"], ["1/h", "5/h"]])
+async def test_a_decision_that_was_not_awaited_is_never_true(
+    method: str, store: str, limits: list[str]
+) -> None:
+    """`if limiter.acquire(key):` lets nobody pass, and spends nothing."""
+    async with Limiter(Policy("p", *limits), store=store) as limiter:
+        ask = getattr(limiter, method)
+        with pytest.raises(TypeError, match="was not awaited"):
+            assert not ask("k")
+        with pytest.raises(TypeError, match="was not awaited"):
+            bool(ask("k"))
+        assert (await limiter.peek("k")).remaining == 1
+
+
+async def test_a_decision_may_be_awaited_in_any_way() -> None:
+    """As any coroutine of Python's own: by tasks, groups, `gather` and timeouts."""
+    async with Limiter(Policy("p", "4/h", "100/h")) as limiter:
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(limiter.acquire("k"))
+        (second,) = await asyncio.gather(limiter.acquire("k"))
+        third = await asyncio.wait_for(limiter.wait("k"), 30)
+        async with asyncio.timeout(30):
+            fourth = await limiter.acquire("k")
+        assert [first.result(), second, third, fourth]
+        assert [one.remaining for one in (first.result(), second, third, fourth)] == [3, 2, 1, 0]
+        with pytest.raises(LimitExceeded):
+            await asyncio.wait_for(limiter.wait("k", max_wait=0), 30)
+
+
+async def test_a_decision_that_was_forgotten_is_warned_of() -> None:
+    """As of any coroutine that was never awaited."""
+    async with Limiter(Policy("p", "1/h")) as limiter:
+        with pytest.warns(RuntimeWarning, match="never awaited"):
+            limiter.acquire("k")  # type: ignore[unused-coroutine]
