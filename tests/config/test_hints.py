@@ -73,14 +73,18 @@ LIMITS: Final = [
     (
         "10/s per jwt:sub",
         "'jwt:' is not a key",
-        "it is not supported; one of ip, route, all, host, method, header:NAME, cookie:NAME, "
-        "query:NAME, client_cert",
+        (
+            "it is not supported; one of ip, route, all, host, method, header:NAME, cookie:NAME, "
+            "query:NAME, client_cert"
+        ),
     ),
     (
         "10/s per country",
         "'country' is not a key",
-        "it is not supported; one of ip, route, all, host, method, header:NAME, cookie:NAME, "
-        "query:NAME, client_cert",
+        (
+            "it is not supported; one of ip, route, all, host, method, header:NAME, cookie:NAME, "
+            "query:NAME, client_cert"
+        ),
     ),
     ("10/s per query", "'query' is not a key", "such as query:api_key"),
     ("10 per second", "'per' where '/' was expected", "write 10/s"),
@@ -262,8 +266,10 @@ FILES: Final = [
     ),
     (
         'listen = "127.0.0.1:8080"\n[routes."/**"]\nupstream = "http://127.0.0.1:9000"\n',
-        'found \'listen = "127.0.0.1:8080" [routes."/**"] upstream = "http...\', a mapping was '
-        "expected",
+        (
+            'found \'listen = "127.0.0.1:8080" [routes."/**"] upstream = "http...\', a mapping was '
+            "expected"
+        ),
         "this looks like TOML or INI; a configuration is YAML: listen: 127.0.0.1:8080",
     ),
     (
@@ -379,8 +385,10 @@ FILES: Final = [
     (
         "store: postgres://h/d\n" + THE_REST,
         "'postgres' is not a kind of store",
-        "memory://, redis://, redis+sentinel://, redis+cluster://, unix://, mysql://, "
-        "throttr+v5://, ratio:// or smockron://",
+        (
+            "memory://, redis://, redis+sentinel://, redis+cluster://, unix://, mysql://, "
+            "throttr+v5://, ratio:// or smockron://"
+        ),
     ),
     (
         "admin: true\n" + THE_REST,
