@@ -78,8 +78,12 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             from difflib import get_close_matches
 
+            is_import = "import" in self.prog
             message = f"there is no command {unknown[1]!r}"
-            near = get_close_matches(unknown[1], SYSTEMS if "import" in self.prog else COMMANDS, 1)
+            if is_import:
+                message = f"{unknown[1]!r} cannot be imported"
+                hint = f"what can: {', '.join(SYSTEMS)}"
+            near = get_close_matches(unknown[1], SYSTEMS if is_import else COMMANDS, 1)
             hint = f"did you mean {self.prog} {near[0]}? {hint}" if near else hint
         elif "FILE" in message and "required" in message:
             message = "no configuration is named"

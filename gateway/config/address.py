@@ -98,6 +98,7 @@ def parse_address(text: str) -> Address:
         AddressError: it is something else.
     """
     text = text.strip()
+    _check_quotes(text)
     if "@" in text or "://" in text:
         message = f"{redact(text)!r} is a URL"
         raise AddressError(message, "an address is host:port, without a scheme")
@@ -182,6 +183,7 @@ def parse_origin(text: str) -> Origin:
         AddressError: it is something else, or has a path, a query or credentials.
     """
     text = text.strip()
+    _check_quotes(text)
     if len(text) > MAX_URL:
         raise AddressError("the URL is too long", f"at most {MAX_URL} characters")
     shown = redact(text)
@@ -340,12 +342,22 @@ def _parse_host(host: str, text: str) -> str:
             raise AddressError(message, "four numbers from 0 to 255, such as 10.0.0.1") from None
     if not host:
         raise AddressError(f"{text!r} has no host", "such as 127.0.0.1:9000")
+    if not host.isascii():
+        raise AddressError(f"{host!r} has characters outside ASCII", _ascii_hint(host))
     if not _NAME.fullmatch(host) or len(host) > 253:
         raise AddressError(
             f"{host!r} is not a host name",
             "letters, digits, dots and hyphens, such as api.internal",
         )
     return host
+
+
+def _ascii_hint(host: str) -> str:
+    """The form in which DNS and HTTP have an international name (RFC 5890)."""
+    try:
+        return f"write {host.encode('idna').decode('ascii')}"
+    except UnicodeError:
+        return "the form of DNS, which begins with xn--"
 
 
 def _parse_port(port_text: str, text: str) -> int:
@@ -365,4 +377,19 @@ def _explain_scheme(parts: SplitResult, text: str, shown: str) -> tuple[str, str
     if parts.scheme in {"ws", "wss"}:
         scheme = "https" if parts.scheme == "wss" else "http"
         return f"{parts.scheme!r} is not needed", f"write {scheme}://; upgrades pass through it"
-    return f"{parts.scheme!r} is not a scheme of an upstream", "http:// or https://"
+    message = f"{parts.scheme!r} is not a scheme of an upstream"
+    if parts.scheme in {"h2", "h2c", "grpc", "grpcs"}:
+        return message, "HTTP/2 is not spoken to upstreams; http:// or https://"
+    return message, "http:// or https://"
+
+
+def _check_quotes(text: str) -> None:
+    """Quotes that belong to a shell, or to a file of variables, and came along.
+
+    Raises:
+        AddressError: there are some.
+    """
+    if text[:1] in {"'", '"'} or text[-1:] in {"'", '"'}:
+        bare = redact(text.strip("'\""))
+        message = "the quotes are a part of the text"
+        raise AddressError(message, f"write {bare}; in a file of variables too, without quotes")

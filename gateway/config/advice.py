@@ -16,6 +16,7 @@ from gateway.routing.pattern import Pattern
 from gateway.routing.table import RouteTable
 
 _is_one_word: Final = re.compile(r"[a-z0-9_-]+").fullmatch
+_PARAMETER_ELSEWHERE: Final = re.compile(r"/([:$][A-Za-z_]\w*)(?=/|$)")
 # A dollar sign before it is how scripts write a variable of their own.
 _BRACES: Final = re.compile(r"(?<![${])\{([a-z_]{2,40})\}(?!\})")
 
@@ -29,6 +30,11 @@ def patterns(config: GatewayConfig, origins: Mapping[Path, Path]) -> Iterator[Fi
     """
     indexes: dict[str | None, list[int]] = defaultdict(list)
     for index, route in enumerate(config.routes):
+        literal = _PARAMETER_ELSEWHERE.search(route.path)
+        if literal:
+            message = f"{literal[1]} stands for itself in a path, and for nothing else"
+            hint = f"did you mean {{{literal[1][1:]}}}? Any one segment is written so"
+            yield Finding(("routes", index, KEY), message, hint)
         host = route.host
         is_of_pattern = ("routes", index, "host") in origins
         if host and is_of_pattern and host != "localhost" and _is_one_word(host):

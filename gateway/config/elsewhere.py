@@ -11,8 +11,8 @@ from typing import Final
 _WORDS: Final = {
     "max_body": "body_limit body_size client_max_body_size max_body_size max_request_body_size "
     "max_request_bytes request_size_limit",
-    "limit": "limit_req limit_req_zone rate rate_limit rate_limiting ratelimit requests_per_second "
-    "rps throttle",
+    "limit": "limit_req limit_req_zone rate rate_limit rate_limits rate_limiting ratelimit "
+    "ratelimits requests_per_second rps throttle",
     "max_connections_per_ip": "limit_conn",
     "upstream": "backend cluster destination proxy_pass service url",
     "upstreams": "backends clusters services",
@@ -70,6 +70,63 @@ _IN_A_LIMIT: Final = {
 }
 """What elsewhere has a key of its own and here is a part of a limit's text."""
 
+_NOT_HERE: Final = {
+    "authentication": "auth auth_basic authentication basic_auth basicauth forward_auth jwt oauth "
+    "oidc",
+    "an allow or deny list": "acl allow allow_list allowlist blacklist deny deny_list denylist "
+    "ip_restriction ipallowlist ipwhitelist whitelist",
+    "CORS": "cors cors_policy",
+    "caching": "cache caching proxy_cache",
+    "compression": "brotli compress compression gzip zstd",
+    "HTTP/2": "grpc h2 h2c http2 http_2",
+    "HTTP/3": "http3 quic",
+    "certificates by ACME": "acme auto_https cert_resolver certresolver letsencrypt",
+    "plug-ins": "filters middleware middlewares plugin plugins",
+    "tracing": "opentelemetry otel tracing",
+    "mirroring": "mirror shadow",
+    "templates": "lua script scripts snippets",
+}
+"""What other programs have and this one has not, by its name, and their words for it."""
+
+_VALUES: Final = {
+    "gcra": ("token_bucket", "which decides as GCRA does"),
+    "leaky_bucket": ("token_bucket", "with queue for those that a leaky bucket holds back"),
+    "leakybucket": ("token_bucket", "with queue for those that a leaky bucket holds back"),
+    "sliding_window": ("sliding_window_counter", "or the exact sliding_window_log"),
+    "sliding": ("sliding_window_counter", "or the exact sliding_window_log"),
+    "allow": ("open", ""),
+    "fail_open": ("open", ""),
+    "pass": ("open", ""),
+    "deny": ("closed", ""),
+    "block": ("closed", ""),
+    "reject": ("closed", ""),
+    "refuse": ("closed", ""),
+    "fail_closed": ("closed", ""),
+    # 403 tells a client that asking again is of no use (RFC 9110, section 15.5.4).
+    "403": ("429", "or 503: over a limit, asking again later helps"),
+    "fail_close": ("closed", ""),
+}
+"""What is called otherwise elsewhere among the values of a key, and what is to be said of it."""
+
+_HABITS: Final = {
+    "include": "name several files: sluice run -c a.yaml -c b.yaml",
+    "includes": "name several files: sluice run -c a.yaml -c b.yaml",
+    "import": "name several files: sluice run -c a.yaml -c b.yaml",
+    "extends": "name several files: sluice run -c a.yaml -c b.yaml",
+    "clients": "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",
+    "consumers": "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",
+    "users": "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",
+    "status": "of a refusal: on_limit: {status: 503}; of a fixed answer: respond: {status: 403}",
+    "status_code": "of a refusal: on_limit: {status: 503}; of a fixed answer: respond: "
+    "{status: 403}",
+    "version": "there is none; leave it out",
+    "apiVersion": "leave it out: a configuration is listen, routes, policies and so on",
+    "kind": "leave it out: a configuration is listen, routes, policies and so on",
+    "http": "there is no such level: listen, routes and policies stand at the top of the file",
+    "policy": "write policies: [NAME]",
+}
+"""What people write by habit, and what would do."""
+
 _NAMES: Final = {
     word: tuple(here for here, words in _WORDS.items() if word in words.split())
     for words in _WORDS.values()
@@ -86,6 +143,24 @@ def called_here(word: str, here: Collection[str]) -> str:
     return f"it is a part of the limit, such as limit: {_IN_A_LIMIT[word]}" if is_part else ""
 
 
+def value_called_here(found: object, here: Collection[str]) -> str:
+    """What a value of another program is called among those that are known; or empty."""
+    name, more = _VALUES.get(_snake(str(found).lower()), ("", ""))
+    return f"here it is {name}{', ' if more else ''}{more}" if name in here else ""
+
+
+def habit(word: str) -> str:
+    """What would do for a word that is written by habit, or the feature that is missing; or empty.
+
+    To be asked last, since many such words mean something here in some other place.
+    """
+    if word in _HABITS:
+        return _HABITS[word]
+    snake = _snake(word)
+    feature = next((name for name, words in _NOT_HERE.items() if snake in words.split()), "")
+    return f"{feature}: not supported" if feature else ""
+
+
 def belongs(word: str, places: Mapping[str, Collection[str]]) -> str:
     """Where a key belongs, by the keys of each place; or empty."""
     home = _home(word, places)
@@ -99,8 +174,12 @@ def called_there(word: str, places: Mapping[str, Collection[str]]) -> str:
 
 
 def _names(word: str) -> Iterator[str]:
+    yield from _NAMES.get(_snake(word), ())
+
+
+def _snake(word: str) -> str:
     snake = "".join(f"_{one.lower()}" if one.isupper() else one for one in word)
-    yield from _NAMES.get(snake.replace("-", "_").lstrip("_"), ())
+    return snake.replace("-", "_").lstrip("_")
 
 
 def _home(word: str, places: Mapping[str, Collection[str]]) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from gateway.config.elsewhere import belongs, called_here, called_there
+from gateway.config.elsewhere import belongs, called_here, called_there, habit, value_called_here
 from gateway.config.frontends import KINDS
 from gateway.config.models import (
     EnvoyRlsConfig,
@@ -28,6 +28,7 @@ from gateway.config.models import (
     RatioRule,
     RouteConfig,
     SmockronDomain,
+    StoreConfig,
     Target,
     ThrottlexConfig,
     UpstreamConfig,
@@ -134,6 +135,9 @@ def _glued(kind: str, path: Path, found: object) -> Finding | None:
 def nearest(found: object, words: Sequence[str]) -> str:
     """`did you mean` the word that is near, or else all of them."""
     names = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+    same = value_called_here(found, words)
+    if same:
+        return same
     # Numbers are not alike for having digits in common.
     is_word = isinstance(found, str) and not all(word[:1].isdigit() for word in words)
     near = get_close_matches(str(found).lower(), words, 1, 0.6) if is_word else []
@@ -167,14 +171,10 @@ def _out_of_range(kind: str, path: Path, found: object, context: dict[str, Any])
 
 
 def _type_hint(kind: str, path: Path, found: object) -> str:
-    if path[:1] == ("routes",) and len(path) == 2:
-        url = found if isinstance(found, str) and "://" in found else "http://127.0.0.1:9000"
-        return f"such as {{upstream: {url}}}"
-    if not path or path == ("routes",):
-        return _EXAMPLES["routes"]
-    if path[:1] == ("routes",) and path[2:] == ("upstream",) and not isinstance(found, int | float):
-        inside = "targets: [...]" if isinstance(found, list | tuple) else "..."
-        return f"write it under upstreams: {{NAME: {{{inside}}}}}, and its NAME here"
+    if not path or path[0] == "routes":
+        hint = _routes_hint(path, found)
+        if hint:
+            return hint
     if kind == "string_type" and isinstance(found, bool | int | float):
         shown = str(found).lower() if isinstance(found, bool) else found
         return f'quote it: "{shown}"'
@@ -182,6 +182,31 @@ def _type_hint(kind: str, path: Path, found: object) -> str:
         return "leave the key out to take what is usual"
     name = "error_pages" if "error_pages" in path else str(path[-1])
     return _digits_hint(kind, found) or _listener_hint(path, found) or _section_hint(name, found)
+
+
+def _routes_hint(path: Path, found: object) -> str:
+    """How routes are written, or the whole file where it has none of our form."""
+    if not path and isinstance(found, str):
+        for name, form in _OTHER_FORMS.items():
+            if form.search(found):
+                return f"this looks like {name}; a configuration is YAML: listen: 127.0.0.1:8080"
+    if len(path) < 2:
+        return _EXAMPLES["routes"]
+    if path[2:] == ("upstream",) and not isinstance(found, int | float):
+        inside = "targets: [...]" if isinstance(found, list | tuple) else "..."
+        return f"write it under upstreams: {{NAME: {{{inside}}}}}, and its NAME here"
+    if len(path) > 2:
+        return ""
+    if isinstance(found, str) and found.endswith("}") and "{" not in found:
+        return "there is a space before the brace: /**: {upstream: http://127.0.0.1:9000}"
+    url = found if isinstance(found, str) and "://" in found else "http://127.0.0.1:9000"
+    return f"such as {{upstream: {url}}}"
+
+
+_OTHER_FORMS: Final = {
+    "TOML or INI": re.compile(r"^\s*(?:[\w.\"-]+\s*=|\[[\w.\"/*]+\])"),
+    "a configuration of nginx": re.compile(r"^\s*[a-z_]+(?:\s[^{};]*)?[{;]"),
+}
 
 
 def _is_needed(path: Path) -> bool:
@@ -229,6 +254,10 @@ def _section_hint(name: str, found: object) -> str:
     return _SECTION_HINTS.get(name, "")
 
 
+_PARTS_OF_A_URL: Final = frozenset(
+    ("address", "database", "db", "driver", "host", "kind", "password", "port", "type", "user")
+)
+_IN_THE_URL: Final = "it is a part of the URL: url: redis://host:6379/0"
 _TLS: Final = "such as tls: {cert: cert.pem, key: key.pem}"
 _SECTION_HINTS: Final = {
     "redirect": "such as redirect: https://{host}{path}",
@@ -271,8 +300,10 @@ def _key_hint(path: Path) -> str:
         _level_hint(path)
         or called_here(word, names)
         or _throttlex_hint(word, model)
+        or (_IN_THE_URL if model is StoreConfig and word in _PARTS_OF_A_URL else "")
         or belongs(word, places)
         or _frontend_hint(word, model)
+        or habit(word)
         or did_you_mean(word, names)
         or called_there(word, places)
         or f"known here: {', '.join(names)}"

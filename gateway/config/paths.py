@@ -23,6 +23,10 @@ _UNRESERVED: Final = re.compile(
 _ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})?")
 _NOT_IN_URLS: Final = re.compile(r"[\"<>\\^`|]")
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f]")
+_GLUED: Final = re.compile(r"\s*(\S*/\S*):\{")
+_OTHER_PARAMETER: Final = re.compile(r"<(?:[a-z]+:)?([A-Za-z_]\w*)>|\{([A-Za-z_]\w*):[^{}]*\}")
+"""As Flask and Django write it, and as chi and aiohttp do."""
+_EXPRESSION: Final = re.compile(r"\.[*+]|\\[dwsDWS./]|\(\?|\[[^\]]*\][*+?{]|\$\s*$")
 _METHOD_WORDS: Final = frozenset((*METHODS, *NEVER_FORWARDED))
 
 
@@ -54,6 +58,15 @@ def split_pattern(text: str) -> PatternParts:
         shown = redact(url.group().strip())
         bare = shown.partition("://")[2].rpartition("@")[2]
         raise PathError(f"{shown!r} is a URL", f"host and path only, such as {bare}")
+    glued = _GLUED.match(text)
+    if glued:
+        message = f"there is no space after {glued[1]}:"
+        raise PathError(message, f"write {glued[1]}: {{upstream: ...}}")
+    _check_no_expression(text)
+    last = text.split()[-1:]
+    if text.strip().startswith("/") and last and last[0] in _METHOD_WORDS:
+        bare = text.strip().removesuffix(last[0]).strip()
+        raise PathError(f"{last[0]!r} is a method, and comes first", f"write {last[0]} {bare}")
     before, space, rest = text.strip().partition(" ")
     methods: tuple[str, ...] = ()
     if space and not before.startswith("/"):
@@ -61,7 +74,13 @@ def split_pattern(text: str) -> PatternParts:
             more, _, rest = rest.lstrip().partition(" ")
             before += more
         if not _METHODS.fullmatch(before):
-            raise PathError(f"{before!r} is not a method", "such as 'POST /v1/pay'")
+            words = re.split(r"[^A-Za-z-]+", before)
+            hint = "such as 'POST /v1/pay'"
+            if before == "*":
+                hint = f"for any method leave it out: {rest.strip()}"
+            elif len(words) > 1 and set(words) <= _METHOD_WORDS:
+                hint = f"write {','.join(words)} {rest.strip()}"
+            raise PathError(f"{before!r} is not a method", hint)
         methods = tuple(part.strip() for part in before.split(","))
     else:
         rest = text.strip()
@@ -71,8 +90,26 @@ def split_pattern(text: str) -> PatternParts:
         _check_words(methods, host.split(), slash + path)
     if not slash:
         hint = f"did you mean /{rest}? For a whole host write {rest}/**"
+        if rest in {"*", "**"}:
+            hint = "for every path write /**"
         raise PathError(f"{rest!r} has no path", hint if rest else "such as /v1/pay")
     return PatternParts(methods, host or None, slash + path)
+
+
+def _check_no_expression(text: str) -> None:
+    """Regular expressions and other servers' parameters are told from paths.
+
+    Raises:
+        PathError: it is one.
+    """
+    parameter = _OTHER_PARAMETER.search(text)
+    if parameter:
+        name = parameter[1] or parameter[2]
+        raise PathError(f"{parameter[0]!r} is not a parameter", f"write {{{name}}}")
+    # Before the first slash is a host, whose dots and stars are its own.
+    if text.lstrip().startswith(("~", "^")) or _EXPRESSION.search(text, max(text.find("/"), 0)):
+        message = f"{text.strip()!r} looks like a regular expression, and routes have none"
+        raise PathError(message, "{name} stands for one segment, and /** for all below")
 
 
 def _check_words(methods: tuple[str, ...], words: list[str], path: str) -> None:

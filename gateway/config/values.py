@@ -180,12 +180,20 @@ def read_size(value: object) -> int:
     return size
 
 
+_SWITCH_WORDS: Final = {
+    **dict.fromkeys(("yes", "y", "on", "true", "1", "enabled", "enable"), "true"),
+    **dict.fromkeys(("no", "n", "off", "false", "0", "disabled", "disable"), "false"),
+}
+"""What is a switch in YAML 1.1, and elsewhere."""
+
+
 def _read_switch(value: object) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value in {"on", "off"}:
         return value == "on"
-    raise problem(f"found {describe(value)}", "true or false")
+    meant = _SWITCH_WORDS.get(str(value).lower())
+    raise problem(f"found {describe(value)}", f"write {meant}" if meant else "true or false")
 
 
 def _reader(
@@ -363,8 +371,12 @@ def read_method(value: object) -> str:
         raise problem(message, "leave it out")
     if upper in METHODS:
         raise problem(f"methods are written in capitals, not {text!r}", f"write {upper}")
+    if upper in {"ANY", "ALL"}:
+        raise problem(f"{text!r} is not a method", "for any method leave it out")
     near = get_close_matches(upper, METHODS, 1, 0.6)
-    hint = f"did you mean {near[0]}?" if near else "such as GET or POST; several as a list"
+    # FETCH is not meant as PATCH.
+    is_alike = near and near[0][0] == upper[0]
+    hint = f"did you mean {near[0]}?" if is_alike else "such as GET or POST; several as a list"
     raise problem(f"{text!r} is not a method", hint)
 
 

@@ -31,6 +31,25 @@ _OTHER_WORDS: Final = {
 }
 """What other servers and people say."""
 
+_SAID_BY: Final = {
+    **dict.fromkeys(
+        ("user", "userid", "username", "account", "customer", "tenant", "client_id", "consumer"),
+        "header:X-User or cookie:session, by what a request says of its user",
+    ),
+    **dict.fromkeys(("apikey", "api"), "header:X-API-Key or query:api_key"),
+    **dict.fromkeys(("token", "bearer", "auth", "authentication"), "header:Authorization"),
+    **dict.fromkeys(("session", "sessionid", "sid"), "cookie:session"),
+    **dict.fromkeys(("path", "url", "uri", "endpoint", "service"), "route"),
+    **dict.fromkeys(("domain", "vhost", "server_name"), "host"),
+    **dict.fromkeys(("verb", "request_method"), "method"),
+    **dict.fromkeys(("xff", "xforwardedfor"), "ip, and trusted_proxies: [10.0.0.0/8]"),
+    **dict.fromkeys(("param", "parameter", "arg", "args"), "query:NAME"),
+}
+"""What a request has instead of what people count by, in small letters without _ and -."""
+_NOT_COUNTED_BY: Final = frozenset(
+    ("country", "geo", "geoip", "asn", "claim", "jwt", "body", "json")
+)
+
 
 def read_keys(line: Cursor) -> tuple[str, ...]:
     """Read keys joined by `+`.
@@ -97,16 +116,29 @@ def _key(line: Cursor) -> str:
 
 def _key_hint(word: str) -> str:
     lower = word.lower()
-    if lower in NAMED_KEYS:
-        return f"such as {lower}:{_EXAMPLE_NAMES[lower]}"
-    if lower in _OTHER_WORDS:
-        return f"did you mean {_OTHER_WORDS[lower]!r}?"
-    if lower.startswith(("x-", "authorization", "user-agent")):
-        return f"did you mean 'header:{word}'?"
+    instead = _instead_of(word)
+    if instead:
+        return instead
     near = get_close_matches(lower, (*PLAIN_KEYS, *CALLER_KEYS, *NAMED_KEYS, CLIENT_CERTIFICATE), 1)
     if near and near[0] in NAMED_KEYS:
         return f"did you mean '{near[0]}:...'?"
     return f"did you mean {near[0]!r}?" if near else f"one of {_keys_text()}"
+
+
+def _instead_of(word: str) -> str:
+    """What would do for a word that is known to be no key; or empty."""
+    lower = word.lower()
+    bare = lower.replace("_", "").replace("-", "")
+    said_by = _SAID_BY.get(lower) or _SAID_BY.get(bare)
+    if lower in NAMED_KEYS:
+        return f"such as {lower}:{_EXAMPLE_NAMES[lower]}"
+    if lower in _OTHER_WORDS:
+        return f"did you mean {_OTHER_WORDS[lower]!r}?"
+    if said_by:
+        return f"such as {said_by}"
+    if lower.startswith(("x-", "authorization", "user-agent")):
+        return f"did you mean 'header:{word}'?"
+    return f"it is not supported; one of {_keys_text()}" if bare in _NOT_COUNTED_BY else ""
 
 
 def _keys_text() -> str:

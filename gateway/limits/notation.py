@@ -32,6 +32,7 @@ from gateway.limits.calendar import Calendar
 from gateway.limits.cursor import Cursor
 from gateway.limits.key_words import CALLER_KEYS, PLAIN_KEYS, read_keys
 from gateway.limits.rate import Limit
+from gateway.limits.rewording import reworded, several
 
 UNITS: Final[dict[str, int]] = {
     "ms": 1_000,
@@ -69,8 +70,12 @@ LEASE_US: Final = 60 * UNITS["s"]
 _LEADING_DIGITS = re.compile(r"[0-9]+")
 _NUMBERISH = re.compile(r"[-+]?[0-9][0-9_.,'eEkKM]*")
 _WORD = re.compile(r"[^\s/+]+")
+_OVER_TIME = re.compile(r"\s*(?:/|(?:per|an?|each|every|in)\s)?\s*([^\s/+]+)")
 _ZONE = re.compile(r"[^\s]+")
 
+_UNLIMITED: Final = frozenset(("unlimited", "none", "null", "off", "no", "infinite", "inf"))
+_NO_LIMIT: Final = "for no limit leave the key out"
+_BYTES: Final = re.compile(r"[kKMG]?i?[Bb](?:ytes|its|ps)?\b")
 _EXAMPLE: Final = "such as 10/s, 3/5m or 100/h burst 20 per ip"
 
 
@@ -87,7 +92,32 @@ def parse_limit(text: str) -> ParsedLimit:
     Raises:
         LimitSyntaxError: with the column of the trouble and what would do.
     """
-    return _Line(text).read()
+    try:
+        return _Line(text).read()
+    except LimitSyntaxError as error:
+        hint = _hint_for_the_line(error)
+        if not hint:
+            raise
+        raise LimitSyntaxError(text, error.column, error.reason, hint) from None
+
+
+def _reads(text: str) -> bool:
+    try:
+        _Line(text).read()
+    except LimitSyntaxError:
+        return False
+    return True
+
+
+def _hint_for_the_line(error: LimitSyntaxError) -> str:
+    """A better hint than that of the place: the line that is meant, or the lines."""
+    if error.hint.startswith("write ") or error.reason.endswith((" twice", " is missing")):
+        return ""
+    lines = several(error.text, _reads)
+    if lines:
+        return f"several limits are a list: limits: [{', '.join(lines)}]"
+    line = reworded(error.text, _reads)
+    return f"write {line}" if line else ""
 
 
 def format_limit(parsed: ParsedLimit) -> str:
@@ -197,7 +227,8 @@ class _Line(Cursor):
         begin = self.position
         if not _NUMBERISH.match(self.text, begin):
             found = self.word_at(begin) or self.text[begin]
-            raise self.error(begin, f"a limit begins with a number, not {found!r}", _EXAMPLE)
+            hint = _NO_LIMIT if found.lower() in _UNLIMITED else _EXAMPLE
+            raise self.error(begin, f"a limit begins with a number, not {found!r}", hint)
         return self._whole("a limit")
 
     def _slash(self, count: int) -> None:
@@ -219,8 +250,8 @@ class _Line(Cursor):
                 raise self.error(begin, f"{word!r} where '/' was expected", hint)
         if word in {"r", "req", "reqs", "request", "requests", "rps", "rpm", "rph", "qps"}:
             unit_of = {"rpm": "m", "rph": "h"}
-            unit_word = _WORD.match(rest.strip().lstrip("/").strip())
-            short = UNIT_WORDS.get(unit_word.group()) if unit_word else None
+            unit_word = _OVER_TIME.match(rest)
+            short = UNIT_WORDS.get(unit_word[1]) if unit_word else None
             hint = f"write {count}/{short or unit_of.get(word, 's')}"
             raise self.error(begin, f"{word!r} is not needed after the number", hint)
         if word in {"concurrent", "connections", "parallel", "in", "inflight", "in-flight", "max"}:
@@ -282,7 +313,7 @@ class _Line(Cursor):
         most = MAX_COUNT if what != "a period" else MAX_PERIOD_US
         number = int(digits.group()[: len(str(most)) + 1])
         if number == 0:
-            hint = "a limit lets at least 1 through; to refuse everything, leave the route out"
+            hint = "at least 1; a route that refuses all has respond: {status: 403} instead"
             raise self.error(begin, f"{what} of zero", hint if what == "a limit" else "at least 1")
         if number > most:
             raise self.error(begin, f"{digits.group()} is too large", f"{what} is at most {most}")
@@ -291,6 +322,9 @@ class _Line(Cursor):
 
     def _odd_number(self, begin: int, raw: str, what: str) -> LimitSyntaxError:
         suffixed = re.fullmatch(r"([0-9]+)([kKM])", raw)
+        if suffixed and _BYTES.match(self.text, begin + suffixed.start(2)):
+            hint = "bytes have no limit here; 10/s counts requests"
+            raise self.error(begin, "a limit counts requests, not bytes", hint)
         if suffixed:
             number = int(suffixed[1]) * (1_000_000 if suffixed[2] == "M" else 1_000)
             return self.error(begin, f"{raw} has a suffix", f"write {number}")
@@ -345,8 +379,8 @@ class _Line(Cursor):
     def _end_hint(self, word: str) -> str:
         before = self.text[: self.position]
         has_burst, has_per = " burst " in before, " per " in before
-        if word in _MISPLACED:
-            return _MISPLACED[word]
+        if word.lower() in _MISPLACED:
+            return _MISPLACED[word.lower()]
         if word == "burst":
             is_rate = " once" not in before and " in " not in before
             again = "burst is said once" if has_burst else "burst comes before per"
@@ -365,6 +399,10 @@ class _Line(Cursor):
 _MISPLACED: Final = {
     "in": "a time zone comes right after day, week or month: 10/day in UTC per ip",
     "at": "either a rate such as 10/s, or 10 at once",
+    **dict.fromkeys(
+        ("queue", "queued", "delay", "wait", "max_wait", "timeout"),
+        "waiting has a key of its own beside limit: queue: {max: 100, max_wait: 2s}",
+    ),
 }
 
 
@@ -374,6 +412,10 @@ def _zone_hint(zone: str) -> str:
         return "this machine has no time zone database; the package tzdata brings one"
     by_folded = {name.casefold(): name for name in sorted(known)}
     folded = zone.casefold()
+    if folded in by_folded:
+        return f"did you mean {by_folded[folded]}?"
+    if re.fullmatch(r"(?:utc|gmt)?[-+][0-9:]+", folded):
+        return "a zone has a name, such as UTC or Europe/Berlin"
     in_folder = [name for name in by_folded if name.startswith(f"{folded}/")]
     if in_folder:
         return f"such as {by_folded[in_folder[0]]}"
