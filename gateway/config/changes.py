@@ -211,9 +211,14 @@ def _read_upstream_host(value: object) -> str:
     if not isinstance(value, str):
         raise problem(f"found {describe(value)}", hint)
     text = value.strip()
+    if text.lower() in {"client", "target"}:
+        raise problem(f"found {describe(value)}", f"write {text.lower()}")
+    if text.lower() in {"on", "off", "yes", "no", "true", "false"}:
+        raise problem(f"{describe(value)} is not a host", hint)
     try:
         parse_origin(f"http://{text}")
-    except AddressError:
+    except AddressError as error:
+        hint = error.hint if error.hint.startswith(("write", "did you")) else hint
         raise problem(f"{describe(value)} is not a host", hint) from None
     if any(character in text for character in "/@?#"):
         raise problem(f"{describe(value)} is not a host", hint)

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
 
 from gateway.config.base import Model
+from gateway.config.hosts import HostError, parse_host, unfilled_hint
 from gateway.config.values import Off, Switch, describe, problem
 from gateway.editing.template import Template, TemplateError, parse_template
 
@@ -21,7 +22,7 @@ _STATUS_KEY: Final = re.compile(r"[45](?:xx|[0-9][0-9])")
 # Where a redirect leads must be the operator's word alone: `//evil.test` is another host
 # (CVE-2021-21330 of aiohttp), and so is whatever is put right behind a host.
 _ABSOLUTE: Final = re.compile(
-    r"(?:https?|\{scheme\})://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]|\{host\})(?::[0-9]{1,5})?"
+    r"(?:https?|\{scheme\})://(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]|\{host\})(?::[0-9]{1,5})?"
     r"(?=\{path\}|[/?]|\Z)"
 )
 _RELATIVE: Final = re.compile(r"\{path\}|/(?![/\\]|\{path\}|\{query\})")
@@ -56,7 +57,10 @@ def parse_location(pattern: str, text: str) -> Location:
     start = _ABSOLUTE.match(text) or _RELATIVE.match(text)
     if start is None:
         hint = "such as https://{host}{path}, /new/place or {path}/"
+        unfilled = "$" in text.partition("://")[2] and unfilled_hint(text)
+        hint = unfilled or hint
         raise TemplateError(f"{text!r} does not say clearly where it leads", hint)
+    _check_host(start.groupdict().get("host"))
     if not _TAIL.fullmatch(text):
         raise TemplateError(f"{text!r} is not a URL", "without spaces, fragments and quotes")
     before = text.partition("{query}")[0]
@@ -64,6 +68,20 @@ def parse_location(pattern: str, text: str) -> Location:
         message = "{query} stands outside of a query"
         raise TemplateError(message, "behind a question mark; or leave it out, it is kept")
     return Location(template, indexes)
+
+
+def _check_host(host: str | None) -> None:
+    """See that a host that is written out is one that clients can be sent to.
+
+    Raises:
+        TemplateError: it is not.
+    """
+    if host is None or host == "{host}":
+        return
+    try:
+        parse_host(host)
+    except HostError as error:
+        raise TemplateError(error.message, error.hint) from None
 
 
 class RedirectConfig(Model):

@@ -13,6 +13,14 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from gateway import stores
 from gateway.config.address import MAX_PORT, MAX_URL
+from gateway.config.hosts import (
+    HostError,
+    is_lone_variable,
+    parse_host,
+    same_host,
+    split_host,
+    unfilled_hint,
+)
 from gateway.config.redaction import redact
 from gateway.protocols.smockron import DEFAULT_PORT as SMOCKRON_PORT
 from gateway.protocols.smockron import MAX_NAME
@@ -107,20 +115,73 @@ def parse_store_url(url: str) -> StoreUrl:
         near = called or get_close_matches(scheme.lower(), _READERS, 1)
         hint = f"did you mean {near[0]}://? {_KNOWN}" if near else _KNOWN
         raise StoreUrlError(f"{scheme!r} is not a kind of store", hint)
+    _check_filled(text)
     if _UNESCAPED.search(text):
         raise StoreUrlError("the password of the store is not escaped", _ESCAPE_HINT)
     try:
         parts = urlsplit(text)
-        # Raises for a port that is no number.
-        ports = [host.port for host in _hosts(parts)]
     except ValueError:
         raise StoreUrlError(f"{redact(text)!r} has no valid host and port") from None
-    if 0 in ports:
-        # Taken for none it would lead to another server: the one on the usual port.
-        raise StoreUrlError(f"{redact(text)!r} has port 0", "a port from 1 to 65535")
+    _check_hosts(parts, text)
     if parts.fragment or text.endswith("#"):
         raise StoreUrlError("the URL of the store has a fragment", "a # is written %23")
     return read(parts, _options(parts))
+
+
+def _check_filled(text: str) -> None:
+    """See that no template and no variable in another program's spelling is left in a URL.
+
+    Raises:
+        StoreUrlError: one is; what it is in is not said, as it may be a password.
+    """
+    if _TEMPLATE.search(text):
+        hint = "fill the template in before, or write variables as ${NAME}"
+        raise StoreUrlError("the URL of the store is a template", hint)
+    before, at, after = text.partition("://")[2].rpartition("@")
+    user, _, password = before.partition(":")
+    path, _, query = after.partition("?")
+    values = [option.partition("=")[2] for option in query.split("&")]
+    for what, values_of in (
+        ("user", [user] if at else []),
+        ("password", [password] if at else []),
+        ("path", path.split("/")[1:]),
+        ("option", values),
+    ):
+        for value in filter(is_lone_variable, values_of):
+            hint = f"{unfilled_hint(value)}; a plain $ is written %24"
+            message = f"the {what} of the store is a variable that nothing replaces"
+            raise StoreUrlError(message, hint)
+
+
+def _check_hosts(parts: SplitResult, text: str) -> None:
+    """See that every host is one, and every port.
+
+    Raises:
+        StoreUrlError: one is not.
+    """
+    scheme = parts.scheme
+    if scheme in {"memory", "unix"}:
+        return
+    if re.search(r"[\s\x00-\x1f\x7f]", text):
+        # urlsplit() takes some of them out, and what is left may be another host.
+        hint = unfilled_hint(parts.netloc.rpartition("@")[2]) or "leave it out"
+        raise StoreUrlError(f"{redact(text)!r} has a blank in it", hint)
+    for name in parts.netloc.rpartition("@")[2].split(","):
+        place = split_host(name)
+        hint = unfilled_hint(name)
+        if place is None:
+            if not hint and name.count(":") > 1:
+                hint = "an IPv6 host goes in brackets: [::1]"
+            raise StoreUrlError(f"{redact(text)!r} has no valid host and port", hint)
+        port = int(place.port[:9] or 1)
+        if not 0 < port <= MAX_PORT:
+            # Port 0 taken for none would lead to another server: the one on the usual port.
+            message = f"{redact(text)!r} has port {port}"
+            raise StoreUrlError(message, f"a port from 1 to {MAX_PORT}")
+        try:
+            parse_host(place.host or "left-out")
+        except HostError as error:
+            raise StoreUrlError(f"the host of the store: {error.message}", error.hint) from None
 
 
 def is_same_store(one: StoreUrl, other: StoreUrl) -> bool:
@@ -144,8 +205,9 @@ def _servers(url: StoreUrl) -> set[str]:
     """Its hosts and ports, or its socket, each under one name."""
     if url.place.startswith("/"):
         return {url.place}
-    pairs = (place.rpartition(":") for place in url.place.lower().split(", "))
-    return {f"{_THIS_MACHINE.get(host, host)}:{port}" for host, _, port in pairs}
+    pairs = (place.rpartition(":") for place in url.place.split(", "))
+    hosts = ((same_host(host), port) for host, _, port in pairs)
+    return {f"{_THIS_MACHINE.get(host, host)}:{port}" for host, port in hosts}
 
 
 def _read_memory(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
@@ -324,7 +386,9 @@ _KINDS: Final = frozenset(
 )
 """Kinds whose URLs are read here."""
 
-_THIS_MACHINE: Final = dict.fromkeys(("localhost", "localhost.", "[::1]"), "127.0.0.1")
+_THIS_MACHINE: Final = dict.fromkeys(("localhost", "localhost.", "::1"), "127.0.0.1")
+
+_TEMPLATE: Final = re.compile(r"\{\{.*\}\}|\{%.*%\}", re.DOTALL)
 
 _UNESCAPED: Final = re.compile(r"://.*[/?#@\[\]\s\x00-\x1f\x7f].*@", re.DOTALL)
 _ESCAPE_HINT: Final = (
