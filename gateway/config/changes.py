@@ -15,6 +15,7 @@ from gateway.config.paths import PathError, parse_path
 from gateway.config.shorthand import KEY
 from gateway.config.units import SIZE_PATTERN
 from gateway.config.values import ListOf, describe, problem, problems, read_size
+from gateway.config.written import Filled, as_text, literal
 from gateway.editing.template import HEADER, VARIABLES, Template, TemplateError, parse_template
 from gateway.routing.rewrite import Rewrite
 
@@ -27,9 +28,14 @@ _OWN: Final = {
 }
 
 
+_BRACES: Final = {"{": "{{", "}": "}}"}
+"""How plain braces are written in a template."""
+
+
 def _read_template(value: object) -> Template:
     if isinstance(value, Template):
         return value
+    value = as_text(value)
     if not isinstance(value, str):
         message = f"found {describe(value)}, text was expected"
         quoted = str(value).lower() if isinstance(value, bool) else value
@@ -38,9 +44,15 @@ def _read_template(value: object) -> Template:
             hint = f'quote it: "{{{next(iter(value))}}}"'
         raise problem(message, hint)
     try:
-        return parse_template(value.strip(), _FIELD_VARIABLES)
+        template = parse_template(literal(value, _BRACES).strip(), _FIELD_VARIABLES)
     except TemplateError as error:
-        raise problem(error.message, error.hint, column=error.offset + 1) from None
+        message = error.message
+        if isinstance(value, Filled) and message.startswith("{"):
+            # It quotes what stands between two braces, and that may be a secret.
+            message = f"{value.written} has a variable that is not known"
+        raise problem(message, error.hint, column=error.offset + 1) from None
+    # What a variable or a file holds is not to be shown: it may be a secret.
+    return template._replace(text=value.written) if isinstance(value, Filled) else template
 
 
 FieldValue = Annotated[

@@ -104,7 +104,11 @@ def read_address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def unfilled_hint(text: str) -> str:
-    """Return what to write for a variable or template that nothing has filled in; or empty."""
+    """Return what to write for a variable or template that nothing has filled in; or empty.
+
+    What is before an @ or behind a question mark is not looked at: it may be a password.
+    """
+    text = text.rpartition("@")[2].partition("?")[0]
     if _TEMPLATE.search(text):
         return "a template has to be filled in before; a variable is written ${NAME}"
     found = _VARIABLE.search(text)

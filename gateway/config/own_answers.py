@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, NamedTuple
 
@@ -12,6 +13,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, mod
 from gateway.config.base import Model
 from gateway.config.hosts import HostError, parse_host, unfilled_hint
 from gateway.config.values import Off, Switch, describe, problem
+from gateway.config.written import literal
 from gateway.editing.template import Template, TemplateError, parse_template
 
 PAGE_VARIABLES: Final = ("status", "reason")
@@ -102,7 +104,15 @@ class RedirectConfig(Model):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, data: object) -> object:
-        return {"to": data.strip()} if isinstance(data, str) else data
+        if isinstance(data, str):
+            return {"to": literal(data, _URL_BRACES).strip()}
+        if isinstance(data, Mapping) and isinstance(data.get("to"), str):
+            return {**data, "to": literal(data["to"], _URL_BRACES)}
+        return data
+
+
+_URL_BRACES: Final = {"{": "%7B", "}": "%7D"}
+"""Braces in what a variable holds: no variables of the redirect."""
 
 
 def _read_status(value: object) -> int:

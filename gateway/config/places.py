@@ -11,6 +11,7 @@ from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
 from gateway.config.address import Address, AddressError, UnixAddress, parse_listener, parse_network
 from gateway.config.values import ADDRESS_EXAMPLES, ADDRESS_SCHEMA, FROM_FILE, describe, problem
+from gateway.config.written import as_text
 
 NETWORK_PATTERN: Final = r"^\s*[0-9A-Fa-f:.]+(/[0-9]{1,3})?\s*$"
 
@@ -49,6 +50,7 @@ def _read_path(value: object, info: ValidationInfo) -> Path:
 
 
 def _read_key_password(value: object) -> str:
+    value = as_text(value)
     if isinstance(value, str) and value:
         return value
     # What was found is not said: it is a secret.

@@ -45,6 +45,7 @@ from gateway.config.values import (
     problem,
     problems,
 )
+from gateway.config.written import Filled, Part, as_text
 from gateway.editing.template import TemplateError
 
 _FOR_UPSTREAMS: Final = (
@@ -67,6 +68,20 @@ ConditionName = Annotated[
 ]
 
 
+def _read_condition_value(value: object) -> str:
+    value = as_text(value)
+    if isinstance(value, str):
+        return value
+    quoted = str(value).lower() if isinstance(value, bool) else value
+    hint = f'quote it: "{quoted}"' if isinstance(value, bool | int | float) else ""
+    raise problem(f"found {describe(value)}, text was expected", hint)
+
+
+ConditionValue = Annotated[
+    str, PlainValidator(_read_condition_value), WithJsonSchema({"type": "string"})
+]
+
+
 class RouteConfig(Model):
     """Which requests go to which upstream, under which policies."""
 
@@ -78,7 +93,7 @@ class RouteConfig(Model):
         None, description="A host, *.example.com for all below it; any host if left out."
     )
     methods: Annotated[tuple[Method, ...], ListOf] = Field((), description="Any if left out.")
-    headers: dict[ConditionName, str] = Field(
+    headers: dict[ConditionName, ConditionValue] = Field(
         {}, description="Fields that a request must have, with this value; '*' for any value."
     )
     redirect: RedirectConfig | None = Field(
@@ -155,7 +170,10 @@ class RouteConfig(Model):
         for name, value in headers.items():
             if name.lower() in lower:
                 raise problem(f"{name!r} is named twice", "once, in any case", under=(name, KEY))
-            lower[name.lower()] = value.strip()
+            stripped = value.strip()
+            if isinstance(value, Filled):
+                stripped = Filled.of(value.written, (Part(stripped, is_given=True),))
+            lower[name.lower()] = stripped
         return lower
 
     @model_validator(mode="after")

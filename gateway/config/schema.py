@@ -105,6 +105,7 @@ def json_schema() -> Schema:
     for definition in definitions.values():
         _drop_titles(definition)
     root = _with_references(root)
+    root["patternProperties"] = {"^x-": {"description": "Anything, to hold anchors."}}
     root["$defs"] = {
         **{name: _with_references(definition) for name, definition in definitions.items()},
         "Reference": {

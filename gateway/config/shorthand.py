@@ -67,11 +67,16 @@ class Expanded(NamedTuple):
     limited: list[Path]
 
 
+def is_extension(name: object) -> bool:
+    """Whether a key at the top of a file is for the file's own use, as in Compose: `x-limits`."""
+    return isinstance(name, str) and name.startswith("x-")
+
+
 def expand(data: object) -> Expanded:
     """Write the short forms out; the data given is not changed."""
     if not isinstance(data, Mapping):
         return Expanded(data, {}, [], [])
-    expansion = _Expansion(dict(data))
+    expansion = _Expansion({name: one for name, one in data.items() if not is_extension(name)})
     expansion.run()
     return Expanded(expansion.root, expansion.origins, expansion.findings, expansion.limited)
 
