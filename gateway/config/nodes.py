@@ -60,6 +60,7 @@ class ScalarNode:
         is_broken: whether it could not be read; the problem is known already.
         written: as it stands in the file, without quotes.
         secrets: what of it must not be shown.
+        is_plain: whether it stands there without quotes, and may be a number.
     """
 
     value: object
@@ -70,6 +71,7 @@ class ScalarNode:
     size: int = 1
     written: str = ""
     secrets: Secrets | None = None
+    is_plain: bool = False
 
 
 class Member(NamedTuple):

@@ -314,7 +314,9 @@ class _Reader:
         secrets = _secrets_of(text)
         if self.environ is None or "${" not in text:
             value = remember(resolve(text), text) if is_plain else text
-            return ScalarNode(value, place, is_verbatim, written=text, secrets=secrets)
+            return ScalarNode(
+                value, place, is_verbatim, written=text, secrets=secrets, is_plain=is_plain
+            )
         try:
             filled, is_secret, found = substitute(text, self.environ, self.read_secret)
         except SubstitutionError as error:
