@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from gateway.config.hosts import (
     HostError,
+    is_lone_variable,
     parse_host,
     read_address,
     split_host,
@@ -34,6 +35,8 @@ DEFAULT_PORTS: Final[dict[str, int]] = {"http": 80, "https": 443}
 
 _SWITCHES: Final = frozenset({"on", "true", "yes"})
 """What is written for an address by who only wants it: that of the admin listener."""
+_OFF: Final = frozenset({"off", "no", "none", "false"})
+"""What is written for a host by who wants none; no host is called so."""
 _MAPPED: Final = IPv6Network("::ffff:0:0/96")
 """IPv4 addresses as IPv6 sockets show them (RFC 4291, section 2.5.5.2)."""
 
@@ -110,7 +113,8 @@ def parse_address(text: str) -> Address:
     host, colon, port_text = text.rpartition(":")
     if not colon or host.startswith("[") != host.endswith("]"):
         is_switch = text.lower() in _SWITCHES
-        shown = "127.0.0.1:9901" if is_switch else f"{text or '127.0.0.1'}:8080"
+        usual = "127.0.0.1" if text.lower() in _OFF else text or "127.0.0.1"
+        shown = "127.0.0.1:9901" if is_switch else f"{usual}:8080"
         raise AddressError(f"{text!r} has no port", f"such as {shown}")
     port = _parse_port(port_text, text)
     if host in {"", "*"}:
@@ -136,6 +140,9 @@ def parse_socket(text: str, example: str) -> UnixAddress:
         AddressError: it is something else; `example` is what would do.
     """
     path = text.strip().removeprefix("unix:")
+    lone = next(filter(is_lone_variable, path.split("/")), None)
+    if lone is not None:
+        raise AddressError(f"{lone!r} in a path is text", unfilled_hint(lone))
     if path == text.strip():
         raise AddressError(f"{path!r} is a path", f"a socket of this machine is unix:{path}")
     path = f"/{path.lstrip('/')}" if path.startswith("//") else path
@@ -295,8 +302,9 @@ def parse_host_pattern(text: str) -> str:
     if "@" in text or "/" in text:
         message = f"{redact(text)!r} is not a host"
         raise AddressError(message, "a host only, such as api.example.com")
-    if text == "*":
-        raise AddressError("'*' is any host", "leave the host out")
+    if text == "*" or text.lower() in _OFF:
+        what = "any host" if text == "*" else "no host"
+        raise AddressError(f"{text!r} is {what}", "leave the host out")
     if (re.search(r"[^:]:[0-9]*$", bare) and bare.count(":") == 1) or "]:" in bare:
         hint = "the port of a request's Host plays no part; leave it out"
         raise AddressError(f"{text!r} has a port", hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Final, NamedTuple
 
@@ -65,6 +66,8 @@ FieldValue = Annotated[
 def _read_name(name: object) -> str:
     if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
         raise problem(f"{describe(name)} is not the name of a header")
+    if "*" in name:
+        raise problem(f"{name!r} is no pattern: * is a letter here", "each field by its whole name")
     # Applications behind CGI and WSGI read `_` and `-` alike, and so does the gateway.
     lower = name.lower().replace("_", "-")
     if lower in FRAMING:
@@ -176,6 +179,10 @@ def _segments(path: str, key: str) -> list[str]:
 
 
 def _from_pattern(pattern: str, path: str) -> Rewrite:
+    group = re.search(r"\$[0-9]", path)
+    if group:
+        hint = "a segment of the route is {name}, and what is below it **"
+        raise problem(f"{group[0]} stands for nothing here", hint, under=("rewrite",))
     taken = pattern[1:].split("/")
     wanted = path[1:].split("/")
     is_prefix = taken[-1] == "**"

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config import cross, store_fit, throttlex_checks
-from gateway.config.advice import circles, patterns, variables_of_pages
+from gateway.config.advice import circles, foreign_variables, patterns, variables_of_pages
 from gateway.config.merge import merge
 from gateway.config.messages import spared_by, words_for
 from gateway.config.models import GatewayConfig, RouteConfig
@@ -242,6 +242,7 @@ class _Checker:
             *patterns(config, self.expanded.origins),
             *circles(config),
             *variables_of_pages(config),
+            *foreign_variables(config),
         ]
         if inspect is not None:
             inspection = inspect(config)

@@ -32,6 +32,20 @@ _RELATIVE: Final = re.compile(r"\{path\}|/(?![/\\]|\{path\}|\{query\})")
 _TAIL: Final = re.compile(r"[!$-;=?-\[\]_a-{}~]*")
 
 
+_FOREIGN_NAMES: Final = {
+    "host": "write {host}",
+    "scheme": "write {scheme}",
+    "request_uri": "write {path}; the query is kept",
+    "uri": "write {path}",
+    "is_args": "leave it out: the query is kept",
+    "args": "leave it out: the query is kept",
+    "query_string": "leave it out: the query is kept",
+}
+"""Variables of nginx, and what they are here."""
+_FOREIGN: Final = re.compile(rf"\$(?:({'|'.join(_FOREIGN_NAMES)})\b|[0-9])")
+_OFF_WORDS: Final = frozenset({"on", "off"})
+
+
 class Location(NamedTuple):
     """Where a redirect leads.
 
@@ -63,6 +77,10 @@ def parse_location(pattern: str, text: str) -> Location:
         hint = unfilled or hint
         raise TemplateError(f"{text!r} does not say clearly where it leads", hint)
     _check_host(start.groupdict().get("host"))
+    foreign = _FOREIGN.search(text)
+    if foreign:
+        hint = _FOREIGN_NAMES.get(foreign[1], "a segment of the route is {name}")
+        raise TemplateError(f"{foreign[0]} stands for nothing here", hint, foreign.start())
     if not _TAIL.fullmatch(text):
         raise TemplateError(f"{text!r} is not a URL", "without spaces, fragments and quotes")
     before = text.partition("{query}")[0]
@@ -132,6 +150,13 @@ AnswerStatus = Annotated[
 ]
 
 
+def _refuse_switch(data: object, name: str) -> None:
+    """Refuse a word that was hardly meant to be a page."""
+    if isinstance(data, str) and data.strip().lower() in _OFF_WORDS:
+        hint = f"leave it out; as a text for clients write {{{name}: {data}}}"
+        raise problem(f"{data!r} switches nothing here", hint)
+
+
 class RespondConfig(Model):
     """An answer that is always the same."""
 
@@ -144,6 +169,7 @@ class RespondConfig(Model):
     def _from_value(cls, data: object) -> object:
         if isinstance(data, int) and not isinstance(data, bool):
             return {"status": data}
+        _refuse_switch(data, "body")
         return {"body": data} if isinstance(data, str) else data
 
     @model_validator(mode="after")
@@ -177,6 +203,7 @@ class ErrorPage(Model):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, data: object) -> object:
+        _refuse_switch(data, "html")
         return {"html": data} if isinstance(data, str) else data
 
     @field_validator("problem")

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
 from gateway.config.address import Address, AddressError, UnixAddress, parse_listener, parse_network
+from gateway.config.hosts import is_lone_variable, unfilled_hint
 from gateway.config.values import ADDRESS_EXAMPLES, ADDRESS_SCHEMA, FROM_FILE, describe, problem
 from gateway.config.written import as_text
 
@@ -34,6 +35,15 @@ def _read_listener(value: object) -> Address | UnixAddress:
         raise problem(error.message, error.hint) from None
 
 
+def check_path(text: str) -> None:
+    """Refuse what only shells understand in a path. Raises `problem`."""
+    if text.startswith("~"):
+        raise problem(f"{text!r} begins with ~, which only shells know", "write the whole path")
+    for segment in text.split("/"):
+        if is_lone_variable(segment):
+            raise problem(f"{segment!r} in a path is text", unfilled_hint(segment))
+
+
 def _read_path(value: object, info: ValidationInfo) -> Path:
     if isinstance(value, Path):
         return value
@@ -44,6 +54,7 @@ def _read_path(value: object, info: ValidationInfo) -> Path:
         raise problem("found the text of a file, its path was expected", "such as /run/key.pem")
     if not text or text.endswith("/"):
         raise problem(f"{text!r} is not the path of a file", "such as /etc/sluice/tls/cert.pem")
+    check_path(text)
     context: Any = info.context
     folder = context.get("folder") if isinstance(context, Mapping) else None
     return Path(text) if folder is None else folder / text

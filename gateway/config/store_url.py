@@ -13,15 +13,9 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from gateway import stores
 from gateway.config.address import MAX_PORT, MAX_URL
-from gateway.config.hosts import (
-    HostError,
-    is_lone_variable,
-    parse_host,
-    same_host,
-    split_host,
-    unfilled_hint,
-)
+from gateway.config.hosts import same_host
 from gateway.config.redaction import redact
+from gateway.config.store_parts import StoreUrlError, check_filled, check_hosts, check_tls
 from gateway.protocols.smockron import DEFAULT_PORT as SMOCKRON_PORT
 from gateway.protocols.smockron import MAX_NAME
 from gateway.stores.throttr_words import SIZES, USUAL_SIZE
@@ -65,15 +59,6 @@ STORE_URL_PATTERN: Final = (
 )
 
 
-class StoreUrlError(ValueError):
-    """A URL that names no store; `hint` says what would do."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-
-
 class StoreUrl(NamedTuple):
     """What a URL says, for explanations.
 
@@ -115,73 +100,17 @@ def parse_store_url(url: str) -> StoreUrl:
         near = called or get_close_matches(scheme.lower(), _READERS, 1)
         hint = f"did you mean {near[0]}://? {_KNOWN}" if near else _KNOWN
         raise StoreUrlError(f"{scheme!r} is not a kind of store", hint)
-    _check_filled(text)
+    check_filled(text)
     if _UNESCAPED.search(text):
         raise StoreUrlError("the password of the store is not escaped", _ESCAPE_HINT)
     try:
         parts = urlsplit(text)
     except ValueError:
         raise StoreUrlError(f"{redact(text)!r} has no valid host and port") from None
-    _check_hosts(parts, text)
+    check_hosts(parts, text)
     if parts.fragment or text.endswith("#"):
         raise StoreUrlError("the URL of the store has a fragment", "a # is written %23")
     return read(parts, _options(parts))
-
-
-def _check_filled(text: str) -> None:
-    """See that no template and no variable in another program's spelling is left in a URL.
-
-    Raises:
-        StoreUrlError: one is; what it is in is not said, as it may be a password.
-    """
-    if _TEMPLATE.search(text):
-        hint = "fill the template in before, or write variables as ${NAME}"
-        raise StoreUrlError("the URL of the store is a template", hint)
-    before, at, after = text.partition("://")[2].rpartition("@")
-    user, _, password = before.partition(":")
-    path, _, query = after.partition("?")
-    values = [option.partition("=")[2] for option in query.split("&")]
-    for what, values_of in (
-        ("user", [user] if at else []),
-        ("password", [password] if at else []),
-        ("path", path.split("/")[1:]),
-        ("option", values),
-    ):
-        for value in filter(is_lone_variable, values_of):
-            hint = f"{unfilled_hint(value)}; a plain $ is written %24"
-            message = f"the {what} of the store is a variable that nothing replaces"
-            raise StoreUrlError(message, hint)
-
-
-def _check_hosts(parts: SplitResult, text: str) -> None:
-    """See that every host is one, and every port.
-
-    Raises:
-        StoreUrlError: one is not.
-    """
-    scheme = parts.scheme
-    if scheme in {"memory", "unix"}:
-        return
-    if re.search(r"[\s\x00-\x1f\x7f]", text):
-        # urlsplit() takes some of them out, and what is left may be another host.
-        hint = unfilled_hint(parts.netloc.rpartition("@")[2]) or "leave it out"
-        raise StoreUrlError(f"{redact(text)!r} has a blank in it", hint)
-    for name in parts.netloc.rpartition("@")[2].split(","):
-        place = split_host(name)
-        hint = unfilled_hint(name)
-        if place is None:
-            if not hint and name.count(":") > 1:
-                hint = "an IPv6 host goes in brackets: [::1]"
-            raise StoreUrlError(f"{redact(text)!r} has no valid host and port", hint)
-        port = int(place.port[:9] or 1)
-        if not 0 < port <= MAX_PORT:
-            # Port 0 taken for none would lead to another server: the one on the usual port.
-            message = f"{redact(text)!r} has port {port}"
-            raise StoreUrlError(message, f"a port from 1 to {MAX_PORT}")
-        try:
-            parse_host(place.host or "left-out")
-        except HostError as error:
-            raise StoreUrlError(f"the host of the store: {error.message}", error.hint) from None
 
 
 def is_same_store(one: StoreUrl, other: StoreUrl) -> bool:
@@ -372,6 +301,7 @@ def _check_options(options: dict[str, str], known: dict[str, int]) -> None:
         if most and not (is_number and least <= int(value) <= most):
             shown = repr(value) if may_quote else "no number"
             raise StoreUrlError(f"{name} is {shown}", f"a whole number from {least} to {most}")
+    check_tls(options)
 
 
 def _missing_hint(text: str) -> str:
@@ -387,8 +317,6 @@ _KINDS: Final = frozenset(
 """Kinds whose URLs are read here."""
 
 _THIS_MACHINE: Final = dict.fromkeys(("localhost", "localhost.", "::1"), "127.0.0.1")
-
-_TEMPLATE: Final = re.compile(r"\{\{.*\}\}|\{%.*%\}", re.DOTALL)
 
 _UNESCAPED: Final = re.compile(r"://.*[/?#@\[\]\s\x00-\x1f\x7f].*@", re.DOTALL)
 _ESCAPE_HINT: Final = (
