@@ -243,6 +243,19 @@ def parse_origin(text: str) -> Origin:
     return Origin(scheme, host, port or DEFAULT_PORTS[scheme])
 
 
+def parse_authority(text: str) -> str:
+    """Return what a `Host` field may say, `host` or `host:port`, as it is written.
+
+    Raises:
+        AddressError: it is something else.
+    """
+    text = text.strip()
+    if any(character in text for character in "/@?#"):
+        raise AddressError(f"{redact(text)!r} is not a host", "such as app.internal")
+    parse_origin(f"http://{text}")
+    return text
+
+
 def parse_network(text: str) -> IPv4Network | IPv6Network:
     """Read `10.0.0.0/8`, `fd00::/8`, or one address.
 

@@ -65,7 +65,7 @@ def shown_secrets(root: Node) -> Secrets:
 def _is_untold(path: Path) -> bool:
     names = [part for part in path if isinstance(part, str)]
     is_field = "request_headers" in names or "response_headers" in names
-    is_condition = names[:1] == ["routes"] and names[-2:-1] == ["headers"]
+    is_condition = names[:1] in (["routes"], ["upstreams"]) and names[-2:-1] == ["headers"]
     is_sent = "error_pages" in names or "respond" in names
     return is_field or is_condition or is_sent or names[-1:] == ["key_password"]
 

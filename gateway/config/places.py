@@ -1,4 +1,4 @@
-"""Types of places: files (and what opens them), networks, and where a gateway listens."""
+"""Types of places: files (and what opens them), networks, and where a gateway listens; fields."""
 
 from __future__ import annotations
 
@@ -68,6 +68,15 @@ def _read_key_password(value: object) -> str:
     raise problem("this is no passphrase", "text in quotes, or ${file:/run/secrets/key}")
 
 
+def _read_field_text(value: object) -> str:
+    value = as_text(value)
+    if isinstance(value, str):
+        return value
+    quoted = str(value).lower() if isinstance(value, bool) else value
+    hint = f'quote it: "{quoted}"' if isinstance(value, bool | int | float) else ""
+    raise problem(f"found {describe(value)}, text was expected", hint)
+
+
 def _read_network(value: object) -> IPv4Network | IPv6Network:
     if isinstance(value, IPv4Network | IPv6Network):
         return value
@@ -105,6 +114,9 @@ KeyPassword = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1}),
 ]
 """What opens a private key; never shown."""
+
+FieldText = Annotated[str, PlainValidator(_read_field_text), WithJsonSchema({"type": "string"})]
+"""The value of a header field; what a reference holds is text, whatever it looks like."""
 
 Network = Annotated[
     IPv4Network | IPv6Network,

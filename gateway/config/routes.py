@@ -31,6 +31,7 @@ from gateway.config.own_answers import (
     RespondConfig,
     parse_location,
 )
+from gateway.config.places import FieldText
 from gateway.config.retry import RetryConfig
 from gateway.config.shorthand import KEY
 from gateway.config.upstreams import UpstreamConfig
@@ -45,7 +46,7 @@ from gateway.config.values import (
     problem,
     problems,
 )
-from gateway.config.written import Filled, Part, as_text
+from gateway.config.written import Filled, Part
 from gateway.editing.template import TemplateError
 
 _FOR_UPSTREAMS: Final = (
@@ -68,20 +69,6 @@ ConditionName = Annotated[
 ]
 
 
-def _read_condition_value(value: object) -> str:
-    value = as_text(value)
-    if isinstance(value, str):
-        return value
-    quoted = str(value).lower() if isinstance(value, bool) else value
-    hint = f'quote it: "{quoted}"' if isinstance(value, bool | int | float) else ""
-    raise problem(f"found {describe(value)}, text was expected", hint)
-
-
-ConditionValue = Annotated[
-    str, PlainValidator(_read_condition_value), WithJsonSchema({"type": "string"})
-]
-
-
 class RouteConfig(Model):
     """Which requests go to which upstream, under which policies."""
 
@@ -93,7 +80,7 @@ class RouteConfig(Model):
         None, description="A host, *.example.com for all below it; any host if left out."
     )
     methods: Annotated[tuple[Method, ...], ListOf] = Field((), description="Any if left out.")
-    headers: dict[ConditionName, ConditionValue] = Field(
+    headers: dict[ConditionName, FieldText] = Field(
         {}, description="Fields that a request must have, with this value; '*' for any value."
     )
     redirect: RedirectConfig | None = Field(
