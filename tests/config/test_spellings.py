@@ -48,7 +48,10 @@ def _gateway(config: GatewayConfig) -> dict[str, Any]:
         if name not in {"upstreams", "routes"}
     }
     result["routes"] = [
-        (runs(route) | {"upstream": route.upstream and runs(config.upstreams[route.upstream])})
+        (
+            runs(route)
+            | {"name": "", "upstream": route.upstream and runs(config.upstreams[route.upstream])}
+        )
         for route in config.routes
     ]
     result["upstreams"] = len(config.upstreams)
@@ -326,6 +329,7 @@ FREE: Final = frozenset(
         *("key_password", "policies", "shared", "replaces", "to", "redirect", "rewrite"),
         *("strip_prefix", "add_prefix", "respond", "error_pages", "cert", "key", "ca", "client_ca"),
         *("client_headers", "header_names", "host", "hash", "balance", "health", "bind", "address"),
+        *("remove", "upstream_host", "methods"),
     }
 )
 """Keys whose values are text of people: another spelling is another text."""
@@ -358,12 +362,24 @@ def _variants(value: Any) -> list[Any]:
         return [str(value), f" {value}", f"{value} ", f"0{value}", f"+{value}", float(value)]
     if not isinstance(value, str):
         return []
-    return [
+    variants = [
         *(value.upper(), value.lower(), value.title(), value.swapcase(), f" {value}", f"{value} "),
-        *(f"{value}.", f"'{value}'", f'"{value}"', f"{value}#", value.replace("-", "_")),
-        *(value.replace("_", "-"), value.replace(" ", "  "), value.replace(" ", ""), f"\t{value}"),
-        *([f"{value}/"] if "://" in value else ()),
+        *(
+            f"'{value}'",
+            f'"{value}"',
+            value.replace(" ", "  "),
+            value.replace(" ", ""),
+            f"\t{value}",
+        ),
     ]
+    if "per " not in value and "unix:" not in value:
+        variants += [f"{value}#", value.replace("-", "_"), value.replace("_", "-")]
+    if "://" in value and "?" not in value and "/" not in value.partition("://")[2]:
+        variants.append(f"{value}/")
+    elif "://" not in value and "per " not in value and "unix:" not in value:
+        # A name with a dot at its end is another name: it is not completed.
+        variants.append(f"{value}.")
+    return variants
 
 
 def _is_named(data: Any, value: Any) -> bool:
