@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import io
 import os
 import re
 import resource
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 for success, 1 for failure, 2 for a command line that cannot be read.
     """
     _take_standard_files()
+    _let_print_anything()
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -211,6 +213,12 @@ def _take_standard_files() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
     os.close(number)
+
+
+def _let_print_anything() -> None:
+    """Print what the terminal's encoding lacks, such as bytes of a path, as escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _allow_open_files() -> None:

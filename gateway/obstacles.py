@@ -85,6 +85,16 @@ def cannot_log(output: str, error: OSError) -> StartError:
         return StartError(field, f"this user may not write {output}", hint)
     if number == errno.EISDIR:
         return StartError(field, f"{output} is a folder", f"name a file in it: {output}/sluice.log")
-    if number == errno.ENXIO:
+    return _cannot_log_to_stream(field, output, error)
+
+
+def _cannot_log_to_stream(field: str, output: str, error: OSError) -> StartError:
+    if error.errno == errno.EBADF:
+        hint = "stdout and stderr always are; a service manager or a shell may open others"
+        return StartError(field, f"{output} is not open in this process", hint)
+    if error.errno == errno.ENXIO and Path(output).is_socket():
+        hint = "stdout, which systemd's journal and container runtimes read; or a file"
+        return StartError(field, f"{output} is a socket, and logs go to files and pipes", hint)
+    if error.errno == errno.ENXIO:
         return StartError(field, f"nobody reads the pipe {output}", "start its reader first")
     return StartError(field, f"{output} cannot be written: {error.strerror or error}")

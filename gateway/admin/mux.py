@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import Final, NamedTuple
+
+from gateway.config.hosts import read_address
 
 READ: Final = ("GET", "HEAD")
 
@@ -124,9 +125,8 @@ class Mux:
         name = _without_port(host).lower()
         if name in self._names:
             return True
-        try:
-            address = ip_address(name)
-        except ValueError:
+        address = read_address(name)
+        if address is None:
             return False
         # No name can be rebound to an address that is written out as one; so where the
         # listener is on every address of the machine, each of them will do.
@@ -142,10 +142,8 @@ class Mux:
 
 
 def _is_wildcard(host: str) -> bool:
-    try:
-        return ip_address(host).is_unspecified
-    except ValueError:
-        return host == ""
+    address = read_address(host)
+    return host == "" if address is None else address.is_unspecified
 
 
 def _without_port(host: str) -> str:

@@ -12,12 +12,19 @@ from ipaddress import (
     IPv4Network,
     IPv6Address,
     IPv6Network,
-    ip_address,
     ip_network,
 )
 from typing import Final, Literal
 from urllib.parse import SplitResult, urlsplit
 
+from gateway.config.hosts import (
+    HostError,
+    is_lone_variable,
+    parse_host,
+    read_address,
+    split_host,
+    unfilled_hint,
+)
 from gateway.config.redaction import redact
 
 MAX_URL: Final = 2_048
@@ -28,17 +35,15 @@ DEFAULT_PORTS: Final[dict[str, int]] = {"http": 80, "https": 443}
 
 _SWITCHES: Final = frozenset({"on", "true", "yes"})
 """What is written for an address by who only wants it: that of the admin listener."""
-_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
+_OFF: Final = frozenset({"off", "no", "none", "false"})
+"""What is written for a host by who wants none; no host is called so."""
+_MAPPED: Final = IPv6Network("::ffff:0:0/96")
+"""IPv4 addresses as IPv6 sockets show them (RFC 4291, section 2.5.5.2)."""
 
+_BRACKETS: Final = "an IPv6 host goes in brackets: http://[::1]:9000"
 
-class AddressError(ValueError):
-    """Text that is no address; `hint` says what would do."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+AddressError = HostError
+"""Text that is no address; `hint` says what would do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +119,13 @@ def parse_address(text: str) -> Address:
     host, colon, port_text = text.rpartition(":")
     if not colon or host.startswith("[") != host.endswith("]"):
         is_switch = text.lower() in _SWITCHES
-        shown = "127.0.0.1:9901" if is_switch else f"{text or '127.0.0.1'}:8080"
+        usual = "127.0.0.1" if text.lower() in _OFF else text or "127.0.0.1"
+        shown = "127.0.0.1:9901" if is_switch else f"{usual}:8080"
         raise AddressError(f"{text!r} has no port", f"such as {shown}")
     port = _parse_port(port_text, text)
     if host in {"", "*"}:
         return Address("", port)
-    return Address(_parse_host(host, text), port)
+    return Address(parse_host(host, text), port)
 
 
 def parse_listener(text: str) -> Address | UnixAddress:
@@ -140,6 +146,9 @@ def parse_socket(text: str, example: str) -> UnixAddress:
         AddressError: it is something else; `example` is what would do.
     """
     path = text.strip().removeprefix("unix:")
+    lone = next(filter(is_lone_variable, path.split("/")), None)
+    if lone is not None:
+        raise AddressError(f"{lone!r} in a path is text", unfilled_hint(lone))
     if path == text.strip():
         raise AddressError(f"{path!r} is a path", f"a socket of this machine is unix:{path}")
     path = f"/{path.lstrip('/')}" if path.startswith("//") else path
@@ -176,6 +185,17 @@ def parse_target(text: str) -> Origin | UnixAddress:
     return parse_origin(text)
 
 
+def same_target(text: str) -> str:
+    """Return the text under which all spellings of a target are one; as it is if it is none."""
+    try:
+        target = parse_target(text)
+    except AddressError:
+        return text.strip()
+    if isinstance(target, UnixAddress):
+        return str(target)
+    return f"{target.scheme}://{Address(target.host.lower(), target.port)}"
+
+
 def parse_origin(text: str) -> Origin:
     """Read `http://host[:port]` or `https://host[:port]`.
 
@@ -187,6 +207,10 @@ def parse_origin(text: str) -> Origin:
     if len(text) > MAX_URL:
         raise AddressError("the URL is too long", f"at most {MAX_URL} characters")
     shown = redact(text)
+    if re.search(r"[\s\x00-\x1f]", text):
+        # urlsplit() takes some of them out, and what is left may be another host.
+        hint = unfilled_hint(text) or "such as http://127.0.0.1:9000"
+        raise AddressError(f"{shown!r} has a blank in it", hint)
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -195,7 +219,10 @@ def parse_origin(text: str) -> Origin:
         port = parts.port
     except ValueError:
         message = f"{shown!r} has a port that cannot be"
-        raise AddressError(message, f"a port from 1 to {MAX_PORT}") from None
+        is_bare = parts.netloc.count(":") > 1 and "[" not in parts.netloc
+        usual = _BRACKETS if is_bare else f"a port from 1 to {MAX_PORT}"
+        hint = unfilled_hint(parts.netloc.rpartition(":")[2]) or usual
+        raise AddressError(message, hint) from None
     if parts.scheme not in DEFAULT_PORTS or "://" not in text:
         raise AddressError(*_explain_scheme(parts, text, shown))
     if "@" in parts.netloc:
@@ -215,28 +242,73 @@ def parse_origin(text: str) -> Origin:
         )
     if port == 0:
         raise AddressError(f"{shown!r} has port 0", "a port from 1 to 65535")
-    host = _parse_host(_host_part(parts.netloc), shown)
+    place = split_host(parts.netloc)
+    if place is None:
+        raise AddressError(f"{shown!r} has no valid host", _BRACKETS)
+    host = parse_host(place.host, shown)
     scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
     return Origin(scheme, host, port or DEFAULT_PORTS[scheme])
+
+
+def parse_authority(text: str) -> str:
+    """Return what a `Host` field may say, `host` or `host:port`, as it is written.
+
+    Raises:
+        AddressError: it is something else.
+    """
+    text = text.strip()
+    if any(character in text for character in "/@?#"):
+        raise AddressError(f"{redact(text)!r} is not a host", "such as app.internal")
+    parse_origin(f"http://{text}")
+    return text
 
 
 def parse_network(text: str) -> IPv4Network | IPv6Network:
     """Read `10.0.0.0/8`, `fd00::/8`, or one address.
 
+    One of IPv4-mapped addresses, such as `::ffff:10.0.0.0/104`, is the IPv4 network that it stands
+    for: so are the addresses that are looked for in it.
+
     Raises:
         AddressError: it is something else, or has bits set outside its prefix.
     """
     text = text.strip()
+    if "%" in text and ":" in text:
+        # What is compared with networks has no zone: one would hold for every interface.
+        message = f"{text!r} names an interface, which networks do not know"
+        raise AddressError(message, "leave out what begins with the %")
     try:
-        return ip_network(text)
+        return _unmapped(ip_network(text))
     except ValueError:
         pass
     try:
-        whole = ip_network(text, strict=False)
+        whole = _unmapped(ip_network(text, strict=False))
     except ValueError:
-        hint = "such as 10.0.0.0/8, fd00::/8 or 192.0.2.1"
+        hint = unfilled_hint(text) or _network_hint(text)
         raise AddressError(f"{redact(text)!r} is not a network", hint) from None
     raise AddressError(f"{text!r} has bits set outside its prefix", f"did you mean {whole}?")
+
+
+def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
+    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
+        first = IPv4Address(int(network.network_address) & 0xFFFFFFFF)
+        return IPv4Network((first, network.prefixlen - _MAPPED.prefixlen))
+    return network
+
+
+def _network_hint(text: str) -> str:
+    if re.fullmatch(r"[0-9.]+(?:/[0-9]+)?", text):
+        host, slash, prefix = text.partition("/")
+        plain = ".".join(label.lstrip("0") or "0" for label in host.split("."))
+        try:
+            meant = ip_network(f"{plain}{slash}{prefix}", strict=False)
+        except ValueError:
+            pass
+        else:
+            return f"write {meant}: without zeros in front"
+    if "," in text or len(text.split()) > 1:
+        return "several are a list: [10.0.0.0/8, 172.16.0.0/12]"
+    return "such as 10.0.0.0/8, fd00::/8 or 192.0.2.1"
 
 
 def parse_host_pattern(text: str) -> str:
@@ -250,29 +322,38 @@ def parse_host_pattern(text: str) -> str:
     if "@" in text or "/" in text:
         message = f"{redact(text)!r} is not a host"
         raise AddressError(message, "a host only, such as api.example.com")
-    if text == "*":
-        raise AddressError("'*' is any host", "leave the host out")
+    if text == "*" or text.lower() in _OFF:
+        what = "any host" if text == "*" else "no host"
+        raise AddressError(f"{text!r} is {what}", "leave the host out")
     if (re.search(r"[^:]:[0-9]*$", bare) and bare.count(":") == 1) or "]:" in bare:
         hint = "the port of a request's Host plays no part; leave it out"
         raise AddressError(f"{text!r} has a port", hint)
     if "*" in bare:
         hint = "a wildcard stands in front, for one or more labels: *.example.com"
         raise AddressError(f"{text!r} has a wildcard in another place than the first", hint)
-    host = _parse_host(bare, text).lower().rstrip(".")
+    if ":" in bare:
+        return _parse_ipv6_pattern(bare, text)
+    host = parse_host(bare, text).lower().rstrip(".")
     if text.startswith("*."):
-        if ":" in host or re.fullmatch(r"[0-9.]+", host):
+        if re.fullmatch(r"[0-9.]+", host):
             raise AddressError(f"{text!r} has a wildcard before an address", "names only")
         return f"*.{host}"
-    return f"[{host}]" if ":" in host else host
+    return host
+
+
+def _parse_ipv6_pattern(bare: str, text: str) -> str:
+    """An IPv6 address as `routing.host` gives it: mapped ones stay as they are, there as here."""
+    parse_host(bare, text)
+    if "%" in bare:
+        raise AddressError(f"{text!r} has a zone, and no Host has one", "leave it out")
+    if text.startswith("*."):
+        raise AddressError(f"{text!r} has a wildcard before an address", "names only")
+    return f"[{IPv6Address(bare.strip('[]'))}]"
 
 
 def is_ip_address(host: str) -> bool:
     """Whether a host is an address, and no name that has to be looked up."""
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return read_address(host) is not None
 
 
 def listens_on(address: Address, host: str, port: int) -> bool:
@@ -313,58 +394,16 @@ def _addresses_of(host: str) -> list[IPv4Address | IPv6Address]:
         return [IPv4Address(0), IPv6Address(0)]
     if host.lower().rstrip(".") == "localhost":
         return [IPv4Address("127.0.0.1"), IPv6Address("::1")]
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return []
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return [mapped or address]
-
-
-def _host_part(netloc: str) -> str:
-    if netloc.startswith("["):
-        return netloc.partition("]")[0] + "]"
-    return netloc.partition(":")[0]
-
-
-def _parse_host(host: str, text: str) -> str:
-    if host.startswith("[") or ":" in host:
-        try:
-            return str(IPv6Address(host.strip("[]")))
-        except ValueError:
-            message = f"{host!r} is not an IPv6 address"
-            raise AddressError(message, "such as [::1] or [fd00::1]") from None
-    if re.fullmatch(r"[0-9.]+", host):
-        try:
-            return str(IPv4Address(host))
-        except ValueError:
-            message = f"{host!r} is not an IPv4 address"
-            raise AddressError(message, "four numbers from 0 to 255, such as 10.0.0.1") from None
-    if not host:
-        raise AddressError(f"{text!r} has no host", "such as 127.0.0.1:9000")
-    if not host.isascii():
-        raise AddressError(f"{host!r} has characters outside ASCII", _ascii_hint(host))
-    if not _NAME.fullmatch(host) or len(host) > 253:
-        raise AddressError(
-            f"{host!r} is not a host name",
-            "letters, digits, dots and hyphens, such as api.internal",
-        )
-    return host
-
-
-def _ascii_hint(host: str) -> str:
-    """The form in which DNS and HTTP have an international name (RFC 5890)."""
-    try:
-        return f"write {host.encode('idna').decode('ascii')}"
-    except UnicodeError:
-        return "the form of DNS, which begins with xn--"
+    address = read_address(host)
+    return [address] if address else []
 
 
 def _parse_port(port_text: str, text: str) -> int:
     if not port_text:
         raise AddressError(f"{text!r} has no port", f"such as {text}8080")
     if not (port_text.isascii() and port_text.isdigit()) or len(port_text) > 5:
-        raise AddressError(f"{port_text!r} is not a port", f"a number from 0 to {MAX_PORT}")
+        hint = unfilled_hint(port_text) or f"a number from 0 to {MAX_PORT}"
+        raise AddressError(f"{port_text!r} is not a port", hint)
     port = int(port_text)
     if port > MAX_PORT:
         raise AddressError(f"{port} is not a port", f"a number from 0 to {MAX_PORT}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from gateway.config.models import ErrorPage, GatewayConfig
+from gateway.config.models import ErrorPage, FieldEdits, GatewayConfig
 from gateway.config.own_answers import PAGE_VARIABLES
 from gateway.config.shorthand import KEY, Finding, Path
 from gateway.editing.template import VARIABLES
@@ -109,3 +109,40 @@ def _of_pages(path: Path, pages: Mapping[str, ErrorPage] | None) -> Iterator[Fin
 
 def _names(text: str | None) -> dict[str, None]:
     return dict.fromkeys(_BRACES.findall(text or ""))
+
+
+_FOREIGN: Final = re.compile(
+    r"\$\(?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\)?|%\{?[A-Za-z_]+[^%\s]*[}%]|%\[[^\]]*\]"
+)
+_FOREIGN_NAMES: Final = {
+    "args": "{query}",
+    "host": "{host}",
+    "http_host": "{host}",
+    "query_string": "{query}",
+    "remote_addr": "{client_ip}",
+    "request_method": "{method}",
+    "scheme": "{scheme}",
+    "uri": "{path}",
+}
+"""Variables of nginx, and what they are here."""
+
+
+def foreign_variables(config: GatewayConfig) -> Iterator[Finding]:
+    """Header fields that are sent as the variable of another program."""
+    for index, route in enumerate(config.routes):
+        for direction in ("request_headers", "response_headers"):
+            edits: FieldEdits = getattr(route, direction)
+            for word, fields in (("set", edits.set), ("add", edits.add)):
+                for name, value in fields.items():
+                    match = None if value.names else _FOREIGN.fullmatch(value.text)
+                    if match is not None:
+                        path = ("routes", index, direction, word, name)
+                        yield Finding(path, f"{value.text} is sent as it is", _meant(match["name"]))
+
+
+def _meant(name: str | None) -> str:
+    if name is None:
+        return f"known: {', '.join(f'{{{one}}}' for one in VARIABLES)}, {{header.NAME}}"
+    if name.startswith("http_") and name not in _FOREIGN_NAMES:
+        return f"did you mean {{header.{name[5:].replace('_', '-')}}}?"
+    return f"did you mean {_FOREIGN_NAMES.get(name, f'${{{name}}}')}?"

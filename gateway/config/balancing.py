@@ -10,8 +10,10 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
 
+from gateway.config.address import AddressError, parse_authority
 from gateway.config.base import Model
 from gateway.config.consistency import Part
+from gateway.config.places import FieldText
 from gateway.config.shorthand import KEY
 from gateway.config.values import (
     Duration,
@@ -31,7 +33,8 @@ MAX_REQUESTS: Final = 1_000_000
 MIN_EVERY_US: Final = 10_000
 """More checks would be a load of their own, for gateway and targets alike."""
 
-_PATH: Final = re.compile(r"/[\x21-\x7e]*")
+_PATH: Final = re.compile(r"/[\x21\x22\x24-\x7e]*")
+"""Without a #: what is behind it is never sent."""
 _TCHAR: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\x20-\x7e]*")
 _JOINED: Final = "keys joined by +, such as ip+header:x-user"
@@ -194,7 +197,7 @@ class HealthConfig(Model):
         description="The Host of a check; that of the target if left out.",
         json_schema_extra={"anyOf": [{"type": "string", "pattern": r"^[^\s/]+$"}]},
     )
-    headers: dict[str, str] = Field({}, description="Fields of a check.")
+    headers: dict[str, FieldText] = Field({}, description="Fields of a check.")
 
     @model_validator(mode="before")
     @classmethod
@@ -217,9 +220,13 @@ class HealthConfig(Model):
     @field_validator("host")
     @classmethod
     def _check_host(cls, host: str | None) -> str | None:
-        if host is not None and not re.fullmatch(r"[\x21-\x2e\x30-\x7e]+", host):
-            raise problem(f"{describe(host)} is not a host", "such as app.internal")
-        return host
+        if host is None:
+            return None
+        try:
+            return parse_authority(host)
+        except AddressError as error:
+            hint = error.hint or "such as app.internal"
+            raise problem(f"{describe(host)} is not a host", hint) from None
 
     @field_validator("headers")
     @classmethod
@@ -233,7 +240,9 @@ class HealthConfig(Model):
             if name.lower() in _FRAMING:
                 raise problem(f"{name} is the gateway's to say", "leave it out", under=(name, KEY))
             if not _VALUE.fullmatch(value):
-                raise problem(f"{describe(value)} cannot be sent", "printable ASCII", under=(name,))
+                # What it is may be a secret.
+                message = f"this value of {name} cannot be sent"
+                raise problem(message, "printable ASCII", under=(name,))
         return headers
 
     @model_validator(mode="after")

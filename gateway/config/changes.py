@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.config.address import AddressError, parse_origin
+from gateway.config.address import AddressError, parse_authority
 from gateway.config.base import Model
 from gateway.config.header_names import FRAMING, HEADER_NAME, HOP_BY_HOP
 from gateway.config.paths import PathError, parse_path
 from gateway.config.shorthand import KEY
 from gateway.config.units import SIZE_PATTERN
 from gateway.config.values import ListOf, describe, problem, problems, read_size
+from gateway.config.written import Filled, as_text, literal
 from gateway.editing.template import HEADER, VARIABLES, Template, TemplateError, parse_template
 from gateway.routing.rewrite import Rewrite
 
@@ -27,9 +29,14 @@ _OWN: Final = {
 }
 
 
+_BRACES: Final = {"{": "{{", "}": "}}"}
+"""How plain braces are written in a template."""
+
+
 def _read_template(value: object) -> Template:
     if isinstance(value, Template):
         return value
+    value = as_text(value)
     if not isinstance(value, str):
         message = f"found {describe(value)}, text was expected"
         quoted = str(value).lower() if isinstance(value, bool) else value
@@ -38,9 +45,15 @@ def _read_template(value: object) -> Template:
             hint = f'quote it: "{{{next(iter(value))}}}"'
         raise problem(message, hint)
     try:
-        return parse_template(value.strip(), _FIELD_VARIABLES)
+        template = parse_template(literal(value, _BRACES).strip(), _FIELD_VARIABLES)
     except TemplateError as error:
-        raise problem(error.message, error.hint, column=error.offset + 1) from None
+        message = error.message
+        if isinstance(value, Filled) and message.startswith("{"):
+            # It quotes what stands between two braces, and that may be a secret.
+            message = f"{value.written} has a variable that is not known"
+        raise problem(message, error.hint, column=error.offset + 1) from None
+    # What a variable or a file holds is not to be shown: it may be a secret.
+    return template._replace(text=value.written) if isinstance(value, Filled) else template
 
 
 FieldValue = Annotated[
@@ -53,6 +66,8 @@ FieldValue = Annotated[
 def _read_name(name: object) -> str:
     if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
         raise problem(f"{describe(name)} is not the name of a header")
+    if "*" in name or name.startswith("'"):
+        raise problem(f"{name!r} is a name as it stands", "a name without quotes, and no pattern")
     # Applications behind CGI and WSGI read `_` and `-` alike, and so does the gateway.
     lower = name.lower().replace("_", "-")
     if lower in FRAMING:
@@ -164,6 +179,10 @@ def _segments(path: str, key: str) -> list[str]:
 
 
 def _from_pattern(pattern: str, path: str) -> Rewrite:
+    group = re.search(r"\$[0-9]", path)
+    if group:
+        hint = "a segment of the route is {name}, and what is below it **"
+        raise problem(f"{group[0]} stands for nothing here", hint, under=("rewrite",))
     taken = pattern[1:].split("/")
     wanted = path[1:].split("/")
     is_prefix = taken[-1] == "**"
@@ -211,13 +230,15 @@ def _read_upstream_host(value: object) -> str:
     if not isinstance(value, str):
         raise problem(f"found {describe(value)}", hint)
     text = value.strip()
-    try:
-        parse_origin(f"http://{text}")
-    except AddressError:
-        raise problem(f"{describe(value)} is not a host", hint) from None
-    if any(character in text for character in "/@?#"):
+    if text.lower() in {"client", "target"}:
+        raise problem(f"found {describe(value)}", f"write {text.lower()}")
+    if text.lower() in {"on", "off", "yes", "no", "true", "false"}:
         raise problem(f"{describe(value)} is not a host", hint)
-    return text
+    try:
+        return parse_authority(text)
+    except AddressError as error:
+        hint = error.hint if error.hint.startswith(("write", "did you")) else hint
+        raise problem(f"{describe(value)} is not a host", hint) from None
 
 
 def _read_max_body(value: object) -> int:

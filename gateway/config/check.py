@@ -14,11 +14,17 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config import cross, store_fit, throttlex_checks
-from gateway.config.advice import circles, patterns, variables_of_pages
+from gateway.config.advice import circles, foreign_variables, patterns, variables_of_pages
 from gateway.config.merge import merge
 from gateway.config.messages import spared_by, words_for
 from gateway.config.models import GatewayConfig, RouteConfig
 from gateway.config.nodes import Node, find, node_of, plain, show_path
+from gateway.config.nodes_told import (
+    shown_secrets,
+    unwritten,
+    without_extensions,
+    without_secrets,
+)
 from gateway.config.places import from_file
 from gateway.config.redaction import Secrets, redact_prose
 from gateway.config.shorthand import KEY, Expanded, Finding, Path, expand
@@ -98,19 +104,24 @@ def check(
         root, found = read(file, content, environ, read_secret, secrets)
         problems += found
         if root is not None:
-            roots.append(root)
+            roots.append(without_extensions(root))
     # What is missing may be in a file that could not be read.
     is_whole = len(roots) == len(order)
     config, warnings = None, list[Problem]()
+    joined: Node | None = None
     if roots:
         joined, found = merge(roots)
         problems += found
         checker = _Checker(joined, model, is_whole=is_whole, folder=folder)
         config, wrong, warnings = checker.run(inspect)
         problems += wrong
+        problems = problems or unwritten(joined)
     if problems or config is None:
         raise ConfigError(_in_order(problems, order, secrets))
-    return Checked(config, tuple(_in_order(warnings, order, secrets)), secrets)
+    warnings = _in_order(warnings, order, secrets)
+    if joined is not None:
+        secrets.update(shown_secrets(joined))
+    return Checked(config, tuple(warnings), secrets)
 
 
 def check_text(
@@ -231,6 +242,7 @@ class _Checker:
             *patterns(config, self.expanded.origins),
             *circles(config),
             *variables_of_pages(config),
+            *foreign_variables(config),
         ]
         if inspect is not None:
             inspection = inspect(config)
@@ -284,10 +296,8 @@ class _Checker:
         if finding.column and getattr(found.node, "is_verbatim", False):
             column += finding.column - 1
         message, hint = finding.message, finding.hint
-        # What clients are sent is no secret.
-        is_sent = "error_pages" in path or "respond" in path
-        if getattr(found.node, "is_secret", False) and path[-1:] != (KEY,) and not is_sent:
-            message, hint = "what the file holds will not do here", ""
+        if path[-1:] != (KEY,):
+            message, hint = without_secrets(found.node, path, message, hint)
         shown = show_path(found.path)
         source = document.around(line, column)
         return Problem(document.file, line, column, shown, message, hint, *source)

@@ -31,6 +31,7 @@ from gateway.config.routes import retry_of
 from gateway.config.smockron_fit import of_masters_only
 from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration, format_size
+from gateway.config.written import show_field
 
 
 def explain(config: GatewayConfig) -> list[str]:
@@ -276,7 +277,9 @@ def _requests(route: RouteConfig) -> str:
         text += f" on {'any host below ' + below if below != route.host else route.host}"
     if route.headers:
         conditions = [
-            f"any {name}" if value == "*" else f"{name}: {value}"
+            f"any {name}"
+            if value == "*"
+            else show_field(name, value, getattr(value, "written", value))
             for name, value in route.headers.items()
         ]
         text += f" with {join(conditions)}"

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from gateway.config.explain_words import join
 from gateway.config.models import ErrorPage, FieldEdits, RouteConfig
 from gateway.config.units import format_size
+from gateway.config.written import show_field
+from gateway.editing.template import Template
 
 
 def explain_changes(route: RouteConfig) -> Iterator[str]:
@@ -63,12 +65,18 @@ def explain_pages(pages: Mapping[str, ErrorPage] | None) -> Iterator[str]:
 def _edits(what: str, edits: FieldEdits) -> Iterator[str]:
     said = []
     if edits.set:
-        fields = [f"{name}: {value.text}" for name, value in edits.set.items()]
+        fields = [_field(name, value) for name, value in edits.set.items()]
         said.append(f"are given {', '.join(fields)}")
     if edits.add:
-        fields = [f"{name}: {value.text}" for name, value in edits.add.items()]
+        fields = [_field(name, value) for name, value in edits.add.items()]
         said.append(f"have {', '.join(fields)} added")
     if edits.remove:
         said.append(f"lose {', '.join(edits.remove)}")
     if said:
         yield f"{what} {'; they '.join(said)}."
+
+
+def _field(name: str, value: Template) -> str:
+    """A field as it is written; one with a variable in it may be shown, whatever its name."""
+    is_constant = "${" not in value.text and not value.names
+    return show_field(name, value.text if is_constant else "", value.text)

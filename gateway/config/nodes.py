@@ -6,11 +6,11 @@ Three kinds of node, as in YAML. `find` follows a path to the place that it stan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from gateway.config.redaction import redact_line
+from gateway.config.redaction import Secrets, redact_line
 from gateway.config.shorthand import KEY, Path
 
 _MAX_SHOWN: Final = 160
@@ -58,6 +58,9 @@ class ScalarNode:
         is_secret: whether it came from a secret file, and must not be shown. A URL is not
             secret for having a password: messages about URLs leave it out.
         is_broken: whether it could not be read; the problem is known already.
+        written: as it stands in the file, without quotes.
+        secrets: what of it must not be shown.
+        is_plain: whether it stands there without quotes, and may be a number.
     """
 
     value: object
@@ -66,6 +69,9 @@ class ScalarNode:
     is_secret: bool = False
     is_broken: bool = False
     size: int = 1
+    written: str = ""
+    secrets: Secrets | None = None
+    is_plain: bool = False
 
 
 class Member(NamedTuple):
@@ -153,6 +159,18 @@ def node_of(data: object, name: str) -> Node:
     if isinstance(data, list | tuple):
         return SequenceNode(place, [node_of(item, name) for item in data])
     return ScalarNode(data, place)
+
+
+def scalars(node: Node, path: Path = ()) -> Iterator[tuple[Path, ScalarNode]]:
+    """Yield every single value with its path; what is repeated by alias under each of its paths."""
+    if isinstance(node, ScalarNode):
+        yield path, node
+    elif isinstance(node, MappingNode):
+        for name, member in node.members.items():
+            yield from scalars(member.node, (*path, name))
+    else:
+        for index, item in enumerate(node.items):
+            yield from scalars(item, (*path, index))
 
 
 def plain(node: Node) -> Any:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
 
 from gateway.config.base import Model
+from gateway.config.hosts import HostError, parse_host, unfilled_hint
 from gateway.config.values import Off, Switch, describe, problem
+from gateway.config.written import literal
 from gateway.editing.template import Template, TemplateError, parse_template
 
 PAGE_VARIABLES: Final = ("status", "reason")
@@ -21,12 +24,26 @@ _STATUS_KEY: Final = re.compile(r"[45](?:xx|[0-9][0-9])")
 # Where a redirect leads must be the operator's word alone: `//evil.test` is another host
 # (CVE-2021-21330 of aiohttp), and so is whatever is put right behind a host.
 _ABSOLUTE: Final = re.compile(
-    r"(?:https?|\{scheme\})://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]|\{host\})(?::[0-9]{1,5})?"
+    r"(?:https?|\{scheme\})://(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]|\{host\})(?::[0-9]{1,5})?"
     r"(?=\{path\}|[/?]|\Z)"
 )
 _RELATIVE: Final = re.compile(r"\{path\}|/(?![/\\]|\{path\}|\{query\})")
 # Visible ASCII without "#<>\^`| - to compile what may not be, up to U+10FFFF, takes milliseconds.
 _TAIL: Final = re.compile(r"[!$-;=?-\[\]_a-{}~]*")
+
+
+_FOREIGN_NAMES: Final = {
+    "host": "write {host}",
+    "scheme": "write {scheme}",
+    "request_uri": "write {path}; the query is kept",
+    "uri": "write {path}",
+    "is_args": "leave it out: the query is kept",
+    "args": "leave it out: the query is kept",
+    "query_string": "leave it out: the query is kept",
+}
+"""Variables of nginx, and what they are here."""
+_FOREIGN: Final = re.compile(rf"\$(?:({'|'.join(_FOREIGN_NAMES)})\b|[0-9])")
+_OFF_WORDS: Final = frozenset({"on", "off"})
 
 
 class Location(NamedTuple):
@@ -56,7 +73,14 @@ def parse_location(pattern: str, text: str) -> Location:
     start = _ABSOLUTE.match(text) or _RELATIVE.match(text)
     if start is None:
         hint = "such as https://{host}{path}, /new/place or {path}/"
+        unfilled = "$" in text.partition("://")[2] and unfilled_hint(text)
+        hint = unfilled or hint
         raise TemplateError(f"{text!r} does not say clearly where it leads", hint)
+    _check_host(start.groupdict().get("host"))
+    foreign = _FOREIGN.search(text)
+    if foreign:
+        hint = _FOREIGN_NAMES.get(foreign[1], "a segment of the route is {name}")
+        raise TemplateError(f"{foreign[0]} stands for nothing here", hint, foreign.start())
     if not _TAIL.fullmatch(text):
         raise TemplateError(f"{text!r} is not a URL", "without spaces, fragments and quotes")
     before = text.partition("{query}")[0]
@@ -64,6 +88,20 @@ def parse_location(pattern: str, text: str) -> Location:
         message = "{query} stands outside of a query"
         raise TemplateError(message, "behind a question mark; or leave it out, it is kept")
     return Location(template, indexes)
+
+
+def _check_host(host: str | None) -> None:
+    """See that a host that is written out is one that clients can be sent to.
+
+    Raises:
+        TemplateError: it is not.
+    """
+    if host is None or host == "{host}":
+        return
+    try:
+        parse_host(host)
+    except HostError as error:
+        raise TemplateError(error.message, error.hint) from None
 
 
 class RedirectConfig(Model):
@@ -84,7 +122,15 @@ class RedirectConfig(Model):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, data: object) -> object:
-        return {"to": data.strip()} if isinstance(data, str) else data
+        if isinstance(data, str):
+            return {"to": literal(data, _URL_BRACES).strip()}
+        if isinstance(data, Mapping) and isinstance(data.get("to"), str):
+            return {**data, "to": literal(data["to"], _URL_BRACES)}
+        return data
+
+
+_URL_BRACES: Final = {"{": "%7B", "}": "%7D"}
+"""Braces in what a variable holds: no variables of the redirect."""
 
 
 def _read_status(value: object) -> int:
@@ -104,6 +150,13 @@ AnswerStatus = Annotated[
 ]
 
 
+def _refuse_switch(data: object, name: str) -> None:
+    """Refuse a word that was hardly meant to be a page."""
+    if isinstance(data, str) and data.strip().lower() in _OFF_WORDS:
+        hint = f"leave it out; as a text for clients write {{{name}: {data}}}"
+        raise problem(f"{data!r} switches nothing here", hint)
+
+
 class RespondConfig(Model):
     """An answer that is always the same."""
 
@@ -116,6 +169,7 @@ class RespondConfig(Model):
     def _from_value(cls, data: object) -> object:
         if isinstance(data, int) and not isinstance(data, bool):
             return {"status": data}
+        _refuse_switch(data, "body")
         return {"body": data} if isinstance(data, str) else data
 
     @model_validator(mode="after")
@@ -149,6 +203,7 @@ class ErrorPage(Model):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, data: object) -> object:
+        _refuse_switch(data, "html")
         return {"html": data} if isinstance(data, str) else data
 
     @field_validator("problem")

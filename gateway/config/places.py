@@ -1,4 +1,4 @@
-"""Types of places: files (and what opens them), networks, and where a gateway listens."""
+"""Types of places: files (and what opens them), networks, and where a gateway listens; fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Annotated, Any, Final
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
 from gateway.config.address import Address, AddressError, UnixAddress, parse_listener, parse_network
+from gateway.config.hosts import is_lone_variable, unfilled_hint
 from gateway.config.values import ADDRESS_EXAMPLES, ADDRESS_SCHEMA, FROM_FILE, describe, problem
+from gateway.config.written import as_text
 
 NETWORK_PATTERN: Final = r"^\s*[0-9A-Fa-f:.]+(/[0-9]{1,3})?\s*$"
 
@@ -33,6 +35,15 @@ def _read_listener(value: object) -> Address | UnixAddress:
         raise problem(error.message, error.hint) from None
 
 
+def check_path(text: str) -> None:
+    """Refuse what only shells understand in a path. Raises `problem`."""
+    if text.startswith("~"):
+        raise problem(f"{text!r} begins with ~, which only shells know", "write the whole path")
+    for segment in text.split("/"):
+        if is_lone_variable(segment):
+            raise problem(f"{segment!r} in a path is text", unfilled_hint(segment))
+
+
 def _read_path(value: object, info: ValidationInfo) -> Path:
     if isinstance(value, Path):
         return value
@@ -43,16 +54,27 @@ def _read_path(value: object, info: ValidationInfo) -> Path:
         raise problem("found the text of a file, its path was expected", "such as /run/key.pem")
     if not text or text.endswith("/"):
         raise problem(f"{text!r} is not the path of a file", "such as /etc/sluice/tls/cert.pem")
+    check_path(text)
     context: Any = info.context
     folder = context.get("folder") if isinstance(context, Mapping) else None
     return Path(text) if folder is None else folder / text
 
 
 def _read_key_password(value: object) -> str:
+    value = as_text(value)
     if isinstance(value, str) and value:
         return value
     # What was found is not said: it is a secret.
     raise problem("this is no passphrase", "text in quotes, or ${file:/run/secrets/key}")
+
+
+def _read_field_text(value: object) -> str:
+    value = as_text(value)
+    if isinstance(value, str):
+        return value
+    quoted = str(value).lower() if isinstance(value, bool) else value
+    hint = f'quote it: "{quoted}"' if isinstance(value, bool | int | float) else ""
+    raise problem(f"found {describe(value)}, text was expected", hint)
 
 
 def _read_network(value: object) -> IPv4Network | IPv6Network:
@@ -92,6 +114,9 @@ KeyPassword = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1}),
 ]
 """What opens a private key; never shown."""
+
+FieldText = Annotated[str, PlainValidator(_read_field_text), WithJsonSchema({"type": "string"})]
+"""The value of a header field; what a reference holds is text, whatever it looks like."""
 
 Network = Annotated[
     IPv4Network | IPv6Network,

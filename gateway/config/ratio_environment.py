@@ -21,6 +21,7 @@ from gateway.config.messages import words_for
 from gateway.config.models import GatewayConfig
 from gateway.config.redaction import redact
 from gateway.config.shorthand import Finding
+from gateway.config.substitute import is_utf8
 from gateway.errors import ConfigError, Problem, StartError
 
 DEFAULTS: Final[Mapping[str, str]] = {
@@ -124,6 +125,9 @@ def told_of(error: StartError) -> ConfigError:
 
 def _unreadable(said: Mapping[str, str]) -> Iterator[Problem]:
     """What no field of the configuration would understand."""
+    for name, value in said.items():
+        if not is_utf8(value):
+            yield Problem(WHERE, 0, 0, name, "this is not UTF-8", "text in UTF-8")
     port = said["RATIO_PORT"]
     if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
         message = f"{port!r} is not a port"

@@ -2,7 +2,8 @@
 
 Two ways that back each other up. A URL is hidden by its structure (`redact` and its kin), never
 by what its password is made of: all before the last `@` goes, whatever it holds. And what is
-known to be secret is taken out wherever else it turns up (`Secrets`).
+known to be secret is taken out of what is said of the value that it came from (`Secrets`): not of
+every sentence, or a password `policy` would both spoil the others and give itself away.
 """
 
 from __future__ import annotations
@@ -96,10 +97,15 @@ class Secrets:
         user, at, _ = rest.rpartition("@")
         option = _OPTION.search(rest)
         if at and not option:
-            self.add(user.partition(":")[2] or user)
+            # Who somebody is to a server is no secret, and often a word of everyday.
+            self.add(user.partition(":")[2])
         elif option:
             # Where it ends nobody knows: it may hold what separates options.
             self.add(rest[rest.find(":") + 1 if at else option.end() :])
+
+    def update(self, others: Secrets) -> None:
+        """Remember what others hold, too."""
+        self._texts |= others._texts
 
     def hide(self, text: str) -> str:
         """The text with every secret taken out."""

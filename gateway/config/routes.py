@@ -31,6 +31,7 @@ from gateway.config.own_answers import (
     RespondConfig,
     parse_location,
 )
+from gateway.config.places import FieldText
 from gateway.config.retry import RetryConfig
 from gateway.config.shorthand import KEY
 from gateway.config.upstreams import UpstreamConfig
@@ -45,6 +46,7 @@ from gateway.config.values import (
     problem,
     problems,
 )
+from gateway.config.written import Filled, Part
 from gateway.editing.template import TemplateError
 
 _FOR_UPSTREAMS: Final = (
@@ -78,7 +80,7 @@ class RouteConfig(Model):
         None, description="A host, *.example.com for all below it; any host if left out."
     )
     methods: Annotated[tuple[Method, ...], ListOf] = Field((), description="Any if left out.")
-    headers: dict[ConditionName, str] = Field(
+    headers: dict[ConditionName, FieldText] = Field(
         {}, description="Fields that a request must have, with this value; '*' for any value."
     )
     redirect: RedirectConfig | None = Field(
@@ -155,7 +157,10 @@ class RouteConfig(Model):
         for name, value in headers.items():
             if name.lower() in lower:
                 raise problem(f"{name!r} is named twice", "once, in any case", under=(name, KEY))
-            lower[name.lower()] = value.strip()
+            stripped = value.strip()
+            if isinstance(value, Filled):
+                stripped = Filled.of(value.written, (Part(stripped, is_given=True),))
+            lower[name.lower()] = stripped
         return lower
 
     @model_validator(mode="after")

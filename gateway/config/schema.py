@@ -105,6 +105,7 @@ def json_schema() -> Schema:
     for definition in definitions.values():
         _drop_titles(definition)
     root = _with_references(root)
+    root["patternProperties"] = {"^x-": {"description": "Anything, to hold anchors."}}
     root["$defs"] = {
         **{name: _with_references(definition) for name, definition in definitions.items()},
         "Reference": {
@@ -299,7 +300,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
         "AdminConfig": definitions["AdminConfig"]["properties"]["listen"],
         "ListenerConfig": definitions["ListenerConfig"]["properties"]["address"],
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
-        "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21-\x7e]*)$"},
+        "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21\x22\x24-\x7e]*)$"},
         "PolicyConfig": limits,
         "ErrorPage": {"type": "string"},
         "RedirectConfig": {"type": "string", "minLength": 1},

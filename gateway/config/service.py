@@ -14,13 +14,10 @@ from gateway.config.address import Address
 from gateway.config.base import Model
 from gateway.config.bounds import Connections, Share, Speed, Workers
 from gateway.config.consistency import Part
+from gateway.config.places import check_path
 from gateway.config.redaction import redact
-from gateway.config.store_url import (
-    STORE_URL_PATTERN,
-    StoreUrlError,
-    is_same_store,
-    parse_store_url,
-)
+from gateway.config.store_parts import StoreUrlError
+from gateway.config.store_url import STORE_URL_PATTERN, is_same_store, parse_store_url
 from gateway.config.values import (
     Delay,
     Duration,
@@ -202,7 +199,10 @@ class LogConfig(Model):
     @field_validator("output")
     @classmethod
     def _check_output(cls, output: str) -> str:
-        if output in {"stdout", "stderr"} or "/" in output:
+        if output in {"stdout", "stderr"}:
+            return output
+        if "/" in output:
+            check_path(output)
             return output
         raise problem(
             f"{output!r} is neither stdout, stderr nor a path", f"a path has a slash: ./{output}"

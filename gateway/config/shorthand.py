@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from gateway.config.address import is_target
+from gateway.config.address import is_target, same_target
 from gateway.config.paths import PathError, split_pattern
 from gateway.config.shorthand_listeners import beside, places
 
@@ -67,11 +67,16 @@ class Expanded(NamedTuple):
     limited: list[Path]
 
 
+def is_extension(name: object) -> bool:
+    """Whether a key at the top of a file is for the file's own use, as in Compose: `x-limits`."""
+    return isinstance(name, str) and name.startswith("x-")
+
+
 def expand(data: object) -> Expanded:
     """Write the short forms out; the data given is not changed."""
     if not isinstance(data, Mapping):
         return Expanded(data, {}, [], [])
-    expansion = _Expansion(dict(data))
+    expansion = _Expansion({name: one for name, one in data.items() if not is_extension(name)})
     expansion.run()
     return Expanded(expansion.root, expansion.origins, expansion.findings, expansion.limited)
 
@@ -93,6 +98,8 @@ class _Expansion:
     names: dict[str, Path] = field(default_factory=dict)
     given: dict[str, Path] = field(default_factory=dict)
     limited: list[Path] = field(default_factory=list)
+    targets: dict[str, str] = field(default_factory=dict)
+    """Upstreams that are written as a URL: the first spelling of each, by its usual one."""
 
     def run(self) -> None:
         if self.root.get("listeners"):
@@ -199,7 +206,7 @@ class _Expansion:
         upstreams = self.root["upstreams"]
         if not isinstance(url, str) or not is_target(url) or not isinstance(upstreams, dict):
             return
-        name = route["upstream"] = url.strip()
+        name = route["upstream"] = self.targets.setdefault(same_target(url), url.strip())
         if name not in upstreams:
             upstreams[name] = {"targets": [name]}
             self.origins["upstreams", name] = (*origin, "upstream")

@@ -9,7 +9,7 @@ file makes the gateway swell. Problems are collected; what can be read is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Any, Final, NoReturn
 
@@ -28,6 +28,7 @@ from gateway.config.nodes import (
 from gateway.config.redaction import Secrets
 from gateway.config.substitute import ReadSecret, SubstitutionError, substitute
 from gateway.config.syntax import explain_syntax
+from gateway.config.written import remember
 from gateway.errors import Problem
 
 MAX_BYTES: Final = 1 << 20
@@ -86,7 +87,7 @@ def read(
         content: its bytes.
         environ: the variables that values may refer to; None where a `${` is text.
         read_secret: gives the text of a file that a value refers to.
-        secrets: takes what must not be shown.
+        secrets: takes what must not be shown of keys; values have their own.
 
     Returns:
         The root, or None if there is none to speak of; and everything that is wrong.
@@ -110,6 +111,18 @@ def _problem(place: Place, message: str, hint: str = "", path: str = "") -> Prob
     document, line, column = place
     source = document.around(line, column)
     return Problem(document.file, line, column, path, message, hint, *source)
+
+
+def _secrets_of(text: str, filled: str = "", found: Iterable[str] = ()) -> Secrets | None:
+    """What must not be shown of a value, before and after its references are filled in."""
+    if "://" not in text and "://" not in filled and not found:
+        return None
+    secrets = Secrets()
+    for url in (text, filled):
+        secrets.add_from_url(url)
+    for secret in found:
+        secrets.add(secret)
+    return secrets
 
 
 class _Stop(Exception):
@@ -298,19 +311,23 @@ class _Reader:
         if len(text) > MAX_TEXT:
             self._note(place, f"a value of more than {MAX_TEXT >> 10} KiB", "write less")
             return ScalarNode(None, place, is_broken=True)
-        self.secrets.add_from_url(text)
+        secrets = _secrets_of(text)
         if self.environ is None or "${" not in text:
-            return ScalarNode(resolve(text) if is_plain else text, place, is_verbatim)
+            value = remember(resolve(text), text) if is_plain else text
+            return ScalarNode(
+                value, place, is_verbatim, written=text, secrets=secrets, is_plain=is_plain
+            )
         try:
-            text, is_secret, secrets = substitute(text, self.environ, self.read_secret)
+            filled, is_secret, found = substitute(text, self.environ, self.read_secret)
         except SubstitutionError as error:
             at = place._replace(column=place.column + error.offset) if is_verbatim else place
-            self._note(at, error.message, error.hint)
+            hide = secrets.hide if secrets else str
+            self._note(at, hide(error.message), hide(error.hint))
             return ScalarNode(None, place, is_broken=True)
-        for secret in secrets:
-            self.secrets.add(secret)
-        self.secrets.add_from_url(text)
-        return ScalarNode(resolve(text) if is_plain else text, place, is_secret=is_secret)
+        secrets = _secrets_of(text, filled, found)
+        value = resolve(filled) if is_plain else filled
+        value = filled if isinstance(value, str) else remember(value, text, filled)
+        return ScalarNode(value, place, is_secret=is_secret, written=text, secrets=secrets)
 
     # Places and problems.
 

@@ -13,7 +13,9 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from gateway import stores
 from gateway.config.address import MAX_PORT, MAX_URL
+from gateway.config.hosts import same_host
 from gateway.config.redaction import redact
+from gateway.config.store_parts import StoreUrlError, check_filled, check_hosts, check_tls
 from gateway.protocols.smockron import DEFAULT_PORT as SMOCKRON_PORT
 from gateway.protocols.smockron import MAX_NAME
 from gateway.stores.throttr_words import SIZES, USUAL_SIZE
@@ -57,15 +59,6 @@ STORE_URL_PATTERN: Final = (
 )
 
 
-class StoreUrlError(ValueError):
-    """A URL that names no store; `hint` says what would do."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-
-
 class StoreUrl(NamedTuple):
     """What a URL says, for explanations.
 
@@ -107,17 +100,14 @@ def parse_store_url(url: str) -> StoreUrl:
         near = called or get_close_matches(scheme.lower(), _READERS, 1)
         hint = f"did you mean {near[0]}://? {_KNOWN}" if near else _KNOWN
         raise StoreUrlError(f"{scheme!r} is not a kind of store", hint)
+    check_filled(text)
     if _UNESCAPED.search(text):
         raise StoreUrlError("the password of the store is not escaped", _ESCAPE_HINT)
     try:
         parts = urlsplit(text)
-        # Raises for a port that is no number.
-        ports = [host.port for host in _hosts(parts)]
     except ValueError:
         raise StoreUrlError(f"{redact(text)!r} has no valid host and port") from None
-    if 0 in ports:
-        # Taken for none it would lead to another server: the one on the usual port.
-        raise StoreUrlError(f"{redact(text)!r} has port 0", "a port from 1 to 65535")
+    check_hosts(parts, text)
     if parts.fragment or text.endswith("#"):
         raise StoreUrlError("the URL of the store has a fragment", "a # is written %23")
     return read(parts, _options(parts))
@@ -144,8 +134,9 @@ def _servers(url: StoreUrl) -> set[str]:
     """Its hosts and ports, or its socket, each under one name."""
     if url.place.startswith("/"):
         return {url.place}
-    pairs = (place.rpartition(":") for place in url.place.lower().split(", "))
-    return {f"{_THIS_MACHINE.get(host, host)}:{port}" for host, _, port in pairs}
+    pairs = (place.rpartition(":") for place in url.place.split(", "))
+    hosts = ((same_host(host), port) for host, _, port in pairs)
+    return {f"{_THIS_MACHINE.get(host, host)}:{port}" for host, port in hosts}
 
 
 def _read_memory(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
@@ -310,6 +301,7 @@ def _check_options(options: dict[str, str], known: dict[str, int]) -> None:
         if most and not (is_number and least <= int(value) <= most):
             shown = repr(value) if may_quote else "no number"
             raise StoreUrlError(f"{name} is {shown}", f"a whole number from {least} to {most}")
+    check_tls(options)
 
 
 def _missing_hint(text: str) -> str:
@@ -324,7 +316,7 @@ _KINDS: Final = frozenset(
 )
 """Kinds whose URLs are read here."""
 
-_THIS_MACHINE: Final = dict.fromkeys(("localhost", "localhost.", "[::1]"), "127.0.0.1")
+_THIS_MACHINE: Final = dict.fromkeys(("localhost", "localhost.", "::1"), "127.0.0.1")
 
 _UNESCAPED: Final = re.compile(r"://.*[/?#@\[\]\s\x00-\x1f\x7f].*@", re.DOTALL)
 _ESCAPE_HINT: Final = (

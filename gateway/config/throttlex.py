@@ -43,7 +43,8 @@ ORDER: Final[tuple[Word, ...]] = ("ip", "api_key", "user", "route")
 def _read_rate(value: object) -> Fraction:
     if isinstance(value, Fraction):
         return value
-    text = str(value) if isinstance(value, int | float | str) else ""
+    # Added to nothing, a number is as Python writes it, and not as the file does.
+    text = str(value + 0 if isinstance(value, int | float) else value)
     if isinstance(value, bool) or not re.fullmatch(RATE_PATTERN, text):
         hint = "tokens a second, such as 10 or 0.5; 0 never refills"
         raise problem(f"found {describe(value)}", hint)

@@ -74,7 +74,10 @@ def parse_duration(text: str) -> int:
     match = _QUANTITY.fullmatch(text)
     if match is None or not DURATION.match(text):
         raise _explain_duration(text, match)
-    value_us = int(Decimal(match[1]) * DURATIONS[_WORDS[match[2]]])
+    exact = Decimal(match[1]) * DURATIONS[_WORDS[match[2]]]
+    value_us = int(exact)
+    if value_us != exact:
+        raise UnitError(f"{text.strip()} is not a whole number of us", "such as 500ms or 250us")
     if value_us > MAX_DURATION_US:
         raise UnitError(f"{text.strip()} is too long", "at most 3660d")
     return value_us
@@ -105,7 +108,8 @@ def parse_speed(text: str) -> int:
     """
     size, slash, time = text.partition("/")
     if not slash:
-        raise UnitError(f"{text.strip()} in what time?", f"such as {text.strip()}/s")
+        shown = text.strip() if text.strip()[:1].isdigit() else "1KiB"
+        raise UnitError(f"{text.strip()} in what time?", f"such as {shown}/s")
     if _WORDS.get(time.strip()) != "s":
         message = f"{time.strip()!r} is not a second"
         raise UnitError(message, "bytes in a second, such as 50B/s or 1KiB/s")

@@ -13,9 +13,10 @@ from typing import Any, Final, NamedTuple
 
 from gateway.config.check import Source
 from gateway.config.messages import did_you_mean
-from gateway.config.nodes import MappingNode, Node, Place, plain
+from gateway.config.nodes import MappingNode, Node, Place
 from gateway.errors import Problem
-from gateway.importing.reading import Reading, is_nothing, member
+from gateway.importing.reading import Reading, is_nothing, member, problem_at
+from gateway.importing.yaml11 import plain_of
 
 UNITS: Final = {
     "second": (1, "s"),
@@ -32,6 +33,7 @@ seconds, whatever the calendar says: its month has 30 days."""
 MOST: Final = (1 << 32) - 1
 
 _ROOT: Final = ("domain", "descriptors")
+_FILE_NAME: Final = "name"
 _DESCRIPTOR: Final = (
     *("key", "value", "rate_limit", "descriptors", "shadow_mode", "share_threshold"),
     *("quota_mode", "detailed_metric", "value_to_metric", "metadata"),
@@ -98,8 +100,12 @@ class Domain(NamedTuple):
     descriptors: tuple[Descriptor, ...]
 
 
-def read_domains(sources: Sequence[Source]) -> list[Domain]:
+def read_domains(sources: Sequence[Source], notes: list[Problem]) -> list[Domain]:
     """Read files; those of one domain are joined, and one without descriptors limits nothing.
+
+    Args:
+        sources: the files.
+        notes: takes what is of no use in them.
 
     Raises:
         ConfigError: with everything that is wrong with them.
@@ -114,7 +120,11 @@ def read_domains(sources: Sequence[Source]) -> list[Domain]:
             hint = "give the text that is under data, as a file of its own"
             reading.wrong(root.place, "this is an object of Kubernetes, with the file in it", hint)
             continue
-        reading.only(root, _ROOT, _ALL)
+        reading.only(root, (*_ROOT, _FILE_NAME), _ALL)
+        if _FILE_NAME in root.members:
+            # The service knows the word, from limits, and does not look where it stands.
+            message = "the service ignores a name here, and so does Sluice"
+            notes.append(problem_at(root.members[_FILE_NAME].key, message))
         message, hint = "the file names no domain", "such as domain: shop"
         name = reading.needed(member(root, "domain"), root.place, message, hint)
         found.setdefault(name, []).extend(_descriptors(reading, member(root, "descriptors")))
@@ -166,7 +176,7 @@ def _metadata(reading: Reading, node: Node | None) -> Mapping[str, Any]:
     if node is None or is_nothing(node):
         return {}
     found = reading.mapping(node, "a mapping")
-    return plain(found) if found is not None else {}
+    return plain_of(found) if found is not None else {}
 
 
 def _limit(reading: Reading, node: Node | None) -> RateLimit | None:

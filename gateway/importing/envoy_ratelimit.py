@@ -53,7 +53,8 @@ def import_envoy_ratelimit(sources: Sequence[Source]) -> Imported:
     Raises:
         ConfigError: the service would refuse them, or they say a limit without its number.
     """
-    domains = read_domains(sources)
+    of_files: list[Problem] = []
+    domains = read_domains(sources, of_files)
     rules = {domain.name: list(_rules_of(domain)) for domain in domains}
     notes = [note for found in rules.values() for rule in found for note in rule.notes]
     text = _head([source.file for source in sources])
@@ -63,7 +64,7 @@ def import_envoy_ratelimit(sources: Sequence[Source]) -> Imported:
     text += "      domains:\n"
     for name, found in rules.items():
         text += f"{' ' * (INDENT - 2)}{quoted(name)}:\n{''.join(map(_written, found))}"
-    return Imported(text, _told(notes))
+    return Imported(text, in_order([*of_files, *_told(notes)]))
 
 
 def _head(files: Sequence[str]) -> str:

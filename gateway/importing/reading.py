@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from gateway.config.check import Source
 from gateway.config.messages import did_you_mean
@@ -13,8 +11,7 @@ from gateway.config.redaction import Secrets
 from gateway.config.source import read
 from gateway.config.values import describe
 from gateway.errors import ConfigError, Problem
-
-_WORD: Final = re.compile(r"[^\s,\]}#]+")
+from gateway.importing.yaml11 import value_of
 
 
 def problem_at(place: Place, message: str, hint: str = "") -> Problem:
@@ -80,14 +77,11 @@ class Reading:
         """Text as it is written; empty if it is left out."""
         if node is None or is_nothing(node):
             return ""
-        if not isinstance(node, ScalarNode) or isinstance(node.value, float):
+        # The service refuses what is a number with a fraction to it, wherever it is.
+        if not isinstance(node, ScalarNode) or isinstance(value_of(node), float):
             self._expected(node, "text")
             return ""
-        if isinstance(node.value, str):
-            return node.value
-        document, line, column = node.place
-        found = _WORD.match(document.lines[line - 1], column - 1)
-        return found.group() if found else str(node.value)
+        return node.value if isinstance(node.value, str) else node.written
 
     def needed(self, node: Node | None, place: Place, message: str, hint: str) -> str:
         """Text that has to be there: where it is left out that is a problem, of that place."""
@@ -99,14 +93,15 @@ class Reading:
         """Read true or false; false if it is left out."""
         if node is None or is_nothing(node):
             return False
-        if isinstance(node, ScalarNode) and isinstance(node.value, bool):
-            return node.value
+        value = value_of(node) if isinstance(node, ScalarNode) else None
+        if isinstance(value, bool):
+            return value
         self._expected(node, "true or false")
         return False
 
     def whole_number(self, node: Node, most: int) -> int:
         """A whole number from 0 to a bound."""
-        value = node.value if isinstance(node, ScalarNode) else None
+        value = value_of(node) if isinstance(node, ScalarNode) else None
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
             return value
         self._expected(node, f"a whole number from 0 to {most}")

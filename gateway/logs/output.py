@@ -15,8 +15,10 @@ processes out while it is written, by a lock that they share.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
 import select
 import stat
 import threading
@@ -40,7 +42,9 @@ PIECE_BYTES: Final = select.PIPE_BUF - 1
 
 LF: Final = 0x0A
 
-STANDARD_STREAMS: Final = {"stdout": 1, "stderr": 2}
+STANDARD_STREAMS: Final = {"stdout": 1, "stderr": 2, "/dev/stdout": 1, "/dev/stderr": 2}
+
+_DESCRIPTOR_PATH: Final = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,7})")
 
 
 class Output(Protocol):
@@ -60,7 +64,7 @@ def open_output(target: str, metrics: LogMetrics, lock: int | None = None) -> Ou
     """The output for `stdout`, `stderr` or the path of a file, which is made if needed.
 
     Args:
-        target: which.
+        target: which; /dev/stdout, /dev/stderr and /dev/fd/N are what they stand for.
         metrics: counts what is dropped.
         lock: a file, open for reading and writing, that the processes share which write to
             the same output; None if no other does.
@@ -68,16 +72,36 @@ def open_output(target: str, metrics: LogMetrics, lock: int | None = None) -> Ou
     Raises:
         OSError: the path cannot be opened for writing.
     """
-    descriptor = STANDARD_STREAMS.get(target)
-    if descriptor is not None:
-        path = None
-        descriptor = os.dup(descriptor)
-    else:
+    path = None
+    descriptor = _inherited(target)
+    if descriptor is None:
         path = target
         descriptor = _open(path)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return FileOutput(descriptor, path, metrics)
     return StreamOutput(descriptor, metrics, lock)
+
+
+def _inherited(target: str) -> int | None:
+    """A descriptor that this process was started with, if that is meant; it can be closed.
+
+    What Linux has under /dev/fd could be opened by its path, but for sockets, which is what systemd
+    gives a service for stdout.
+
+    Raises:
+        OSError: there is no such descriptor, or it is one of our own.
+    """
+    standard = STANDARD_STREAMS.get(target)
+    if standard is not None:
+        return os.dup(standard)
+    match = _DESCRIPTOR_PATH.fullmatch(target)
+    if match is None:
+        return None
+    number = int(match[1])
+    # Python's own are not: to write a log to one of them would end a connection.
+    if number > max(STANDARD_STREAMS.values()) and not os.get_inheritable(number):
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    return os.dup(number)
 
 
 def _open(path: str) -> int:
