@@ -42,7 +42,7 @@ from gateway.config.units import (
 from gateway.errors import LimitSyntaxError
 from gateway.limits.notation import parse_limit
 from gateway.limits.rate import Limit
-from gateway.routing.methods import METHODS, NEVER_FORWARDED
+from gateway.routing.methods import METHOD_PATTERN, METHODS, NEVER_FORWARDED, is_method
 
 FROM_FILE: Final = {"from_file": True}
 """Validation context of values that a person wrote: a bare number is then no duration."""
@@ -363,15 +363,25 @@ def read_method(value: object) -> str:
         raise problem(message, "leave it out")
     if upper in METHODS:
         raise problem(f"methods are written in capitals, not {text!r}", f"write {upper}")
+    if is_method(text):
+        # Whether it is one of `server.methods` is seen when all is read.
+        return text
     near = get_close_matches(upper, METHODS, 1, 0.6)
     hint = f"did you mean {near[0]}?" if near else "such as GET or POST; several as a list"
     raise problem(f"{text!r} is not a method", hint)
 
 
+METHOD_SCHEMA: Final = {
+    "anyOf": [
+        {"enum": list(METHODS)},
+        {"type": "string", "pattern": f"^(?!({'|'.join(NEVER_FORWARDED)})$){METHOD_PATTERN}$"},
+    ]
+}
+
 Method = Annotated[
     str,
     PlainValidator(read_method),
-    WithJsonSchema({"enum": list(METHODS)}),
+    WithJsonSchema(METHOD_SCHEMA),
 ]
 
 
