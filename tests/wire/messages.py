@@ -56,10 +56,11 @@ class Message:
 
 
 @st.composite
-def chunked(draw: st.DrawFn) -> bytes:
+def chunked(draw: st.DrawFn, *, is_right: bool = False) -> bytes:
     """A body in chunks, with trailers; seldom one that is wrong."""
-    extensions = draw(st.sampled_from((_EXTENSIONS[:4], _EXTENSIONS[:4], _EXTENSIONS)))
-    names = draw(st.sampled_from((TRAILERS, TRAILERS, TRAILERS + _BAD_TRAILERS)))
+    right, any_kind = st.just(True), st.sampled_from((True, True, False))
+    extensions = _EXTENSIONS[: 4 if draw(right if is_right else any_kind) else None]
+    names = TRAILERS + (() if draw(right if is_right else any_kind) else _BAD_TRAILERS)
     body = b""
     for size in [*draw(st.lists(st.integers(1, 20), max_size=3)), 0]:
         body += b"%x%b\r\n" % (size, draw(st.sampled_from(extensions)))
@@ -70,27 +71,34 @@ def chunked(draw: st.DrawFn) -> bytes:
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> Message:
-    """A request, right or wrong."""
-    lines = [
+def _requests(draw: st.DrawFn, *, is_right: bool) -> Message:
+    methods, paths, lines = (
+        (_METHODS[:3], _PATHS[:3], _LINES) if is_right else (_METHODS, _PATHS, _REQUEST_LINES)
+    )
+    head = [
         b"%b %b?NAME HTTP/1.%d"
         % (
-            draw(st.sampled_from(_METHODS)),
-            draw(st.sampled_from(_PATHS)),
-            draw(st.sampled_from((1, 1, 1, 0))),
+            draw(st.sampled_from(methods)),
+            draw(st.sampled_from(paths)),
+            1 if is_right else draw(st.sampled_from((1, 1, 1, 0))),
         ),
         b"Host: a.test",
-        *draw(st.lists(st.sampled_from(_REQUEST_LINES), max_size=2)),
+        *draw(st.lists(st.sampled_from(lines), max_size=2, unique=True)),
     ]
     body = b""
     kind = draw(st.sampled_from(("none", "length", "chunks", "chunks")))
     if kind == "length":
         body = b"b" * draw(st.integers(0, 30))
-        lines.append(b"Content-Length: %d" % len(body))
+        head.append(b"Content-Length: %d" % len(body))
     elif kind == "chunks":
-        body = draw(chunked())
-        lines.append(b"Transfer-Encoding: chunked")
-    return Message(b"\r\n".join(lines) + b"\r\n\r\n", body)
+        body = draw(chunked(is_right=is_right))
+        head.append(b"Transfer-Encoding: chunked")
+    return Message(b"\r\n".join(head) + b"\r\n\r\n", body)
+
+
+def requests() -> st.SearchStrategy[Message]:
+    """Requests; two of three are right, so that many have another behind them."""
+    return st.one_of(*(_requests(is_right=is_right) for is_right in (True, True, False)))
 
 
 @st.composite

@@ -24,6 +24,7 @@ CONFIG: Final = """
 routes:
   /free/**: {{ upstream: {url} }}
   /spent/**: {{ upstream: {url}, limit: 1/h burst 1 per all }}
+  /keyed/**: {{ upstream: {url}, limit: 1/h burst 1 per header:X-API-Key, if_missing: skip }}
 """
 REFUSED: Final = b"GET /spent HTTP/1.1\r\nHost: a.test\r\n\r\n"
 POST: Final = b"POST %b?a HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
@@ -107,6 +108,20 @@ def test_trailers_end_with_their_request(
         *("x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"),
     }
     assert (found["host"], found["x-forwarded-for"]) == ("a.test", "127.0.0.1")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_trailer_spends_nobodys_limit(gateway: Gateway, origin: OracleOrigin, way: str) -> None:
+    """A request that follows a trailer is counted under its own key, which it has not."""
+    victim = b"X-API-Key: %d\r\n" % next(_numbers)
+    first = POST % b"/free" + b"X-First: 1\r\n" + victim + b"\r\n"
+    ask = b"GET /keyed?b HTTP/1.1\r\nHost: a.test\r\n%b\r\n"
+    with StrictClient(gateway.port) as client:
+        send(client, first + ask % b"", way)
+        assert [client.hear().status for _ in range(2)] == [200, 200]
+    with StrictClient(gateway.port) as client:
+        assert [client.ask(ask % victim).status for _ in range(2)] == [200, 429]
+    origin.take()
 
 
 @given(first=requests(), second=requests(), way=st.sampled_from(WAYS))
