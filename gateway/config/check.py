@@ -17,6 +17,7 @@ from gateway.config import cross, store_fit, throttlex_checks
 from gateway.config.advice import circles, foreign_variables, patterns, variables_of_pages
 from gateway.config.merge import merge
 from gateway.config.messages import spared_by, words_for
+from gateway.config.methods import unknown_methods
 from gateway.config.models import GatewayConfig, RouteConfig
 from gateway.config.nodes import Node, find, node_of, plain, show_path
 from gateway.config.nodes_told import (
@@ -223,6 +224,7 @@ class _Checker:
             findings += [finding for one in news for finding in words_for(one)]
         if self.is_whole:
             findings += cross.references(self.expanded.data, self.expanded.limited)
+            findings += unknown_methods(self.expanded.data)
         findings += cross.unreachable(self._valid_routes(config))
         if config is not None:
             findings += cross.loops(config)

@@ -232,6 +232,8 @@ def _explain_clients(config: GatewayConfig) -> Iterator[str]:
             "The request line and all header fields together may have "
             f"{format_size(server.max_head_size)}."
         )
+    if server.methods:
+        yield f"Beside the methods of HTTP, clients may use {join(server.methods)}."
     yield (
         f"A client that sends nothing for {format_duration(server.body_timeout)} inside a body, or "
         f"for {format_duration(server.keepalive_timeout)} between requests, is disconnected."

@@ -15,7 +15,7 @@ from gateway.routing.methods import METHODS, NEVER_FORWARDED
 MAX_PATH: Final = 2_048
 
 _PARAMETER: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
-_METHODS: Final = re.compile(r"[A-Za-z-]+(\s*,\s*[A-Za-z-]+)*")
+_METHODS: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(\s*,\s*[A-Za-z][A-Za-z0-9_-]*)*")
 _URL: Final = re.compile(r"\S*://.*", re.DOTALL)
 _UNRESERVED: Final = re.compile(
     r"%(2[DdEe]|3[0-9]|4[1-9A-Fa-f]|5[0-9AaFf]|6[1-9A-Fa-f]|7[0-9AaEe])"

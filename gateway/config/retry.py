@@ -10,6 +10,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 from gateway.config.base import Model
 from gateway.config.consistency import Part
 from gateway.config.values import (
+    METHOD_SCHEMA,
     Duration,
     ListOf,
     Method,
@@ -21,7 +22,6 @@ from gateway.config.values import (
     read_method,
     whole_number_schema,
 )
-from gateway.routing.methods import METHODS
 
 MAX_TRIES: Final = 10
 MAX_RETRIES: Final = 1_000_000
@@ -80,8 +80,9 @@ Methods = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"enum": ["idempotent", "any", *METHODS]},
-                {"type": "array", "items": {"enum": list(METHODS)}, "minItems": 1},
+                {"enum": ["idempotent", "any"]},
+                METHOD_SCHEMA,
+                {"type": "array", "items": METHOD_SCHEMA, "minItems": 1},
             ]
         }
     ),

@@ -69,7 +69,7 @@ _URL: Final[Schema] = {
 }
 
 _NAME: Final = r"^[!#-\[\]-~]([ !#-\[\]-~]*[!#-\[\]-~])?$"
-_METHODS: Final = r"[A-Z-]+(\s*,\s*[A-Z-]+)*\s+"
+_METHODS: Final = r"[A-Z][A-Z0-9_-]*(\s*,\s*[A-Z][A-Z0-9_-]*)*\s+"
 _HOST: Final = r"[^\s/]+"
 _PATTERNS: Final = {
     r"^\s*/": (),

@@ -14,6 +14,7 @@ from gateway.config.address import Address
 from gateway.config.base import Model
 from gateway.config.bounds import Connections, Share, Speed, Workers
 from gateway.config.consistency import Part
+from gateway.config.methods import MoreMethods
 from gateway.config.places import check_path
 from gateway.config.redaction import redact
 from gateway.config.store_parts import StoreUrlError
@@ -170,6 +171,11 @@ class ServerConfig(Model):
         None,
         description="Client connections of one address, IPv6 by ipv6_prefix; off for any number. "
         "Those of trusted proxies are not counted.",
+    )
+    methods: Annotated[tuple[MoreMethods, ...], ListOf] = Field(
+        (),
+        description="Methods that clients may use beside those of HTTP; other ones are answered "
+        "501.",
     )
 
 

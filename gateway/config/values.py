@@ -42,7 +42,7 @@ from gateway.config.units import (
 from gateway.errors import LimitSyntaxError
 from gateway.limits.notation import parse_limit
 from gateway.limits.rate import Limit
-from gateway.routing.methods import METHODS, NEVER_FORWARDED
+from gateway.routing.methods import METHOD_PATTERN, METHODS, NEVER_FORWARDED, is_method
 
 FROM_FILE: Final = {"from_file": True}
 """Validation context of values that a person wrote: a bare number is then no duration."""
@@ -373,6 +373,9 @@ def read_method(value: object) -> str:
         raise problem(f"methods are written in capitals, not {text!r}", f"write {upper}")
     if upper in {"ANY", "ALL"}:
         raise problem(f"{text!r} is not a method", "for any method leave it out")
+    if is_method(text):
+        # Whether it is one of `server.methods` is seen when all is read.
+        return text
     near = get_close_matches(upper, METHODS, 1, 0.6)
     # FETCH is not meant as PATCH.
     is_alike = near and near[0][0] == upper[0]
@@ -380,10 +383,17 @@ def read_method(value: object) -> str:
     raise problem(f"{text!r} is not a method", hint)
 
 
+METHOD_SCHEMA: Final = {
+    "anyOf": [
+        {"enum": list(METHODS)},
+        {"type": "string", "pattern": f"^(?!({'|'.join(NEVER_FORWARDED)})$){METHOD_PATTERN}$"},
+    ]
+}
+
 Method = Annotated[
     str,
     PlainValidator(read_method),
-    WithJsonSchema({"enum": list(METHODS)}),
+    WithJsonSchema(METHOD_SCHEMA),
 ]
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp.web_server import Server
 
 from gateway.proxy.client import ClientConnection
-from gateway.proxy.intake import READ_BUFFER
 from gateway.proxy.patience import Patience
+from gateway.proxy.request_parser import RequestParser
 
 if TYPE_CHECKING:
     from gateway.proxy.server import Proxy
@@ -27,32 +27,28 @@ class ProxyServer(Server):
         proxy: Proxy,
         patience: Patience,
         *,
-        max_header_size: int,
-        max_headers: int,
+        parser: RequestParser,
         max_head: int,
         reserved: frozenset[bytes] = frozenset(),
     ) -> None:
         super().__init__(proxy.unused_handler)
+        self._parser = parser
         self._max_head = max_head
         self.reserved = reserved
         self._proxy = proxy
         self._patience = patience
-        self._options = {
+        self._options: dict[str, Any] = {
             "loop": asyncio.get_running_loop(),
             "access_log": None,
-            "auto_decompress": False,
             # Time limits are the proxy's; aiohttp's timer would be a second one.
             "keepalive_timeout": 0,
-            "max_line_size": max_header_size,
-            # One more, so that the error tells which of the two was too long.
-            "max_field_size": max_header_size + 1,
-            "max_headers": max_headers,
-            "read_bufsize": READ_BUFFER,
         }
 
     def __call__(self) -> ClientConnection:
         """A new connection."""
-        return ClientConnection(self, self._proxy, self._patience, self._max_head, **self._options)
+        return ClientConnection(
+            self, self._proxy, self._patience, self._parser, self._max_head, **self._options
+        )
 
     def of_listener(self, https_port: int, peer: str = "") -> ClientConnection:
         """A new connection at a listener.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Final
 
-from gateway.errors import UpstreamProtocolError
 from gateway.proxy.grammar import are_fields, chunk_line, has_flaw
 
 LONGEST_LINE: Final = 4096
@@ -18,8 +19,19 @@ _AT_LINE: Final = 1
 _AT_TRAILERS: Final = 2
 
 
+Line = Callable[[bytes, int, int], re.Match[bytes] | None]
+
+
+class ChunksError(ValueError):
+    """Bytes that are no chunks; says what is wrong with them."""
+
+
 class Chunks:
     """Reads one body.
+
+    Args:
+        line: matches the line of a chunk; its first group is the size.
+        longest_trailers: bytes that the trailer section may have.
 
     Attributes:
         is_complete: whether the end was there.
@@ -27,9 +39,21 @@ class Chunks:
         trailers: the fields of the trailer section, each behind a line end.
     """
 
-    __slots__ = ("_held", "_left", "_phase", "_seen", "is_complete", "rest", "trailers")
+    __slots__ = (
+        "_held",
+        "_left",
+        "_line",
+        "_longest_trailers",
+        "_phase",
+        "_seen",
+        "is_complete",
+        "rest",
+        "trailers",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, line: Line = chunk_line, longest_trailers: int = LONGEST_TRAILERS) -> None:
+        self._line = line
+        self._longest_trailers = longest_trailers
         self._phase = _AT_LINE
         self._left = 0
         self._held = b""
@@ -52,7 +76,7 @@ class Chunks:
             How many bytes of body that was.
 
         Raises:
-            UpstreamProtocolError: they are not chunks.
+            ChunksError: they are not chunks.
         """
         if self._held:
             data = self._held + data
@@ -72,7 +96,7 @@ class Chunks:
             if self._phase == _AT_TRAILERS:
                 self._read_trailers(data, at)
                 return size
-            line = chunk_line(data, at, at + LONGEST_LINE)
+            line = self._line(data, at, at + LONGEST_LINE)
             if line is None:
                 self._hold_line(data, at)
                 return size
@@ -100,7 +124,7 @@ class Chunks:
             self._phase = _AT_LINE
             return True
         if end and end != b"\r":
-            raise UpstreamProtocolError("a chunk that is longer than its size")
+            raise ChunksError("a chunk that is longer than its size")
         self._held = end
         return False
 
@@ -108,25 +132,25 @@ class Chunks:
         """Keep the beginning of a chunk's line, if it can still become one."""
         held = data[at:]
         if b"\r\n" in held or len(held) >= LONGEST_LINE or has_flaw(held, 0):
-            raise UpstreamProtocolError("a chunk without a valid size")
+            raise ChunksError("a chunk without a valid size")
         self._held = held
 
     def _read_trailers(self, data: bytes, at: int) -> None:
         end = data.find(b"\r\n\r\n", at)
         section = data[at:] if end < 0 else data[at:end]
         # The end of the section, but for its last byte, is not counted.
-        if len(section) > LONGEST_TRAILERS + (3 if end < 0 else 0):
-            raise UpstreamProtocolError("a trailer section beyond the limit")
+        if len(section) > self._longest_trailers + (3 if end < 0 else 0):
+            raise ChunksError("a trailer section beyond the limit")
         if end < 0:
             seen, self._seen = self._seen, len(section)
             lines_end = section.rfind(b"\r\n")
             has_new_line = lines_end >= max(seen - 1, 0)
             if has_flaw(section, seen) or (has_new_line and not are_fields(section, 0, lines_end)):
-                raise UpstreamProtocolError("a trailer section that is not valid")
+                raise ChunksError("a trailer section that is not valid")
             self._held = section
             return
         if not are_fields(section):
-            raise UpstreamProtocolError("a trailer section that is not valid")
+            raise ChunksError("a trailer section that is not valid")
         self.trailers = section
         self.rest = data[end + 4 :]
         self.is_complete = True

@@ -1,4 +1,4 @@
-"""The client's side of a connection: aiohttp's parser and flow control, our own loop.
+"""The client's side of a connection: aiohttp's flow control, our own loop.
 
 aiohttp's `RequestHandler` serves each request in a task and answers through response objects.
 Here a request is served from the very call that brought its last byte, one after the other,
@@ -17,11 +17,9 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
-from aiohttp.web_protocol import _ErrInfo
-
+from gateway.errors import BadRequestError
 from gateway.proxy.framing import is_whole_head
 from gateway.proxy.half_close import HalfClosed
-from gateway.proxy.intake import judge
 from gateway.proxy.punctual import LAST_CALL_S, PunctualIntake
 
 if TYPE_CHECKING:
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.proxy.patience import Patience
     from gateway.proxy.repeated import RepeatedRefusal
     from gateway.proxy.request import Request
+    from gateway.proxy.request_parser import RequestParser
     from gateway.proxy.server import Proxy
     from gateway.tls.peer import ClientCertificate
 
@@ -82,10 +81,11 @@ class ClientConnection(PunctualIntake):
         server: ProxyServer,
         proxy: Proxy,
         patience: Patience,
+        parser: RequestParser,
         max_head: int,
         **options: Any,
     ) -> None:
-        super().__init__(server, proxy, patience, max_head, **options)
+        super().__init__(server, proxy, patience, parser, max_head, **options)
         self._half_closed: HalfClosed | None = None
         self._is_serving = False
         self._is_finished = False
@@ -166,13 +166,13 @@ class ClientConnection(PunctualIntake):
         Returns:
             False if the connection is to be closed.
         """
-        if self._messages and not self._messages[-1][1].is_eof():
-            self._messages.pop()
         current = self._current
+        if current is None and not self._payload.is_eof():
+            self._head = None
         if current is not None:
             is_whole = current.payload.is_eof()
         else:
-            is_whole = bool(self._messages or self._rest)
+            is_whole = bool(self._head or self._rest)
         # After TLS's own end nothing can be sent.
         if self.transport is None or not is_whole or self.scheme == "https":
             return False
@@ -200,11 +200,9 @@ class ClientConnection(PunctualIntake):
             self.receive(data)
             return
         # Most requests are nothing but a head, and come in one piece.
-        self.parse(data)
         if len(data) <= LONGEST_SEGMENT:
             self.segment = data
-        if self._messages:
-            self.expect_message()
+        self.take_head(self._heads.parse_plain, data)
         self.serve_next()
 
     async def start(self) -> None:
@@ -215,7 +213,7 @@ class ClientConnection(PunctualIntake):
         self._is_serving = True
         try:
             while self._current is None and not self._force_close:
-                if not self._messages and not self._rest:
+                if self._head is None and not self._rest:
                     return
                 if self._paused:
                     # Who does not read answers gets no more of them. What comes from now on is
@@ -224,23 +222,22 @@ class ClientConnection(PunctualIntake):
                     if self._on_late != self._reader_is_late or self.due == inf:
                         self._await_reader()
                     return
-                if not self._messages and not self.read_head():
+                if self._head is None and not self.read_head():
                     self._await_head()
                     return
                 if self._half_closed is not None and self._framing.is_in_body:
                     self._end(lingers=False)
                     return
-                message, payload = self._messages.popleft()
-                if self._parser is not None:
-                    self._parser.message_consumed()
+                message, self._head = self._head, None
+                assert message is not None
                 self.due = inf
                 self._is_between_requests = False
-                if isinstance(message, _ErrInfo):
-                    self._proxy.reject(self, judge(message, self.max_line_size))
+                if isinstance(message, BadRequestError):
+                    self._proxy.reject(self, message)
                     self._end(lingers=True)
                     return
                 self._is_finished = False
-                request = self._proxy.serve(self, message, payload)
+                request = self._proxy.serve(self, message, self._payload)
                 if not self._is_finished:
                     self._current = request
         finally:
@@ -250,15 +247,13 @@ class ClientConnection(PunctualIntake):
         """A request has been served: go on with the next, or end."""
         self._current = None
         self._is_finished = True
-        if not request.keeps_alive or self.is_closing:
-            self._end(
-                lingers=bool(request.error)
-                or not request.payload.is_eof()
-                or bool(request.message.upgrade)
-                or bool(self._rest)
-            )
-        elif self._upgraded and not self.stay_with_http():
-            self._end(lingers=True)
+        is_upgrade = bool(request.message.upgrade)
+        has_unread = bool(self._rest) or self._framing.is_in_body
+        # What follows a wish for another protocol that was not granted may be bytes of that one,
+        # and must not be read as requests (RFC 9110, section 7.8).
+        is_unsure = self._framing.is_in_body or (is_upgrade and has_unread)
+        if not request.keeps_alive or self.is_closing or is_unsure:
+            self._end(lingers=bool(request.error) or has_unread or is_upgrade)
         elif self._rest:
             if not self._is_serving:
                 self.serve_next()
@@ -292,7 +287,7 @@ class ClientConnection(PunctualIntake):
         assert transport is not None
         if self._half_closed is not None:
             self._half_closed.stop()
-        early, self._message_tail = self._message_tail, b""
+        early, self._rest = self._rest, b""
         transport.set_protocol(protocol)
         self.due = due
         self._on_late = on_late
@@ -324,7 +319,7 @@ class ClientConnection(PunctualIntake):
         has not read yet (RFC 9112, section 9.6).
         """
         self._close = True
-        self._messages.clear()
+        self._head = None
         self._rest = b""
         transport = self.transport
         if transport is None or self._force_close:

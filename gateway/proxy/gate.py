@@ -31,6 +31,7 @@ from gateway.proxy.request import Request
 from gateway.proxy.routes import Route
 from gateway.routing.client_address import ClientAddress
 from gateway.routing.host import normal_host
+from gateway.routing.path import canonical_path
 from gateway.routing.table import RouteTable
 
 HOPS_MAX: Final = 10
@@ -51,6 +52,20 @@ def _check_coding(request: Request) -> None:
     if request.headers[TRANSFER_ENCODING].lower() != "chunked":
         request.keeps_alive = False
         raise BadRequestError("This transfer coding is not known", 501, kind="framing")
+
+
+def _check_method(request: Request) -> None:
+    if request.method == "CONNECT":
+        request.keeps_alive = False
+        raise BadRequestError("The request target is not valid", kind="target")
+    if request.method == "TRACE":
+        request.keeps_alive = False
+        raise BadRequestError("This method is not allowed", 405, kind="method")
+
+
+def _path(request: Request) -> str:
+    """What routes are looked for with."""
+    return request.path if request.path != "*" else "/"
 
 
 def _hops(via: Sequence[str]) -> int:
@@ -121,6 +136,9 @@ class Gate:
             return None
         self._check_fields(request)
         request.read_target()
+        _check_method(request)
+        # What would be refused there is refused here.
+        canonical_path(_path(request))
         host = request.host = normal_host(request.raw_host)
         port = request.connection.https_port
         where = host if port == HTTPS_PORT else f"{host}:{port}"
@@ -177,15 +195,10 @@ class Gate:
         return None
 
     def _look_up(self, request: Request) -> Route:
-        if request.method == "CONNECT":
-            request.keeps_alive = False
-            raise BadRequestError("The request target is not valid", kind="target")
-        if request.method == "TRACE":
-            request.keeps_alive = False
-            raise BadRequestError("This method is not allowed", 405, kind="method")
+        _check_method(request)
         if request.raw_host:
             request.host = normal_host(request.raw_host)
-        path = request.path if request.path != "*" else "/"
+        path = _path(request)
         route = self._routes.find(request.host, path, request.method, request.headers)
         if route is None:
             self._no_route(request, path)

@@ -25,10 +25,22 @@ is_head: Final = re.compile(_STATUS_LINE + _FIELDS).fullmatch
 are_fields: Final = re.compile(_FIELDS).fullmatch
 """Whether bytes are fields, each behind a line end."""
 
+_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_QUOTED: Final = rb'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*+"'
+_CHUNK_SIZE: Final = rb"([0-9A-Fa-f]{1,16})"
+"""64 bits are enough."""
+
 chunk_line: Final = re.compile(
-    rb"([0-9A-Fa-f]{1,16})(?:[\t ]*+;[\t\x20-\x7e\x80-\xff]*+)?+\r\n"
+    _CHUNK_SIZE
+    + rb"(?:[\t ]*+;[\t ]*+%b(?:[\t ]*+=[\t ]*+(?:%b|%b))?+)*+\r\n" % (_TOKEN, _TOKEN, _QUOTED)
 ).match
-"""The size of a chunk and its extensions (RFC 9112, section 7.1); 64 bits are enough."""
+"""The size of a chunk and its extensions (RFC 9112, section 7.1.1)."""
+
+request_chunk_line: Final = re.compile(
+    _CHUNK_SIZE + rb"(?:;%b(?:=(?:%b|%b))?+)*+\r\n" % (_TOKEN, _TOKEN, _QUOTED)
+).match
+"""The same without the blanks that only recipients must know: no client sends them, and other
+servers differ in what they make of them."""
 
 _flaw: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?=[^\n])|(?<!\r)\n").search
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from gateway.proxy.request import Request
+    from gateway.proxy.request_parser import RequestParser
     from gateway.proxy.server import Proxy
 
 LAST_CALL_S = 0.25
@@ -30,7 +31,7 @@ class PunctualIntake(RequestIntake):
     """Takes requests within time limits, which `gateway.proxy.deadlines` looks after.
 
     Args:
-        server, max_head, options: as in `RequestIntake`.
+        server, parser, max_head, options: as in `RequestIntake`.
         proxy: told who was late.
         patience: how long the client may take.
 
@@ -51,9 +52,15 @@ class PunctualIntake(RequestIntake):
     )
 
     def __init__(
-        self, server: web.Server, proxy: Proxy, patience: Patience, max_head: int, **options: Any
+        self,
+        server: web.Server,
+        proxy: Proxy,
+        patience: Patience,
+        parser: RequestParser,
+        max_head: int,
+        **options: Any,
     ) -> None:
-        super().__init__(server, max_head, **options)
+        super().__init__(server, parser, max_head, **options)
         self._proxy = proxy
         self._patience = patience
         self._current: Request | None = None

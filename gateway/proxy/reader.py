@@ -19,7 +19,7 @@ from gateway.proxy.answer_head import (
     switches_to_websocket,
     without_length,
 )
-from gateway.proxy.chunks import Chunks
+from gateway.proxy.chunks import Chunks, ChunksError
 from gateway.proxy.grammar import may_become_head
 
 MAX_INFORMATIONAL: Final = 16
@@ -245,7 +245,10 @@ class AnswerReader:
             # Bytes that nobody asked for: the answer stands, the connection does not.
             self.keeps_alive = False
         elif self._chunks is not None:
-            self.buffered += self._chunks.feed(data, self.body)
+            try:
+                self.buffered += self._chunks.feed(data, self.body)
+            except ChunksError as error:
+                raise UpstreamProtocolError(str(error)) from None
             if self._chunks.is_complete:
                 self.is_complete = True
                 self.trailers = self._chunks.trailers

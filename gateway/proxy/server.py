@@ -34,6 +34,7 @@ from gateway.proxy.own_answers import InterceptedAnswer, Pages, own_head
 from gateway.proxy.patience import Patience
 from gateway.proxy.repeated import RepeatedRefusal, holds_for_ns
 from gateway.proxy.request import Request
+from gateway.proxy.request_parser import RequestParser
 from gateway.proxy.tunnel import SWITCHED, asks_for_websocket
 from gateway.tasks import Tasks
 
@@ -103,8 +104,7 @@ class Proxy:
         self.server = ProxyServer(
             self,
             patience,
-            max_header_size=config.max_header_size,
-            max_headers=config.max_headers,
+            parser=RequestParser(config.max_header_size, config.max_headers, config.methods),
             max_head=config.max_head_size,
             reserved=reserved,
         )

@@ -13,7 +13,8 @@ Origins differ in how they read those bytes: some resolve dot segments, merge sl
    `RouteTable.find` takes a request only if all of them lead to the same route.
 
 What counts as a different path here, as it does in RFC 3986: upper and lower case, and a
-trailing slash. A route for an origin that ignores trailing slashes is written `/path/**`.
+trailing slash that was sent. A route for an origin that ignores trailing slashes is written
+`/path/**`.
 
 Sources: RFC 3986 sections 2.3, 5.2.4 and 6.2.2; the published route bypasses of Envoy
 (CVE-2021-29492), Traefik (CVE-2025-32431, CVE-2025-66490) and Spring (`;` in paths).
@@ -106,6 +107,10 @@ def _decoded_readings(raw: str) -> tuple[str, ...]:
     if _has_dot_segment(text):
         resolved = _resolve_dots(raw, text)
         _refuse_disguised_dots(resolved)
+        if len(resolved) > 1 and not text.endswith("/") and resolved.endswith("/"):
+            # A dot segment at the end leaves a slash (RFC 3986, section 5.2.4), but not where
+            # paths are cleaned as file names are.
+            return (resolved, resolved[:-1], text)
         return (resolved, text)
     _refuse_disguised_dots(text)
     if not _is_ambiguous(text):

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
@@ -84,20 +85,50 @@ def test_a_gateway_that_is_alone_is_one(start_gateway: StartGateway) -> None:
     assert metric(gateway, "sluice_store_gateways", store="main") == 1
 
 
+def _statuses(port: int, methods: Iterable[str]) -> dict[str, int]:
+    """What requests with these methods are answered."""
+
+    def status(method: str) -> int:
+        target = "a:443" if method == "CONNECT" else "/"
+        with RawClient(port) as client:
+            client.send(f"{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            return client.read(method).status
+
+    return {method: status(method) for method in methods}
+
+
 def test_the_server_knows_the_methods_that_routes_may_name(start_gateway: StartGateway) -> None:
     """Each of them arrives upstream; the forbidden ones are 405, others are 501."""
     with RecordingUpstream() as upstream:
         gateway = start_gateway(f"routes:\n  /**: {{ upstream: {upstream.url} }}\n")
+        assert _statuses(gateway.port, METHODS) == dict.fromkeys(METHODS, 200)
+        assert {head.partition(b" ")[0].decode() for head in upstream.heads} == {*METHODS}
+        assert set(_statuses(gateway.port, NEVER_FORWARDED).values()) == {405}
+        others = ("LIST", "BAN", "GTE", "get", "DESCRIBE", "PRI", "VERSION_CONTROL")
+        assert set(_statuses(gateway.port, others).values()) == {501}
 
-        def status(method: str) -> int:
-            target = "a:443" if method == "CONNECT" else "/"
-            with RawClient(gateway.port) as client:
-                client.send(f"{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-                return client.read(method).status
 
-        assert {method: status(method) for method in METHODS} == dict.fromkeys(METHODS, 200)
-        assert {status(method) for method in NEVER_FORWARDED} == {405}
-        assert {status(method) for method in ("LABEL", "GTE")} == {501}
+def test_methods_of_ones_own(start_gateway: StartGateway) -> None:
+    """Those of `server.methods` are routed, limited, logged and sent on as any other."""
+    with RecordingUpstream() as upstream:
+        gateway = start_gateway(f"""
+server: {{ methods: [LIST, BAN] }}
+upstreams: {{ u: {upstream.url} }}
+routes:
+  LIST /**: {{ upstream: u, limit: 1/h burst 1 per all }}
+  GET /**: {{ upstream: u }}
+""")
+        asked = ("GET", "LIST", "BAN", "PURGE", "LISTS")
+        assert list(_statuses(gateway.port, asked).values()) == [200, 200, 405, 405, 501]
+        assert _statuses(gateway.port, ("LIST",)) == {"LIST": 429}
+        assert [head.partition(b" ")[0].decode() for head in upstream.heads] == ["GET", "LIST"]
+        with RawClient(gateway.port) as client:
+            client.send(
+                b"BAN / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhiGET / HTTP/1.1\r\n"
+            )
+            assert client.read().status == 405
+            client.send(b"Host: a\r\n\r\n")
+            assert client.read().status == 200
 
 
 def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:

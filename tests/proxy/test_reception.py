@@ -152,6 +152,30 @@ async def test_clients_are_sent_to_https(
     assert len(upstream.requests) == (0 if more else 1)
 
 
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (get("/x#f"), 400),
+        (get("/x?a#f"), 400),
+        (get("/a/..;/b"), 400),
+        (get("/a%2f../b"), 400),
+        (get("/a%00"), 400),
+        (get("/.."), 400),
+        (get("/x").replace(b"GET", b"TRACE"), 405),
+        (b"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test\r\n\r\n", 405),
+        (get("/x", "Expect: other"), 417),
+        (b"OPTIONS * HTTP/1.1\r\nHost: a.test\r\n\r\n", 308),
+    ],
+)
+async def test_what_https_would_refuse_is_not_sent_there(
+    tmp_path: Path, asked: bytes, status: int
+) -> None:
+    """A request that no route could take is refused in place of a redirect."""
+    listen = {"address": "127.0.0.1:0", "redirect_to_https": True}
+    async with answering(OK) as upstream, running(tmp_path, upstream, listen=listen) as run:
+        assert (await run.ask(asked)).status == status
+
+
 async def test_others_cannot_choose_their_address(tmp_path: Path) -> None:
     """A header from somebody who is not trusted is no request; plain requests of his are served."""
     only = {"address": "127.0.0.1:0", "proxy_protocol": "192.0.2.0/24"}

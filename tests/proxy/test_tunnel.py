@@ -248,7 +248,7 @@ async def test_little_is_kept_of_what_is_sent_too_early(tmp_path: Path) -> None:
         await until(lambda: bool(run.gateway._proxy.under_way))
         (connection,) = run.gateway._proxy._clients
         await until(lambda: connection._buffer_paused)
-        assert len(connection._message_tail) < 1 << 20
+        assert len(connection._rest) < 1 << 20
         may_answer.set()
         assert (await client.read()).status == 101
         assert await exactly(client, 3) == b"all"

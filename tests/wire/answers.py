@@ -150,6 +150,15 @@ FRAMING: Final = {
     "chunks with extensions": Case(
         (CHUNKED + b'5;a="b;c"\r\nhello\r\n0;x\r\n\r\n',), body=b"hello"
     ),
+    "chunks with extensions and blanks": Case(
+        (CHUNKED + b'5 ; a = "b\\"c" ;d\r\nhello\r\n0\t;\tx\r\n\r\n',), body=b"hello"
+    ),
+    **{
+        f"a chunk extension that is none: {line.decode()}": broken(
+            CHUNKED + b"3\r\nabc\r\n", Pause(0.02), line + b"\r\nhe\r\n0\r\n\r\n"
+        )
+        for line in (b"2;", b"2;;a", b"2;a=", b"2;=b", b'2;a="b', b"2;a=b c", b"2;(a)", b"2;a ")
+    },
     "a hundred thousand chunks": Case(
         (CHUNKED + b"1\r\nx\r\n" * 100_000 + b"0\r\n\r\n",), body=b"x" * 100_000, pieces=False
     ),

@@ -8,6 +8,11 @@ from typing import Final, NamedTuple
 
 from tests.wire.requests import CASES
 
+POST_WITH_TRAILERS: Final = (
+    b"POST /hidden HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"0\r\nX-First: 1\r\nX_Last: 2\r\n\r\n"
+)
+"""What may leave something behind, if anything does."""
 TOKENS: Final = (
     *(b"\r\n", b"\n", b"\r", b"\r\n\r\n", b" ", b"\t", b"\x00", b"\x0b", b":", b",", b";", b"0"),
     *(b"Content-Length: 5\r\n", b"Content-Length: 0\r\n", b"Transfer-Encoding: chunked\r\n"),
@@ -15,6 +20,13 @@ TOKENS: Final = (
     *(b"chunked", b"5\r\nhello\r\n", b"0\r\n\r\n", b"HTTP/1.0", b"HTTP/1.1", b"\xff", b"%2e%2e/"),
     *(b"Expect: 100-continue\r\n", b"Connection: Upgrade\r\nUpgrade: websocket\r\n", b"hello"),
     *(b"GET /hidden HTTP/1.1\r\nHost: a.test\r\n\r\n", b"X: y\r\n", b"//", b"http://b.test"),
+    *(b"X_Forwarded_For: 6.6.6.6\r\n", b"Transfer_Encoding: chunked\r\n", b"Content_Length: 5\r\n"),
+    *(
+        b"0\r\nX-Last: 2\r\n\r\n",
+        b"0\r\nContent-Encoding: gzip\r\nHost: evil.test\r\n\r\n",
+        b";a=b",
+    ),
+    POST_WITH_TRAILERS,
 )
 KINDS: Final = ("insert", "replace", "delete", "double", "join")
 BASES: Final = tuple(

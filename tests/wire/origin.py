@@ -183,7 +183,14 @@ class _Reading:
 
 
 def _by_llhttp(data: bytes) -> list[Seen]:
-    reading = _Reading()
-    if data:
-        reading.parser.feed_data(data)
-    return reading.seen
+    seen: list[Seen] = []
+    while data:
+        reading = _Reading()
+        try:
+            reading.parser.feed_data(data)
+            data = b""
+        except httptools.HttpParserUpgrade as wish:
+            # It was not granted: what follows is HTTP.
+            data = data[wish.args[0] :]
+        seen += reading.seen
+    return seen

@@ -147,6 +147,18 @@ FRAMING: dict[str, Case] = {
     "A09 chunked, gzip": refused(coding(b"Transfer-Encoding: chunked, gzip")),
     "A09 gzip": refused(coding(b"Transfer-Encoding: gzip")),
     "A09 gzip, chunked": refused(coding(b"Transfer-Encoding: gzip, chunked"), 501),
+    "A09 deflate and chunked": refused(
+        coding(b"Transfer-Encoding: deflate\r\nTransfer-Encoding: chunked"), 501
+    ),
+    "A09 deflate, other lines and chunked": refused(
+        coding(b"transfer-encoding: deflate\r\nX: y\r\nTRANSFER-ENCODING:\tchunked \r\nY: z"), 501
+    ),
+    "A09 chunked and deflate": refused(
+        coding(b"Transfer-Encoding: chunked\r\nTransfer-Encoding: deflate")
+    ),
+    "A09 deflate and chunked and a length": refused(
+        coding(b"Transfer-Encoding: deflate\r\nTransfer-Encoding: chunked\r\nContent-Length: 5")
+    ),
     "A10 two lines": refused(coding(b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked")),
     "A10 chunked, chunked": refused(coding(b"Transfer-Encoding: chunked, chunked")),
     "A11 chunks in HTTP/1.0": refused(
@@ -189,6 +201,20 @@ FRAMING: dict[str, Case] = {
         CHUNKED + b'5;a=b;c="d"\r\nhello\r\n0;x=y\r\n\r\n',
         Asked("POST /", b"hello", {"Trailer": []}),
     ),
+    **{
+        f"A18 an extension that is none: {line.decode()}": chunks(line + b"\r\nhello\r\n" + END)
+        for line in (
+            b"5;",
+            b"5;;a",
+            b"5;a=",
+            b"5;=b",
+            b'5;a="b',
+            b"5 ;a",
+            b"5; a",
+            b"5;a ",
+            b"5;(a)",
+        )
+    },
     "A18 LF in an extension": chunks(b'5;a="x\ny"\r\nhello\r\n' + END),
     "A18 CR in an extension": chunks(b'5;a="x\ry"\r\nhello\r\n' + END),
     "A18 LF behind an extension": chunks(b"5;\nhello\r\n" + END),
@@ -197,6 +223,27 @@ FRAMING: dict[str, Case] = {
     "A19 a trailer": served(
         CHUNKED + b"5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n",
         Asked("POST /", b"hello", {"X-Sum": []}),
+    ),
+    "A19 a trailer and the next request": served(
+        CHUNKED + b"5\r\nhello\r\n0\r\nX-First: 1\r\nX-Last: 2\r\n\r\n" + fields(b"X-Own: 1"),
+        Asked("POST /", b"hello", none_of("X-First", "X-Last")),
+        Asked(fields={**none_of("X-First", "X-Last"), "X-Own": ["1"]}),
+    ),
+    "A19 trailers that a CGI reads as headers": served(
+        CHUNKED + b"0\r\nX_API_Key: victim\r\nX_Forwarded_For: 6.6.6.6\r\n\r\n" + fields(),
+        Asked("POST /", fields=none_of("X_API_Key", "X_Forwarded_For")),
+        Asked(fields=none_of("X_API_Key", "X_Forwarded_For")),
+    ),
+    "A19 a coding named by a trailer": served(
+        CHUNKED + b"0\r\nContent-Encoding: gzip\r\nX: y\r\n\r\n" + length(b" 5"),
+        Asked("POST /", fields=none_of("Content-Encoding")),
+        Asked("POST /", b"hello", none_of("Content-Encoding")),
+    ),
+    "A19 a trailer and bytes that are none": Case(
+        CHUNKED + b"0\r\nX-Last: 2\r\n\r\n" + b"\x00",
+        (200, 400),
+        (Asked("POST /", fields=none_of("X-Last")),),
+        closes=True,
     ),
     "A19 a length in the trailer": chunks(b"5\r\nhello\r\n0\r\nContent-Length: 5\r\n\r\n"),
     "A19 a coding in the trailer": chunks(b"0\r\nTransfer-Encoding: chunked\r\n\r\n"),
@@ -282,6 +329,13 @@ LINE: dict[str, Case] = {
     "B04 get": refused(line(b"get / HTTP/1.1"), 501),
     "B04 Get": refused(line(b"Get / HTTP/1.1"), 501),
     "B05 FOO": refused(line(b"FOO / HTTP/1.1"), 501),
+    "B05 BAN": refused(line(b"BAN / HTTP/1.1"), 501),
+    "B05 PRI": refused(line(b"PRI / HTTP/1.1"), 501),
+    "B05 a method of RTSP": refused(line(b"DESCRIBE / HTTP/1.1"), 501),
+    "B05 20,000 letters": refused(line(b"A" * 20_000 + b" / HTTP/1.1"), 501),
+    "B05 20,000 letters and no end": refused(b"A" * 20_000, 501),
+    "B05 20,000 other bytes": refused(line(b"A@" * 10_000 + b" / HTTP/1.1")),
+    "B05 PURGE": served(line(b"PURGE / HTTP/1.1"), Asked("PURGE /")),
     "B05 PROPFIND": served(line(b"PROPFIND / HTTP/1.1"), Asked("PROPFIND /")),
     "B05 M-SEARCH": served(line(b"M-SEARCH / HTTP/1.1"), Asked("M-SEARCH /")),
     "B06 64 KiB": refused(line(b"GET /" + b"x" * (64 << 10) + b" HTTP/1.1"), 414),
@@ -355,6 +409,10 @@ LINE: dict[str, Case] = {
     "B20 a dot": answered(line(b"GET /./admin HTTP/1.1"), 400),
     "B20 a backslash": answered(line(b"GET /public/..\\admin HTTP/1.1"), 400),
     "B20 an encoded letter": answered(line(b"GET /%61dmin HTTP/1.1"), 502),
+    "B20 a dot behind": served(line(b"GET /public/. HTTP/1.1"), Asked("GET /public/.")),
+    "B20 a dot behind a route": answered(line(b"GET /spoofed/. HTTP/1.1"), 400),
+    "B20 dots behind a route": answered(line(b"GET /spoofed/x/.. HTTP/1.1"), 400),
+    "B20 an encoded dot behind a route": answered(line(b"GET /spoofed/%2e HTTP/1.1"), 400),
     "B20 as it is": answered(line(b"GET /admin HTTP/1.1"), 502),
     "B21 an encoded slash and dots": answered(line(b"GET /public%2F..%2Fadmin HTTP/1.1"), 400),
     "B21 an encoded backslash": answered(line(b"GET /a%5C..%5Cadmin HTTP/1.1"), 400),

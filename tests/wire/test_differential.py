@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 
 from tests.processes import Gateway, ServerProcess, answers, free_port
-from tests.wire.changed_requests import some
+from tests.wire.changed_requests import POST_WITH_TRAILERS, some
 from tests.wire.judge import StrictClient
 from tests.wire.origin import OracleOrigin
 from tests.wire.requests import CASES
@@ -72,9 +72,11 @@ def application(environ, start_response):
 
 
 def corpus() -> list[bytes]:
-    """The cases of the table and some mutations of them."""
+    """The cases of the table, alone and behind a request with trailers, and some mutations."""
     table = [case.sent for case in CASES.values() if b"HEAD" not in case.sent]
-    return [sent for sent in table if b"/admin" not in sent] + some(SEED, MUTATIONS)
+    table = [sent for sent in table if b"/admin" not in sent]
+    behind = [POST_WITH_TRAILERS + sent for sent in table if len(sent) < 1_000]
+    return table + behind + some(SEED, MUTATIONS)
 
 
 def start_nginx(folder: Path) -> tuple[str, ServerProcess]:
