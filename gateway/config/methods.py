@@ -72,6 +72,7 @@ def _written(data: object, place: Path) -> Iterator[tuple[Path, str]]:
 def hint_for(method: str, known: Collection[str]) -> str:
     """What would do in place of a method that is not known."""
     near = get_close_matches(method, sorted(known), 1, 0.6)
-    if near:
+    # FETCH is not meant as PATCH.
+    if near and near[0][0] == method[0]:
         return f"did you mean {near[0]}? Others are named in server.methods"
     return f"if clients do ask with it: server: {{ methods: {method} }}"

@@ -187,10 +187,14 @@ ROUTES: Final = [
         "'/users/(\\\\d+)' looks like a regular expression, and routes have none",
         "{name} stands for one segment, and /** for all below",
     ),
-    ("FETCH /x", "'FETCH' is not a method", "such as GET or POST; several as a list"),
+    (
+        "FETCH /x",
+        "'FETCH' is not a method",
+        "if clients do ask with it: server: { methods: FETCH }",
+    ),
     (
         "münchen.example/**",
-        "'münchen.example' has characters outside ASCII",
+        "'münchen.example' is not a host name",
         "write xn--mnchen-3ya.example",
     ),
     (
