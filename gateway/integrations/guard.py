@@ -183,7 +183,7 @@ class Guard:
             return _FREE
         if isinstance(question, Missing):
             question.policy.metrics.refused += 1
-            raise BadRequestError(f"The request lacks what it is counted by: {question.word}")
+            raise BadRequestError(question.title)
         asker = self._limiter.asker
         outcome = await asker.decide(*question)
         turn = asker.settle(outcome)

@@ -313,6 +313,4 @@ class Gate:
         request.policy = missing.policy.name
         request.decision = "refuse"
         missing.policy.metrics.refused += 1
-        raise BadRequestError(
-            f"The request lacks what it is counted by: {missing.word}", kind="key"
-        )
+        raise BadRequestError(missing.title, kind="key")
