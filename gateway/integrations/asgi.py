@@ -17,7 +17,7 @@ from multidict import CIMultiDict
 
 from gateway.answer import Answer
 from gateway.decider import Outcome
-from gateway.integrations.guard import Fields, Guard, Head, Policies
+from gateway.integrations.guard import Fields, Guard, Head, Policies, added_fields
 from gateway.library import Limiter
 from gateway.library.decision import split_fields
 
@@ -162,11 +162,13 @@ def _adding(send: Send, fields: Fields) -> Send:
     """`send`, which adds the fields to whatever the answer turns out to be."""
     if not fields:
         return send
-    added = _encode(fields)
 
     async def send_with_fields(message: Message) -> None:
         if message["type"] in _BEGINS:
-            message = {**message, "headers": [*message.get("headers", ()), *added]}
+            headers = list(message.get("headers", ()))
+            gone, added = added_fields([name.decode("latin-1") for name, _ in headers], fields)
+            kept = [one for one in headers if one[0].decode("latin-1").lower() not in gone]
+            message = {**message, "headers": [*kept, *_encode(added)]}
         await send(message)
 
     return send_with_fields

@@ -6,7 +6,7 @@ patterns, under the same keys, with the same statuses, fields and bodies.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -196,6 +196,27 @@ class Guard:
         if outcome.verdict.allowed:
             return Admission(fields, None, asker.holding(outcome))
         return Admission(fields, _refusal(outcome))
+
+
+def added_fields(names: Iterable[str], fields: Fields) -> tuple[frozenset[str], Fields]:
+    """How fields are added to an answer of the application, which has some of these names.
+
+    Returns:
+        Names in lower case of its own limits, which ours take the place of; and what is added.
+        When to come back it knows better.
+    """
+    present = {name.lower() for name in names}
+    added = [one for one in fields if one[0] != "Retry-After" or "retry-after" not in present]
+    ours = {name.lower() for name, _ in added}
+    is_legacy = any(name.startswith("x-ratelimit-") for name in ours)
+    is_draft = any(name.startswith("ratelimit") for name in ours)
+    gone = {
+        name
+        for name in present
+        if (is_legacy and name.startswith("x-ratelimit-"))
+        or (is_draft and (name == "ratelimit" or name.startswith("ratelimit-")))
+    }
+    return frozenset(gone), added
 
 
 def _refusal(outcome: Outcome) -> Answer:

@@ -26,6 +26,7 @@ from gateway.logs import AccessLog
 from gateway.metrics import GatewayMetrics
 from gateway.proxy.acceptor import ProxyServer
 from gateway.proxy.admission import Admission
+from gateway.proxy.answer_head import added_to
 from gateway.proxy.client import ClientConnection
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.forward import Forwarder
@@ -383,6 +384,7 @@ class Proxy:
         pages = self._pages if route is None else route.pages
         if pages is not None:
             reply = pages.dress(reply, request)
+        added = added_to(reply.fields, added)
         if route is not None and route.answer_edit is not None:
             added = route.answer_edit.apply(reply.fields + added, request)
             reply = reply._replace(fields=b"")
