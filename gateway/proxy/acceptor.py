@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aiohttp.web_server import Server
 
 from gateway.proxy.client import ClientConnection
+from gateway.proxy.head import NOTHING_RESERVED, Reserved
 from gateway.proxy.intake import READ_BUFFER
 from gateway.proxy.patience import Patience
 
@@ -30,7 +31,7 @@ class ProxyServer(Server):
         max_header_size: int,
         max_headers: int,
         max_head: int,
-        reserved: frozenset[bytes] = frozenset(),
+        reserved: Reserved = NOTHING_RESERVED,
     ) -> None:
         super().__init__(proxy.unused_handler)
         self._max_head = max_head

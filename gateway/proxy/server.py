@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
 
+    from gateway.proxy.head import Reserved
     from gateway.proxy.routes import Route
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class Proxy:
         metrics: GatewayMetrics,
         access_log: AccessLog | None,
         max_connections: int,
-        reserved: frozenset[bytes] = frozenset(),
+        reserved: Reserved,
         pages: Pages | None = None,
     ) -> None:
         self.gate = gate
@@ -199,6 +200,8 @@ class Proxy:
         ):
             request.keeps_alive = False
         try:
+            if connection.is_trusted:
+                self.gate.find_client(request)
             if connection.https_port and (reply := self.gate.to_https(request)) is not None:
                 return self._answered(request, reply)
             route = request.route = self.gate.find_route(request)

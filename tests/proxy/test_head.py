@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from multidict import CIMultiDict
 
 from gateway.proxy.head import (
     Header,
@@ -12,14 +15,23 @@ from gateway.proxy.head import (
     http_date,
     request_fields,
 )
+from gateway.routing.client_address import ClientAddress
+from gateway.routing.forwarding import read_story
 
 VIA = b"Via: 1.1 sluice\r\n"
+TRUSTED = ClientAddress([ip_network("192.0.2.7"), ip_network("10.0.0.0/8")])
 STRANGER = Origin("192.0.2.7", "http", "a.test", is_trusted=False)
 PROXY = STRANGER._replace(is_trusted=True)
 
 
 def passed(headers: list[Header], origin: Origin = STRANGER) -> list[Header]:
     """The fields that the upstream sees."""
+    if origin.is_trusted:
+        fields = CIMultiDict(
+            (name.decode("latin-1"), value.decode("utf-8", "surrogateescape"))
+            for name, value in headers
+        )
+        origin = origin._replace(story=read_story(TRUSTED, origin.peer, fields))
     block = request_fields(headers, origin, VIA)
     assert block.endswith(b"\r\n")
     lines = block.removesuffix(b"\r\n").split(b"\r\n")
@@ -134,10 +146,9 @@ def test_a_trusted_proxy_is_believed() -> None:
     assert values(headers, b"x-forwarded-proto") == [b"https"]
     assert values(headers, b"x-forwarded-host") == [b"www.test"]
     assert values(headers, b"x-real-ip") == [b"198.51.100.1"]
-    assert values(headers, b"forwarded") == [
-        b"for=198.51.100.1",
-        b'for=192.0.2.7;host="a.test";proto=http',
-    ]
+    nodes = b"for=198.51.100.1, for=198.51.100.2, for=198.51.100.3"
+    expected = nodes + b';host="www.test";proto=https, for=192.0.2.7'
+    assert values(headers, b"forwarded") == [expected]
 
 
 def test_an_ipv6_peer() -> None:
@@ -182,7 +193,11 @@ def test_whatever_is_sent_the_gateways_words_are_last_and_true(
     assert len(addresses) == 1
     assert addresses[0].endswith(b"192.0.2.7")
     assert is_trusted or addresses == [b"192.0.2.7"]
-    assert values(got, b"forwarded")[-1] == b'for=192.0.2.7;host="a.test";proto=http'
+    (told,) = values(got, b"forwarded")
+    assert is_trusted or told == b'for=192.0.2.7;host="a.test";proto=http'
+    assert told.count(b";host=") == told.count(b";proto=") == 1
+    assert told.rpartition(b"for=")[2].startswith(b"192.0.2.7")
+    assert len(values(got, b"x-forwarded-proto")) == len(values(got, b"x-forwarded-host")) == 1
     assert got[-1] == (b"Via", b"1.1 sluice")
     assert set(values(got, b"host")) == {b"a.test"}
     for name in (b"connection", b"content-length", b"transfer-encoding", b"upgrade", b"te"):
