@@ -57,6 +57,10 @@ class LimitMiddleware:
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
+        headers = [one for one in scope["headers"] if not self._guard.is_shadow(one[0])]
+        if len(headers) < len(scope["headers"]):
+            # A framework such as Django may read them as what is counted by.
+            scope = {**scope, "headers": headers}
         client = _Client(receive)
         try:
             fields, answer, slot = await self._guard.admit(_head(scope), client.hold)

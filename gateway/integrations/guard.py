@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -31,7 +32,9 @@ from gateway.limits.decision import Verdict
 from gateway.policy import Missing, Plan, Policy
 from gateway.routing import fields
 from gateway.routing.client_address import ClientAddress
+from gateway.routing.forwarding import tells_origin
 from gateway.routing.host import normal_host
+from gateway.routing.spelling import headers_of, is_misspelled, reserved_name, spellings_of
 from gateway.routing.table import Pattern, RouteTable
 
 Names = str | Sequence[str]
@@ -44,6 +47,9 @@ Hold = Callable[[Coroutine[Any, Any, Outcome]], Awaitable[Outcome]]
 """Awaits what ends when a turn has come."""
 
 EVERYTHING: Final = "/**"
+_NAMES_MAX: Final = 4096
+_NAME_MAX: Final = 64
+"""Names of header fields that are remembered, and bytes of one."""
 
 
 class Head(NamedTuple):
@@ -145,6 +151,25 @@ class Guard:
             )
         else:
             self._everywhere = self._route(EVERYTHING, policies)
+
+        words = [
+            word
+            for policy in config.policies.values()
+            for line in policy.limits
+            for word in headers_of(line.per)
+        ]
+        self._reserved = spellings_of(words)
+        self._is_shadow = lru_cache(_NAMES_MAX)(self._look_at_name)
+
+    def is_shadow(self, name: bytes) -> bool:
+        """Whether a field is none that is counted by, but may be read as one."""
+        return self._is_shadow(name) if len(name) <= _NAME_MAX else self._look_at_name(name)
+
+    def _look_at_name(self, name: bytes) -> bool:
+        plain = reserved_name(name)
+        return is_misspelled(name, self._reserved) or (
+            plain != name.lower() and tells_origin(plain.decode("latin-1"))
+        )
 
     def _route(self, name: str, names: Names) -> _Route:
         plan = self._limiter.plan(" ".join(name.split()), names)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from aiohttp.web_server import Server
 
 from gateway.proxy.client import ClientConnection
-from gateway.proxy.head import NOTHING_RESERVED, Reserved
 from gateway.proxy.intake import READ_BUFFER
 from gateway.proxy.patience import Patience
+from gateway.routing.spelling import NOTHING_RESERVED, Reserved
 
 if TYPE_CHECKING:
     from gateway.proxy.server import Proxy

@@ -7,7 +7,6 @@ reaches it in no spelling that they do not know.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -16,10 +15,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from gateway.config.balancing import HashBy
 from gateway.config.models import GatewayConfig
 from gateway.editing.template import HEADER
-from gateway.proxy.head import Reserved, reserved_name
 from gateway.routing.forwarding import tells_origin
-
-_KEY_WORD: Final = "header:"
+from gateway.routing.spelling import Reserved, headers_of, reserved_name, spellings_of
 
 
 class Hidden(NamedTuple):
@@ -44,13 +41,8 @@ def reserved_fields(config: GatewayConfig) -> Reserved:
     balanced by in no other spelling than these know: `X_API_Key` is `X-API-Key` for applications
     behind CGI and WSGI, and would be a way round.
     """
-    found: defaultdict[bytes, set[bytes]] = defaultdict(set)
-    for name in _deciding(config):
-        lower = name.lower().encode("ascii")
-        found[reserved_name(lower)].add(lower)
-    for folded in _of_certificates(config):
-        found[folded].clear()
-    return {name: frozenset(spellings) for name, spellings in found.items()}
+    certificates = dict.fromkeys(_of_certificates(config), frozenset[bytes]())
+    return {**spellings_of(_deciding(config)), **certificates}
 
 
 def hidden_fields(config: GatewayConfig) -> Hidden:
@@ -83,16 +75,12 @@ def _deciding(config: GatewayConfig) -> Iterator[str]:
     """The names of fields that something is decided by."""
     for policy in config.policies.values():
         for line in policy.limits:
-            yield from _of_words(line.per)
+            yield from headers_of(line.per)
     for upstream in config.upstreams.values():
         if isinstance(upstream.balance, HashBy):
-            yield from _of_words(upstream.balance.words)
+            yield from headers_of(upstream.balance.words)
     for route in config.routes:
         yield from route.headers
-
-
-def _of_words(words: Iterable[str]) -> Iterator[str]:
-    return (word.removeprefix(_KEY_WORD) for word in words if word.startswith(_KEY_WORD))
 
 
 def _of_templates(config: GatewayConfig) -> Iterator[str]:

@@ -87,7 +87,7 @@ class Gate:
         """What a peer is counted under, and whether it may speak for others."""
         return self._addresses.bucket(peer), self._addresses.is_trusted(peer)
 
-    def find_client(self, request: Request) -> None:
+    def _find_client(self, request: Request) -> None:
         """Find the client of a request that a trusted proxy has sent on, and what it asked by."""
         story = request.story = read_story(self._addresses, request.client, request.headers)
         if story is not None:
@@ -101,6 +101,8 @@ class Gate:
         Raises:
             BadRequestError: there is none, or the request cannot be read in one way.
         """
+        if request.connection.is_trusted and request.story is None:
+            self._find_client(request)
         self._check_fields(request)
         request.read_target()
         if self._hidden.from_strangers:
@@ -132,6 +134,8 @@ class Gate:
         Raises:
             BadRequestError: the request cannot be read in one way, or names no host.
         """
+        if request.connection.is_trusted:
+            self._find_client(request)
         if request.scheme == "https" or _is_challenge(request.target):
             return None
         self._check_fields(request)

@@ -10,20 +10,15 @@ nothing a client sent can take them away.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from email.utils import formatdate
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gateway.routing.forwarding import ORIGIN_FIELDS, SCHEME_FIELDS, SCHEMES, TOLD_FIELDS, Story
+from gateway.routing.spelling import NOTHING_RESERVED, Reserved, is_misspelled, reserved_name
 
 Header = tuple[bytes, bytes]
-
-Reserved = Mapping[bytes, frozenset[bytes]]
-"""Names of fields, as `reserved_name` has them, with the spellings, in lower case, that clients
-may send; there may be none."""
-NOTHING_RESERVED: Final[Reserved] = MappingProxyType({})
 
 PSEUDONYM: Final = "sluice"
 """What this gateway calls itself in `Via` (RFC 9110, section 7.6.3)."""
@@ -128,26 +123,6 @@ class Origin(NamedTuple):
     own_fields: bytes = b""
     reserved: Reserved = NOTHING_RESERVED
     story: Story | None = None
-
-
-_FOLD: Final = bytes(
-    byte if chr(byte).isalnum() else ord("-") for byte in bytes(range(128)).lower()
-) + bytes(range(128, 256))
-
-
-def reserved_name(name: bytes) -> bytes:
-    """The form in which names are compared.
-
-    Applications behind CGI and WSGI read `X_A` as `X-A`; those behind lighttpd read `X.A` and
-    the like so as well.
-    """
-    return name.translate(_FOLD)
-
-
-def is_misspelled(name: bytes, reserved: Reserved) -> bool:
-    """Whether a field is left out because of its name; see `Origin.reserved`."""
-    spellings = reserved.get(reserved_name(name))
-    return spellings is not None and name.lower() not in spellings
 
 
 def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> bytes:

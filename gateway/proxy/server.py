@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
 
-    from gateway.proxy.head import Reserved
     from gateway.proxy.routes import Route
+    from gateway.routing.spelling import Reserved
 
 log = logging.getLogger(__name__)
 
@@ -200,8 +200,6 @@ class Proxy:
         ):
             request.keeps_alive = False
         try:
-            if connection.is_trusted:
-                self.gate.find_client(request)
             if connection.https_port and (reply := self.gate.to_https(request)) is not None:
                 return self._answered(request, reply)
             route = request.route = self.gate.find_route(request)
