@@ -39,6 +39,8 @@ SCHEME: Final = 11
 _KINDS: Final[dict[bytes, int]] = {
     b"connection": CONNECTION,
     b"keep-alive": HOP_BY_HOP,
+    # For CGI it is the variable by which programs find their own proxy (CVE-2016-5385).
+    b"proxy": HOP_BY_HOP,
     b"proxy-connection": HOP_BY_HOP,
     b"proxy-authenticate": HOP_BY_HOP,
     b"proxy-authorization": HOP_BY_HOP,

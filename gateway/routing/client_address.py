@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from itertools import islice
 from typing import Final
 
 Address = IPv4Address | IPv6Address
@@ -164,14 +165,14 @@ def address_of(node: str) -> str | None:
     return None if found is None else str(found)
 
 
-def _walk(address: str, members: Iterator[str], look_at: Callable[[str], _Hop]) -> tuple[str, int]:
+def _walk(address: str, found: Iterator[str], look_at: Callable[[str], _Hop]) -> tuple[str, int]:
     """Go from `address`, a trusted proxy, to the first address that is not trusted.
 
     Returns:
         That address, and how many members were looked at.
     """
     steps = 0
-    for _, member in zip(range(_MAX_HOPS), members, strict=False):
+    for member in islice(found, _MAX_HOPS):
         if not member:
             continue
         steps += 1
@@ -184,10 +185,21 @@ def _walk(address: str, members: Iterator[str], look_at: Callable[[str], _Hop]) 
     return address, steps
 
 
-def elements(lines: Sequence[str]) -> list[str]:
-    """The elements of `Forwarded`, in order; empty ones are none."""
-    found = [element for element in _last_members(lines, quoted=True) if element]
-    return found[::-1]
+def members(lines: Sequence[str], *, quoted: bool = False) -> list[str]:
+    """The last members of comma-separated lists, in order; empty ones are none.
+
+    No more than are looked at, or who sends many would have all of them worked on.
+
+    Args:
+        lines: in the order in which they came.
+        quoted: whether commas may stand in quoted strings, as in `Forwarded`.
+    """
+    if len(lines) == 1 and "," not in lines[0] and len(lines[0]) <= _MAX_MEMBER:
+        # What most proxies send.
+        only = lines[0].strip(" \t")
+        return [only] if only else []
+    found = islice(_last_members(lines, quoted=quoted), _MAX_HOPS)
+    return [member for member in found if member][::-1]
 
 
 def _last_members(lines: Sequence[str], *, quoted: bool = False) -> Iterator[str]:

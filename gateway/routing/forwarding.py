@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gateway.routing.client_address import ClientAddress, address_of, elements, parameters
+from gateway.routing.client_address import ClientAddress, address_of, members, parameters
 from gateway.routing.fields import Fields
 
 SCHEMES: Final = {
@@ -63,7 +63,8 @@ class Story(NamedTuple):
         client: the client's address, in its shortest form.
         scheme: `http` or `https`, as the client asked; empty if nobody told.
         host: that the client asked for; empty if nobody told.
-        chain: addresses, or what stands for them, as `X-Forwarded-For` has them.
+        chain: addresses, or what stands for them, as `X-Forwarded-For` has them; the last of a
+            long one.
         place: which of the chain the client's proxy wrote; its length if none did.
     """
 
@@ -91,7 +92,7 @@ def read_story(addresses: ClientAddress, peer: str, headers: Fields) -> Story | 
     lines = headers.getall("X-Forwarded-For", ())
     forwarded = headers.getall("Forwarded", ())
     chain = members(lines)
-    told = elements(forwarded)
+    told = members(forwarded, quoted=True) if forwarded else []
     details: Mapping[str, str] = {}
     client, steps = peer, 0
     if told:
@@ -125,12 +126,6 @@ def tells_origin(name: str) -> bool:
         or name == "forwarded"
         or name.startswith("x-forwarded-")
     )
-
-
-def members(lines: Sequence[str]) -> list[str]:
-    """The members of comma-separated lists; empty ones are none (RFC 9110, section 5.6.1)."""
-    found = (member.strip(" \t") for line in lines for member in line.split(","))
-    return [member for member in found if member]
 
 
 def _of_hop(values: Sequence[str], steps: int) -> str:

@@ -207,3 +207,78 @@ def test_whatever_is_sent_the_gateways_words_are_last_and_true(
 def test_dates() -> None:
     """An IMF-fixdate (RFC 9110, section 5.6.7)."""
     assert http_date(784_111_777) == b"Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+NODES = st.sampled_from(
+    [
+        *("203.0.113.9", "10.0.0.2", "2001:db8::1", "[2001:db8::1]:443", "unknown", "_hidden"),
+        *('"', "for=", "1.2.3.4:80", "::ffff:10.0.0.3", "a b", ""),
+    ]
+)
+PARAMETERS = st.sampled_from(
+    [
+        *(
+            "for=203.0.113.9",
+            'for="[2001:db8::1]"',
+            "for=10.0.0.2",
+            "for=_x",
+            "for=unknown",
+            "by=x",
+        ),
+        *("proto=https", "proto=http", "proto=x", "host=b.test", 'host="c,d"', 'host="', ";;"),
+    ]
+)
+ELEMENTS = st.lists(PARAMETERS, max_size=3).map(";".join)
+SAID = st.one_of(
+    st.tuples(st.just("X-Forwarded-For"), st.lists(NODES, max_size=3).map(", ".join)),
+    st.tuples(st.just("Forwarded"), st.lists(ELEMENTS, max_size=3).map(", ".join)),
+    st.tuples(
+        st.just("X-Forwarded-Proto"),
+        st.lists(st.sampled_from(["https", "HTTP", "wss", "on", "evil", ""]), max_size=3).map(
+            ",".join
+        ),
+    ),
+    st.tuples(
+        st.just("X-Forwarded-Host"),
+        st.lists(st.sampled_from(["b.test", "[::1]:80", '"', "a b", "c/d"]), max_size=3).map(
+            ",".join
+        ),
+    ),
+    st.tuples(st.just("X-Forwarded-Ssl"), st.sampled_from(["on", "off", "evil"])),
+)
+
+
+@given(st.lists(SAID, max_size=5))
+def test_whatever_a_trusted_proxy_says_both_families_agree(said: list[tuple[str, str]]) -> None:
+    """Read by their own documents, they name the same client, scheme, host and hops."""
+    headers = [(name.encode(), value.encode()) for name, value in said]
+    got = passed(headers, PROXY)
+    (chain,), (forwarded,) = values(got, b"x-forwarded-for"), values(got, b"forwarded")
+    (proto,), (host,) = values(got, b"x-forwarded-proto"), values(got, b"x-forwarded-host")
+    told = CIMultiDict((name, value) for name, value in said)
+    story = read_story(TRUSTED, "192.0.2.7", told)
+    client = story.client if story is not None else "192.0.2.7"
+
+    nodes, elements = chain.decode().split(", "), forwarded.decode().split(", ")
+    assert len(nodes) == len(elements)
+    by_one = TRUSTED.resolve("192.0.2.7", [", ".join(nodes[:-1])])
+    by_other = TRUSTED.resolve("192.0.2.7", [], [", ".join(elements[:-1])])
+    assert by_one == by_other == client
+    parameters = [pair for element in elements for pair in element.split(";")[1:]]
+    assert parameters == [f'host="{host.decode()}"', f"proto={proto.decode()}"]
+    assert proto in (b"http", b"https")
+    again = read_story(
+        TRUSTED, "192.0.2.7", CIMultiDict({"X-Forwarded-For": chain.decode(), "Forwarded": "x=y"})
+    )
+    assert again is not None
+    assert again.client == client
+
+
+def test_long_chains_are_cut() -> None:
+    """Who sends thousands of members has the last of them worked on, in either family."""
+    for name, member in (("X-Forwarded-For", "6.6.6.6"), ("Forwarded", "for=6.6.6.6")):
+        headers = [(name.encode(), ",".join([member] * 1000).encode())]
+        got = passed(headers, PROXY)
+        for family in (b"x-forwarded-for", b"forwarded"):
+            (value,) = values(got, family)
+            assert value.count(b"6.6.6.6") == 32
