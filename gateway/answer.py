@@ -9,7 +9,7 @@ ThrottleX's form, which have it by its design.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from gateway.errors import UpstreamError
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import NS_PER_US, Limit
-from gateway.policy import Policy, Rule, is_keyed
+from gateway.policy import KeyOf, Policy, Rule, is_keyed
 
 US: Final = 1_000_000
 _PHRASES: Final = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"}
@@ -226,11 +226,12 @@ class LimitFields:
             rules: those that were asked about the request.
             verdict: with a decision for each of them.
         """
-        if self._template and verdict.retry_after_us != NEVER:
+        if self._template and len(rules) == 1 and verdict.retry_after_us != NEVER:
             return self._fill_in(verdict)
         items: list[str] = []
         tightest: tuple[Rule, Decision] | None = None
-        for rule, decision in zip(rules, verdict.decisions, strict=True):
+        pairs = _one_of_each(rules, verdict.decisions)
+        for rule, decision in pairs:
             policy = rule.policy
             if policy.draft_headers:
                 items.append(_item(rule, decision, verdict))
@@ -238,7 +239,9 @@ class LimitFields:
                 tightest is None or _room(decision) < _room(tightest[1])
             ):
                 tightest = rule, decision
-        text = _policy_line(rules) if self._is_keyed else self._policy_line
+        text = self._policy_line
+        if self._is_keyed:
+            text = _policy_line([rule for rule, _ in pairs])
         if items:
             text += f"RateLimit: {', '.join(items)}\r\n"
         if tightest is not None:
@@ -266,6 +269,19 @@ def _policy_line(rules: Sequence[Rule]) -> str:
         if rule.policy.draft_headers
     ]
     return f"RateLimit-Policy: {', '.join(items)}\r\n" if items else ""
+
+
+def _one_of_each(
+    rules: Sequence[Rule], decisions: Sequence[Decision]
+) -> Collection[tuple[Rule, Decision]]:
+    """Limits with what was decided: by the tightest of several keys, if there were several."""
+    found: dict[KeyOf, tuple[Rule, Decision]] = {}
+    for rule, decision in zip(rules, decisions, strict=True):
+        # Each line of a configuration has its own, whatever numbers a key has by it.
+        before = found.get(rule.key)
+        if before is None or _room(decision) < _room(before[1]):
+            found[rule.key] = rule, decision
+    return found.values()
 
 
 def _room(decision: Decision) -> tuple[bool, int]:

@@ -37,12 +37,13 @@ from gateway.obstacles import ADMIN, cannot_listen, cannot_log
 from gateway.opening import book_of, decider_of, reader_of, store_of
 from gateway.policy import compile_policies
 from gateway.proxy.admission import affordable
+from gateway.proxy.field_names import hidden_fields, reserved_fields
 from gateway.proxy.gate import Gate
 from gateway.proxy.health import HealthChecks
 from gateway.proxy.listener import Listener, Patience
 from gateway.proxy.own_answers import compile_pages
 from gateway.proxy.pool import Upstream
-from gateway.proxy.receptions import certificates_of, reception_of, reserved_fields
+from gateway.proxy.receptions import certificates_of, reception_of
 from gateway.proxy.routes import compile_routes
 from gateway.proxy.server import Proxy
 from gateway.routing.client_address import ClientAddress
@@ -161,6 +162,7 @@ class Gateway:
             routes,
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
             self._decider,
+            hidden_fields(config),
         )
         self._max_connections = _max_connections(config)
         self._proxy = Proxy(

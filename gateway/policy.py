@@ -19,8 +19,9 @@ from gateway.limits.rate import NS_PER_US, Limit
 from gateway.limits.terms import Eventual, Terms
 from gateway.limits.throttlex import Numbers, limit_of, scope_of
 from gateway.metrics import GatewayMetrics, PolicyMetrics
-from gateway.routing.keys import REJECT, SKIP, Absence, compile_key
+from gateway.routing.keys import SKIP, Key, compile_key
 from gateway.routing.throttlex_key import compile_throttlex_key
+from gateway.routing.values import AMBIGUOUS
 from gateway.stores.base import Ask, Introduced
 
 UNBOUNDED_WAIT_US: Final = 2**62
@@ -29,7 +30,7 @@ MAX_KNOWN: Final = 4_096
 """Numbers of a book whose limits are kept; of more, they are made anew."""
 
 
-KeyOf = Callable[[Any], str | Absence]
+KeyOf = Callable[[Any], Key]
 """From a request, or whatever a front end has in its place, to the identity that is counted."""
 
 CompileKey = Callable[[Sequence[str], str], KeyOf]
@@ -88,19 +89,34 @@ class Rule(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A request that lacks what a policy with `if_missing: reject` counts by."""
+    """A request that must not pass uncounted, and nobody knows how to count.
+
+    Attributes:
+        policy: that counts it; with `if_missing: reject` if the request lacks
+        word: what it is counted by, as somebody would write it.
+        is_ambiguous: whether the request has it, with several values.
+    """
 
     policy: Policy
     word: str
+    is_ambiguous: bool = False
+
+    @property
+    def title(self) -> str:
+        """What its client is told."""
+        if self.is_ambiguous:
+            return f"The request has several values of what it is counted by: {self.word}"
+        return f"The request lacks what it is counted by: {self.word}"
 
 
 class Plan:
     """All the rules that apply to the requests of one route."""
 
-    __slots__ = ("_key", "_limits", "_single", "holds", "policies", "rules")
+    __slots__ = ("_asked", "_key", "_limits", "_single", "holds", "policies", "rules")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
+        self._asked: dict[tuple[int, ...], tuple[tuple[Limit, ...], tuple[Rule, ...]]] = {}
         self.policies = tuple(dict.fromkeys(rule.policy for rule in self.rules))
         self._limits = tuple(rule.limit for rule in self.rules)
         # Whether a request keeps anything for as long as it lasts.
@@ -122,20 +138,42 @@ class Plan:
             if type(key) is str:
                 return Ask(self._limits, (key,), 1, UNBOUNDED_WAIT_US), self.rules
         keys: list[str] = []
-        rules: list[Rule] = []
+        counts: list[int] = []
         for rule in self.rules:
             key = rule.key(request)
-            if key is REJECT:
-                return Missing(rule.policy, rule.word)
-            if key is not SKIP:
+            if isinstance(key, str):
                 keys.append(key)
-                rules.append(rule)
-        if not rules:
+                counts.append(1)
+            elif isinstance(key, tuple):
+                # Nobody knows which of these cookies counts: none of them is a way round.
+                keys += key
+                counts.append(len(key))
+            elif key is SKIP:
+                counts.append(0)
+            else:
+                return Missing(rule.policy, rule.word, key is AMBIGUOUS)
+        if not keys:
             return None
-        if len(rules) == len(self.rules):
-            return Ask(self._limits, tuple(keys), 1, UNBOUNDED_WAIT_US), self.rules
-        limits = tuple(rule.limit for rule in rules)
-        return Ask(limits, tuple(keys), 1, UNBOUNDED_WAIT_US), tuple(rules)
+        limits, rules = self._of(tuple(counts))
+        return Ask(limits, tuple(keys), 1, UNBOUNDED_WAIT_US), rules
+
+    def _of(self, counts: tuple[int, ...]) -> tuple[tuple[Limit, ...], tuple[Rule, ...]]:
+        """Limits and rules, each as often as there are keys for it.
+
+        They are always the same objects, by which stores know them.
+        """
+        known = self._asked.get(counts)
+        if known is None:
+            rules = tuple(
+                [rule for rule, count in zip(self.rules, counts, strict=True) for _ in range(count)]
+            )
+            known = tuple([rule.limit for rule in rules]), rules
+            if rules == self.rules:
+                known = self._limits, self.rules
+            if len(self._asked) >= MAX_KNOWN:
+                self._asked.clear()
+            self._asked[counts] = known
+        return known
 
 
 class ReportedPlan(Plan):

@@ -245,14 +245,16 @@ class Gateway:
         env: Mapping[str, str] | None = None,
         hosts: Sequence[str] = ("127.0.0.1",),
         before: Sequence[str] = (),
+        listener: str = "",
     ) -> Gateway:
         """Run `config`, a configuration without `listen` and `admin`, and wait until ready.
 
-        The command is put after the words of `before`, such as `prlimit --nofile=64`.
+        The command is put after the words of `before`, such as `prlimit --nofile=64`. Each listener
+        has what `listener` says, such as `redirect_to_https: true`.
         """
         port, admin_port = free_port(), free_port()
         path = folder / f"gateway-{port}.yaml"
-        addresses = ", ".join(f'"{host}:{port}"' for host in hosts)
+        addresses = ", ".join(f'{{ address: "{host}:{port}", {listener} }}' for host in hosts)
         listeners = f"listen: [{addresses}]\nadmin: {{ listen: 127.0.0.1:{admin_port} }}\n"
         path.write_text(listeners + config)
         server = ServerProcess(

@@ -27,6 +27,7 @@ from gateway.config.store_url import parse_store_url
 from gateway.config.units import format_duration
 from gateway.limits.key_words import CALLER_KEYS, CLIENT_CERTIFICATE, as_written
 from gateway.limits.rate import NS_PER_US
+from gateway.routing.forwarding import tells_origin
 from gateway.routing.pattern import Pattern
 from gateway.routing.table import shadowed
 
@@ -231,6 +232,7 @@ def advice(config: GatewayConfig) -> Iterator[Finding]:
             who = "no route uses" if not config.listeners else "nothing uses"
             yield Finding(("policies", name, KEY), f"{who} the policy {name!r}")
         yield from _certificate_advice(name, policy, config)
+        yield from _proxy_advice(name, policy, config)
         for finding in _policy_advice(policy):
             yield finding._replace(path=("policies", name, *finding.path))
     migrate = config.store.migrate
@@ -255,6 +257,18 @@ def _certificate_advice(
             message = "no listener asks clients for certificates: nobody will have one"
             hint = "client_certificates and client_ca, in tls of a listener"
             yield Finding(("policies", name, "limits", index), message, hint)
+
+
+def _proxy_advice(name: str, policy: PolicyConfig, config: GatewayConfig) -> Iterator[Finding]:
+    if config.trusted_proxies:
+        return
+    for index, line in enumerate(policy.limits):
+        for word in line.per:
+            kind, _, header = word.partition(":")
+            if kind == "header" and tells_origin(header.lower()):
+                message = f"{header} is believed from trusted proxies only, and there are none"
+                hint = "trusted_proxies: the networks of your own proxies"
+                yield Finding(("policies", name, "limits", index), message, hint)
 
 
 def _tls_advice(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:

@@ -122,7 +122,5 @@ def refusing_rule(outcome: Outcome) -> Rule:
 
 def refused_key(outcome: Outcome) -> str:
     """What a refused request is counted under by the rule that refused it."""
-    refusing = refusing_rule(outcome)
-    return next(
-        key for rule, key in zip(outcome.rules, outcome.ask.keys, strict=False) if rule is refusing
-    )
+    pairs = zip(outcome.ask.keys, outcome.verdict.decisions, strict=False)
+    return next(key for key, decision in pairs if not decision.allowed)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+_MARK: Final = r"[!#$%&'*+.^_`|~-]"
+"""Characters of names that are no letters and digits (RFC 9110, section 5.6.2)."""
 
 
 class FieldEdit(Generic[T]):
     """The edits of one route, in one direction.
 
     Args:
-        gone: names of the fields that are taken away; what is set is among them. `-` and `_`
-            are one here, as they are for applications behind CGI and WSGI.
+        gone: names of the fields that are taken away; what is set is among them. `-`, `_` and
+            the like are one here, as they are for applications behind CGI and WSGI.
         lines: the fields that are put in, with the value or what makes it for a request.
     """
 
@@ -24,7 +27,7 @@ class FieldEdit(Generic[T]):
         self, gone: Iterable[str], lines: Sequence[tuple[str, Callable[[T], bytes] | bytes]]
     ) -> None:
         patterns = [
-            "".join("[-_]" if character in "-_" else re.escape(character) for character in name)
+            "".join(character if character.isalnum() else _MARK for character in name)
             for name in gone
         ]
         self._without = (

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from multidict import CIMultiDict
 
-from gateway.integrations.guard import Fields, Guard, Head, Policies
+from gateway.integrations.guard import Guard, Head, Policies, added_fields
 from gateway.library import Limiter
 from gateway.library.decision import split_fields
 
@@ -47,8 +47,12 @@ def setup(app: web.Application, limiter: Limiter, policies: Policies) -> None:
         return web.Response(status=answer.status, headers=own, body=answer.body)
 
     async def add_fields(request: web.Request, response: web.StreamResponse) -> None:
-        none: Fields = []
-        response.headers.extend(request.get(_FIELDS, none))
+        fields = request.get(_FIELDS)
+        if fields:
+            gone, added = added_fields(response.headers, fields)
+            for name in gone:
+                response.headers.popall(name)
+            response.headers.extend(added)
 
     async def lifetime(_app: web.Application) -> AsyncIterator[None]:
         if limiter.is_open:

@@ -17,7 +17,7 @@ from multidict import CIMultiDict
 
 from gateway.answer import Answer
 from gateway.decider import Outcome
-from gateway.integrations.guard import Fields, Guard, Head, Policies
+from gateway.integrations.guard import Fields, Guard, Head, Policies, added_fields
 from gateway.library import Limiter
 from gateway.library.decision import split_fields
 
@@ -57,6 +57,10 @@ class LimitMiddleware:
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
+        headers = [one for one in scope["headers"] if not self._guard.is_shadow(one[0])]
+        if len(headers) < len(scope["headers"]):
+            # A framework such as Django may read them as what is counted by.
+            scope = {**scope, "headers": headers}
         client = _Client(receive)
         try:
             fields, answer, slot = await self._guard.admit(_head(scope), client.hold)
@@ -162,11 +166,13 @@ def _adding(send: Send, fields: Fields) -> Send:
     """`send`, which adds the fields to whatever the answer turns out to be."""
     if not fields:
         return send
-    added = _encode(fields)
 
     async def send_with_fields(message: Message) -> None:
         if message["type"] in _BEGINS:
-            message = {**message, "headers": [*message.get("headers", ()), *added]}
+            headers = list(message.get("headers", ()))
+            gone, added = added_fields([name.decode("latin-1") for name, _ in headers], fields)
+            kept = [one for one in headers if one[0].decode("latin-1").lower() not in gone]
+            message = {**message, "headers": [*kept, *_encode(added)]}
         await send(message)
 
     return send_with_fields

@@ -6,8 +6,9 @@ patterns, under the same keys, with the same statuses, fields and bodies.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -31,7 +32,9 @@ from gateway.limits.decision import Verdict
 from gateway.policy import Missing, Plan, Policy
 from gateway.routing import fields
 from gateway.routing.client_address import ClientAddress
+from gateway.routing.forwarding import tells_origin
 from gateway.routing.host import normal_host
+from gateway.routing.spelling import headers_of, is_misspelled, reserved_name, spellings_of
 from gateway.routing.table import Pattern, RouteTable
 
 Names = str | Sequence[str]
@@ -44,6 +47,9 @@ Hold = Callable[[Coroutine[Any, Any, Outcome]], Awaitable[Outcome]]
 """Awaits what ends when a turn has come."""
 
 EVERYTHING: Final = "/**"
+_NAMES_MAX: Final = 4096
+_NAME_MAX: Final = 64
+"""Names of header fields that are remembered, and bytes of one."""
 
 
 class Head(NamedTuple):
@@ -146,6 +152,25 @@ class Guard:
         else:
             self._everywhere = self._route(EVERYTHING, policies)
 
+        words = [
+            word
+            for policy in config.policies.values()
+            for line in policy.limits
+            for word in headers_of(line.per)
+        ]
+        self._reserved = spellings_of(words)
+        self._is_shadow = lru_cache(_NAMES_MAX)(self._look_at_name)
+
+    def is_shadow(self, name: bytes) -> bool:
+        """Whether a field is none that is counted by, but may be read as one."""
+        return self._is_shadow(name) if len(name) <= _NAME_MAX else self._look_at_name(name)
+
+    def _look_at_name(self, name: bytes) -> bool:
+        plain = reserved_name(name)
+        return is_misspelled(name, self._reserved) or (
+            plain != name.lower() and tells_origin(plain.decode("latin-1"))
+        )
+
     def _route(self, name: str, names: Names) -> _Route:
         plan = self._limiter.plan(" ".join(name.split()), names)
         return _Route(plan, LimitFields(plan.rules))
@@ -183,7 +208,7 @@ class Guard:
             return _FREE
         if isinstance(question, Missing):
             question.policy.metrics.refused += 1
-            raise BadRequestError(f"The request lacks what it is counted by: {question.word}")
+            raise BadRequestError(question.title)
         asker = self._limiter.asker
         outcome = await asker.decide(*question)
         turn = asker.settle(outcome)
@@ -196,6 +221,27 @@ class Guard:
         if outcome.verdict.allowed:
             return Admission(fields, None, asker.holding(outcome))
         return Admission(fields, _refusal(outcome))
+
+
+def added_fields(names: Iterable[str], fields: Fields) -> tuple[frozenset[str], Fields]:
+    """How fields are added to an answer of the application, which has some of these names.
+
+    Returns:
+        Names in lower case of its own limits, which ours take the place of; and what is added.
+        When to come back it knows better.
+    """
+    present = {name.lower() for name in names}
+    added = [one for one in fields if one[0] != "Retry-After" or "retry-after" not in present]
+    ours = {name.lower() for name, _ in added}
+    is_legacy = any(name.startswith("x-ratelimit-") for name in ours)
+    is_draft = any(name.startswith("ratelimit") for name in ours)
+    gone = {
+        name
+        for name in present
+        if (is_legacy and name.startswith("x-ratelimit-"))
+        or (is_draft and (name == "ratelimit" or name.startswith("ratelimit-")))
+    }
+    return frozenset(gone), added
 
 
 def _refusal(outcome: Outcome) -> Answer:

@@ -10,6 +10,7 @@ from aiohttp.web_server import Server
 from gateway.proxy.client import ClientConnection
 from gateway.proxy.patience import Patience
 from gateway.proxy.request_parser import RequestParser
+from gateway.routing.spelling import NOTHING_RESERVED, Reserved
 
 if TYPE_CHECKING:
     from gateway.proxy.server import Proxy
@@ -29,7 +30,7 @@ class ProxyServer(Server):
         *,
         parser: RequestParser,
         max_head: int,
-        reserved: frozenset[bytes] = frozenset(),
+        reserved: Reserved = NOTHING_RESERVED,
     ) -> None:
         super().__init__(proxy.unused_handler)
         self._parser = parser

@@ -55,6 +55,7 @@ class AnswerHead(NamedTuple):
         keeps_alive: whether the connection may carry another exchange.
         announced: the `Trailer` field of a body in chunks, behind a line end; empty if it
             names nothing.
+        tells_limits: whether fields of the upstream's own limits are among the fields.
     """
 
     status_line: bytes
@@ -65,11 +66,13 @@ class AnswerHead(NamedTuple):
     status: int
     keeps_alive: bool
     announced: bytes
+    tells_limits: bool = False
 
 
 _special_fields: Final = re.compile(
     rb"\r\n((?i:connection|keep-alive|proxy-connection|proxy-authenticate|proxy-authorization|te"
-    rb"|trailer|upgrade|http2-settings|content-length|transfer-encoding|date)):[ \t]*([^\r\n]*)"
+    rb"|trailer|upgrade|http2-settings|content-length|transfer-encoding|date"
+    rb"|(?:x-)?ratelimit(?:-[^:]*)?)):[ \t]*([^\r\n]*)"
 ).finditer
 
 _trailer_fields: Final = re.compile(rb"\r\n(?i:trailer):[ \t]*([^\r\n]*)").finditer
@@ -91,14 +94,15 @@ def read_answer_head(block: bytes) -> AnswerHead:
     pieces: list[bytes] = []
     end = len(first)
     length: int | None = None
-    is_chunked = has_date = False
+    is_chunked = has_date = tells_limits = False
     canonical = b""
     options: list[bytes] = []
     for match in _special_fields(block):
         kind = kind_of(match[1])
         value = match[2].rstrip(b" \t")
-        if kind == DATE:
-            has_date = True
+        if kind in (DATE, PASS):
+            has_date = has_date or kind == DATE
+            tells_limits = tells_limits or kind == PASS
             continue
         if kind == LENGTH:
             length = _read_length(value, length)
@@ -138,6 +142,7 @@ def read_answer_head(block: bytes) -> AnswerHead:
         int(first[9:12]),
         _keeps_alive(options, is_http_1_0=is_http_1_0),
         _announced(block) if is_chunked else b"",
+        tells_limits,
     )
 
 
@@ -210,8 +215,34 @@ def without_length(fields: bytes) -> bytes:
     return b"\r\n".join(line for line in lines if kind_of(line.partition(b":")[0]) != LENGTH)
 
 
-def without_retry_after(lines: bytes) -> bytes:
-    """Header lines, each with its line end, without `Retry-After`."""
-    return b"".join(
-        line for line in lines.splitlines(keepends=True) if not line.startswith(b"Retry-After:")
-    )
+_draft_fields: Final = re.compile(rb"\r\n(?i:ratelimit)(?i:-[^:\r\n]*)?:[^\r\n]*").sub
+_legacy_fields: Final = re.compile(rb"\r\n(?i:x-ratelimit-)[^:\r\n]*:[^\r\n]*").sub
+
+
+def without_limits(fields: bytes, added: bytes) -> bytes:
+    """Header lines of an upstream without those that ours take the place of.
+
+    A family is replaced as a whole: what is left would belong to another limit than ours.
+
+    Args:
+        fields: of the upstream's answer, each behind a line end.
+        added: the gateway's own, each with its line end.
+    """
+    if _legacy_line(added):
+        fields = _legacy_fields(b"", fields)
+    if added.startswith(b"RateLimit"):
+        fields = _draft_fields(b"", fields)
+    return fields
+
+
+_legacy_line: Final = re.compile(rb"(?m)^X-RateLimit-").search
+_has_retry_after: Final = re.compile(rb"(?im)^retry-after:").search
+
+
+def added_to(fields: bytes, added: bytes) -> bytes:
+    """The gateway's own lines beside those of an answer, which may know when to come back."""
+    if b"Retry-After:" in added and _has_retry_after(fields):
+        return b"".join(
+            line for line in added.splitlines(keepends=True) if not _has_retry_after(line)
+        )
+    return added

@@ -32,7 +32,7 @@ GETTERS: Final[dict[str, Callable[[Request], str]]] = {
     "path": lambda request: request.path,
     "query": lambda request: request.query,
     "route": _route_name,
-    "scheme": lambda request: request.connection.scheme,
+    "scheme": lambda request: request.scheme,
 }
 """How each variable of a template is found in a request."""
 

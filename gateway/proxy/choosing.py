@@ -284,6 +284,8 @@ def _key_of(by: HashBy) -> Callable[[Request], str | None]:
 
     def read(request: Request) -> str | None:
         value = key(request)
+        if isinstance(value, tuple):
+            return value[0]
         return value if isinstance(value, str) else None
 
     return read

@@ -50,7 +50,7 @@ class ClientConnection(PunctualIntake):
         certificate: what the client has proved to be; None where it was not asked, or has none.
         identify: finds that out, of a connection whose client may have a certificate.
         own_fields: header lines that tell the upstream of it.
-        reserved: names of such fields, which clients may not send.
+        reserved: names of fields that clients may not send, or not in any spelling.
         sent_headers: the header fields of the request before, and
         sent_fields: what was made of them for the upstream: clients mostly repeat themselves.
         refused: the last refusal, in case the client does not listen.

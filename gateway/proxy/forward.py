@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.clock import wall_us
 from gateway.errors import UpstreamClosedError, UpstreamError
-from gateway.proxy.answer_head import trailer_lines, without_length, without_retry_after
+from gateway.proxy.answer_head import added_to, trailer_lines, without_length, without_limits
 from gateway.proxy.head import (
     http_date,
     takes_trailers,
@@ -406,9 +406,9 @@ def _answer_head(request: Request, answer: AnswerReader, framing: bytes, body: b
         # RFC 9110, section 8.6: not even a length of 0.
         fields = without_length(fields)
     added = request.added_fields
-    if b"Retry-After:" in added and b"\r\nretry-after:" in fields.lower():
-        # The application knows better when it can be asked again.
-        added = without_retry_after(added)
+    if head.tells_limits:
+        fields = without_limits(fields, added)
+    added = added_to(fields, added)
     route = request.route
     if route is not None and route.answer_edit is not None:
         lines = fields[2:] + b"\r\n" + added if fields else added

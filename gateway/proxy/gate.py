@@ -26,10 +26,12 @@ from gateway.errors import BadRequestError
 from gateway.holding import Holding, leases_of
 from gateway.limits.decision import Verdict
 from gateway.policy import Missing, Plan, Policy
+from gateway.proxy.field_names import NOTHING_HIDDEN, Hidden, without
 from gateway.proxy.head import PSEUDONYM
 from gateway.proxy.request import Request
 from gateway.proxy.routes import Route
 from gateway.routing.client_address import ClientAddress
+from gateway.routing.forwarding import read_story
 from gateway.routing.host import normal_host
 from gateway.routing.path import canonical_path
 from gateway.routing.table import RouteTable
@@ -80,6 +82,7 @@ class Gate:
         routes: where requests go.
         addresses: who is trusted to name the client.
         decider: asks the store.
+        hidden: fields that are looked at and count for nothing.
     """
 
     def __init__(
@@ -87,7 +90,9 @@ class Gate:
         routes: RouteTable[Route],
         addresses: ClientAddress,
         decider: Decider,
+        hidden: Hidden = NOTHING_HIDDEN,
     ) -> None:
+        self._hidden = hidden
         self._routes = routes
         self._addresses = addresses
         self._decider = decider
@@ -97,14 +102,28 @@ class Gate:
         """What a peer is counted under, and whether it may speak for others."""
         return self._addresses.bucket(peer), self._addresses.is_trusted(peer)
 
+    def _find_client(self, request: Request) -> None:
+        """Find the client of a request that a trusted proxy has sent on, and what it asked by."""
+        story = request.story = read_story(self._addresses, request.client, request.headers)
+        if story is not None:
+            request.client = story.client
+            request.client_key = self._addresses.bucket(story.client)
+            request.scheme = story.scheme or request.scheme
+
     def find_route(self, request: Request) -> Route:
         """Read the request's target and find its route.
 
         Raises:
             BadRequestError: there is none, or the request cannot be read in one way.
         """
+        if request.connection.is_trusted and request.story is None:
+            self._find_client(request)
         self._check_fields(request)
         request.read_target()
+        if self._hidden.from_strangers:
+            is_trusted = request.connection.is_trusted
+            names = self._hidden.from_all if is_trusted else self._hidden.from_strangers
+            request.headers = without(request.headers, names)
         # Most requests ask for something that was asked for before.
         known_as = (request.raw_host, request.method, request.path)
         known = self._known.get(known_as)
@@ -116,8 +135,6 @@ class Gate:
                 self._known[known_as] = (request.host, route)
         else:
             request.host, route = known
-        if request.connection.is_trusted:
-            self._find_client(request)
         if not request.raw_host and not request.is_http_1_0:
             raise BadRequestError("The host is not valid", kind="host")
         return route
@@ -126,13 +143,15 @@ class Gate:
         """Send a client to the same resource by https.
 
         Returns:
-            None if it is the challenge of an ACME server (RFC 8555, section 8.3), which asks by
-            http and has to be served.
+            None if it has asked by https already, as a trusted proxy says, or is the challenge of
+            an ACME server (RFC 8555, section 8.3), which asks by http and has to be served.
 
         Raises:
             BadRequestError: the request cannot be read in one way, or names no host.
         """
-        if _is_challenge(request.target):
+        if request.connection.is_trusted:
+            self._find_client(request)
+        if request.scheme == "https" or _is_challenge(request.target):
             return None
         self._check_fields(request)
         request.read_target()
@@ -210,15 +229,6 @@ class Gate:
             request.added_fields = b"Allow: %b\r\n" % ", ".join(sorted(allowed)).encode("ascii")
             raise BadRequestError("This method is not allowed here", 405, kind="method")
         raise BadRequestError("No route matches this request", 404, kind="no_route")
-
-    def _find_client(self, request: Request) -> None:
-        headers = request.message.headers
-        forwarded_for = headers.getall("X-Forwarded-For", ())
-        forwarded = () if forwarded_for else headers.getall("Forwarded", ())
-        if forwarded_for or forwarded:
-            client = self._addresses.resolve(request.client, forwarded_for, forwarded)
-            request.client = client
-            request.client_key = self._addresses.bucket(client)
 
     def ask(self, request: Request, route: Route) -> Outcome | Pending | None:
         """Ask the decider; None if nothing counts this request.
@@ -326,6 +336,4 @@ class Gate:
         request.policy = missing.policy.name
         request.decision = "refuse"
         missing.policy.metrics.refused += 1
-        raise BadRequestError(
-            f"The request lacks what it is counted by: {missing.word}", kind="key"
-        )
+        raise BadRequestError(missing.title, kind="key")

@@ -3,8 +3,9 @@
 Fields keep their order, case, repetition and bytes. Left out are those that concern one
 connection only (RFC 9110, section 7.6.1), with every field that `Connection` names; framing
 is always written anew. What a client says about where it comes from (`X-Forwarded-*`,
-`Forwarded` and the like) is passed on only if the client is a trusted proxy, and this
-gateway's own words are added afterwards, where nothing a client sent can take them away.
+`Forwarded` and the like) counts only if the client is a trusted proxy; `X-Forwarded-For`, `-Proto`,
+`-Host` and `Forwarded` are this gateway's own words, made of that, and are added afterwards, where
+nothing a client sent can take them away.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections.abc import Iterable, Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from typing import Final, NamedTuple
+
+from gateway.routing.forwarding import ORIGIN_FIELDS, SCHEME_FIELDS, SCHEMES, TOLD_FIELDS, Story
+from gateway.routing.spelling import NOTHING_RESERVED, Reserved, is_misspelled, reserved_name
 
 Header = tuple[bytes, bytes]
 
@@ -23,17 +27,20 @@ PASS: Final = 0
 HOP_BY_HOP: Final = 1
 LENGTH: Final = 2
 TRANSFER: Final = 3
-FORWARDED_FOR: Final = 4
+TOLD: Final = 4
 ORIGIN: Final = 5
 CONNECTION: Final = 6
 EXPECT: Final = 7
 HOST: Final = 8
 DATE: Final = 9
 TE: Final = 10
+SCHEME: Final = 11
 
 _KINDS: Final[dict[bytes, int]] = {
     b"connection": CONNECTION,
     b"keep-alive": HOP_BY_HOP,
+    # For CGI it is the variable by which programs find their own proxy (CVE-2016-5385).
+    b"proxy": HOP_BY_HOP,
     b"proxy-connection": HOP_BY_HOP,
     b"proxy-authenticate": HOP_BY_HOP,
     b"proxy-authorization": HOP_BY_HOP,
@@ -43,20 +50,9 @@ _KINDS: Final[dict[bytes, int]] = {
     b"http2-settings": HOP_BY_HOP,
     b"content-length": LENGTH,
     b"transfer-encoding": TRANSFER,
-    b"x-forwarded-for": FORWARDED_FOR,
-    # And whatever else begins with `X-Forwarded-`.
-    b"x-forwarded": ORIGIN,
-    b"x-real-ip": ORIGIN,
-    b"x-client-ip": ORIGIN,
-    b"x-cluster-client-ip": ORIGIN,
-    b"true-client-ip": ORIGIN,
-    b"cf-connecting-ip": ORIGIN,
-    b"x-original-url": ORIGIN,
-    b"x-rewrite-url": ORIGIN,
-    b"forwarded": ORIGIN,
-    # Whose certificate it is that a proxy has verified: RFC 9440, section 4, and Envoy's own.
-    b"client-cert": ORIGIN,
-    b"client-cert-chain": ORIGIN,
+    **dict.fromkeys((name.encode("ascii") for name in ORIGIN_FIELDS), ORIGIN),
+    **dict.fromkeys((name.encode("ascii") for name in SCHEME_FIELDS), SCHEME),
+    **dict.fromkeys((name.encode("ascii") for name in TOLD_FIELDS), TOLD),
     b"expect": EXPECT,
     b"host": HOST,
     b"date": DATE,
@@ -88,11 +84,13 @@ def kind_of(name: bytes) -> int:
     """How a field of this name is treated; any spelling."""
     kind = _spelled.get(name)
     if kind is None:
-        # Applications behind CGI and WSGI read `X_Forwarded_For` as `X-Forwarded-For`.
         plain = reserved_name(name)
         kind = _KINDS.get(plain, PASS)
         if kind == PASS and plain.startswith(b"x-forwarded-"):
             kind = ORIGIN
+        if kind != PASS and plain != name.lower():
+            # A way past those who look for the name itself, trusted proxies among them.
+            kind = HOP_BY_HOP
         if len(name) <= _SPELLING_MAX_BYTES:
             if len(_spelled) >= _SPELLINGS_MAX:
                 _spelled.clear()
@@ -116,8 +114,8 @@ class Origin(NamedTuple):
         host: the host that the client asked for, as it wrote it; never empty.
         is_trusted: whether the peer may say where the request came from before it.
         own_fields: header lines that tell who the client is, by its certificate.
-        reserved: names of such fields, as `reserved_name` has them; those that the client sent
-            are left out, whoever it is.
+        reserved: what is left out in other spellings, whoever the client is.
+        story: what the peer told, if it may tell something.
     """
 
     peer: str
@@ -125,12 +123,8 @@ class Origin(NamedTuple):
     host: str
     is_trusted: bool
     own_fields: bytes = b""
-    reserved: frozenset[bytes] = frozenset()
-
-
-def reserved_name(name: bytes) -> bytes:
-    """The form in which names are compared: for applications, `X_A` is the same as `X-A`."""
-    return name.lower().replace(b"_", b"-")
+    reserved: Reserved = NOTHING_RESERVED
+    story: Story | None = None
 
 
 def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> bytes:
@@ -142,48 +136,54 @@ def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> byt
         via: this gateway's own `Via` line, with its line end.
     """
     if origin.reserved:
-        headers = [one for one in headers if reserved_name(one[0]) not in origin.reserved]
+        headers = [one for one in headers if not is_misspelled(one[0], origin.reserved)]
     options = _named_by_connection(headers)
     host = origin.host.encode("latin-1")
     lines: list[bytes] = []
-    forwarded_for: list[bytes] = []
-    told: set[bytes] = set()
+    has_host = False
+    story = origin.story if origin.is_trusted else None
     for name, value in headers:
         kind = kind_of(name)
         if kind in (PASS, EXPECT, DATE):
             if not options or name.lower() not in options:
                 lines += (name, b": ", value, b"\r\n")
         elif kind == HOST:
-            told.add(b"host")
+            has_host = True
             lines += (name, b": ", host, b"\r\n")
-        elif kind == FORWARDED_FOR:
-            if origin.is_trusted:
-                forwarded_for.append(value)
-        elif kind == ORIGIN and origin.is_trusted:
-            told.add(name.lower())
+        elif (kind == ORIGIN and origin.is_trusted) or (
+            kind == SCHEME and story is not None and _agrees(value, story.scheme)
+        ):
             lines += (name, b": ", value, b"\r\n")
-    if b"host" not in told:
+    if not has_host:
         lines[:0] = (b"Host: ", host, b"\r\n")
     if takes_trailers(headers):
         # A wish to the next hop, which this gateway can grant (RFC 9110, section 10.1.4).
         lines.append(b"Connection: TE\r\nTE: trailers\r\n")
-    lines += _told_of(origin, host, forwarded_for, told)
-    lines += (via, origin.own_fields)
+    lines += (*_told_of(origin, story), via, origin.own_fields)
     return b"".join(lines)
 
 
-def _told_of(
-    origin: Origin, host: bytes, forwarded_for: list[bytes], told: set[bytes]
-) -> tuple[bytes, ...]:
-    """Where a request came from, in this gateway's own words, beside what it was told."""
-    peer = origin.peer.encode("ascii")
-    scheme = origin.scheme.encode("ascii")
-    node = b'"[' + peer + b']"' if b":" in peer else peer
+def _agrees(value: bytes, scheme: str) -> bool:
+    return SCHEMES.get(value.decode("latin-1").lower()) == scheme
+
+
+def _told_of(origin: Origin, story: Story | None) -> tuple[bytes, ...]:
+    """Where a request came from, in this gateway's own words."""
+    peer, scheme, host = origin.peer, origin.scheme, origin.host
+    if story is None:
+        node = f'"[{peer}]"' if ":" in peer else peer
+        chain = peer
+        forwarded = f'for={node};host="{host}";proto={scheme}'
+    else:
+        chain = ", ".join((*story.chain, peer))
+        forwarded = story.forwarded(peer, scheme, host)
+        scheme = story.scheme or scheme
+        host = story.host or host
     return (
-        b"X-Forwarded-For: %b\r\n" % b", ".join((*forwarded_for, peer)),
-        b"" if b"x-forwarded-proto" in told else b"X-Forwarded-Proto: %b\r\n" % scheme,
-        b"" if b"x-forwarded-host" in told else b"X-Forwarded-Host: %b\r\n" % host,
-        b'Forwarded: for=%b;host="%b";proto=%b\r\n' % (node, host, scheme),
+        b"X-Forwarded-For: %b\r\n" % chain.encode("utf-8", "surrogateescape"),
+        b"X-Forwarded-Proto: %b\r\n" % scheme.encode("ascii"),
+        b"X-Forwarded-Host: %b\r\n" % host.encode("latin-1"),
+        b"Forwarded: %b\r\n" % forwarded.encode("latin-1"),
     )
 
 

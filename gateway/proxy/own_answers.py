@@ -82,7 +82,7 @@ def _getters(location: Location) -> dict[str, Callable[[Request], str]]:
         "host": lambda request: request.host,
         "path": lambda request: request.path if request.path != "*" else "/",
         "query": lambda request: request.query,
-        "scheme": lambda request: request.connection.scheme,
+        "scheme": lambda request: request.scheme,
     }
     for name, index in location.indexes.items():
         getters[name] = partial(_segment, index)

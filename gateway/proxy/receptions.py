@@ -8,7 +8,6 @@ from gateway.config.address import UnixAddress
 from gateway.config.certificates import frontend_tls, server_tls, upstream_tls
 from gateway.config.models import GatewayConfig, ListenerConfig
 from gateway.obstacles import cannot_use
-from gateway.proxy.head import reserved_name
 from gateway.proxy.listener import Reception
 from gateway.routing.client_address import ClientAddress
 from gateway.tls.client import UpstreamTls
@@ -102,14 +101,4 @@ def reception_of(
     return Reception(
         *(tls, senders, isinstance(listener.address, UnixAddress), fields),
         listener.redirect_to_https or 0,
-    )
-
-
-def reserved_fields(config: GatewayConfig) -> frozenset[bytes]:
-    """Fields that tell of clients' certificates, which no client may send, on any listener."""
-    return frozenset(
-        reserved_name(name.encode("ascii"))
-        for listener in config.listen
-        if listener.tls is not None and listener.tls.client_headers is not None
-        for name in listener.tls.client_headers.by_detail.values()
     )

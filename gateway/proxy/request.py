@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gateway.proxy.pool import TargetPool
     from gateway.proxy.routes import Route
     from gateway.proxy.upstream import UpstreamConnection
+    from gateway.routing.forwarding import Story
     from gateway.tls.peer import ClientCertificate
 
 
@@ -46,6 +47,8 @@ class Request:
         host: the same in normal form.
         client: the address that the request is counted for, and
         client_key: what it is counted under.
+        scheme: `http` or `https`, as the client asked.
+        story: what a trusted proxy told of all that; None if nobody did.
         route: the route it takes.
         added_fields: header lines that the gateway adds to the answer.
         policy, decision, wait_us: what the limiter said.
@@ -88,11 +91,13 @@ class Request:
         "raw_host",
         "received",
         "route",
+        "scheme",
         "sent",
         "sent_ns",
         "sent_target",
         "started_ns",
         "status",
+        "story",
         "target",
         "task",
         "ticket",
@@ -123,6 +128,8 @@ class Request:
         self.host = ""
         self.client: str = connection.peer
         self.client_key = connection.peer_key
+        self.scheme: str = connection.scheme
+        self.story: Story | None = None
         self.is_http_1_0: bool = message.version == HttpVersion10
         self.keeps_alive: bool = not message.should_close
         self.route: Route | None = None

@@ -33,6 +33,7 @@ def request_head(request: Request, authority: str, framing: bytes) -> bytes:
             client.is_trusted,
             own_fields=client.own_fields,
             reserved=client.reserved,
+            story=request.story,
         )
         fields = request_fields(headers, origin, VIA)
         client.sent_headers = headers

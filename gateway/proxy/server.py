@@ -26,6 +26,7 @@ from gateway.logs import AccessLog
 from gateway.metrics import GatewayMetrics
 from gateway.proxy.acceptor import ProxyServer
 from gateway.proxy.admission import Admission
+from gateway.proxy.answer_head import added_to
 from gateway.proxy.client import ClientConnection
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.forward import Forwarder
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from aiohttp.streams import StreamReader
 
     from gateway.proxy.routes import Route
+    from gateway.routing.spelling import Reserved
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +81,7 @@ class Proxy:
         metrics: GatewayMetrics,
         access_log: AccessLog | None,
         max_connections: int,
-        reserved: frozenset[bytes] = frozenset(),
+        reserved: Reserved,
         pages: Pages | None = None,
     ) -> None:
         self.gate = gate
@@ -383,6 +385,7 @@ class Proxy:
         pages = self._pages if route is None else route.pages
         if pages is not None:
             reply = pages.dress(reply, request)
+        added = added_to(reply.fields, added)
         if route is not None and route.answer_edit is not None:
             added = route.answer_edit.apply(reply.fields + added, request)
             reply = reply._replace(fields=b"")

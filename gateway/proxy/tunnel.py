@@ -17,6 +17,7 @@ from aiohttp.hdrs import UPGRADE
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway.errors import BadRequestError
+from gateway.proxy.answer_head import without_limits
 from gateway.proxy.hang_up import HangUpWatch
 from gateway.proxy.reset import reset
 
@@ -126,9 +127,9 @@ class Tunnel:
         client.other, upstream.other = upstream, client
         answer = self._connection.answer
         head, first = answer.head, answer.take()
-        client.transport.write(
-            b"%b%b\r\n%b%b\r\n" % (head.status_line, head.fields, request.added_fields, SWITCH)
-        )
+        added = request.added_fields
+        fields = without_limits(head.fields, added) if head.tells_limits else head.fields
+        client.transport.write(b"%b%b\r\n%b%b\r\n" % (head.status_line, fields, added, SWITCH))
         if first:
             upstream.data_received(first)
         if upstream.transport is None:

@@ -11,9 +11,10 @@ section 2.1 (`64:ff9b::/96`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from itertools import islice
 from typing import Final
 
 Address = IPv4Address | IPv6Address
@@ -44,6 +45,7 @@ _node: Final = re.compile(
 _pair: Final = re.compile(
     r"\s*([A-Za-z0-9!#$%&'*+.^_`|~-]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*+)\"|([^\s\";]*+))\s*(?:;|\Z)"
 ).match
+_escaped: Final = re.compile(r"\\(.)")
 
 
 class ClientAddress:
@@ -94,9 +96,21 @@ class ClientAddress:
         address, is_trusted = self._peer(peer)
         if not is_trusted:
             return address
-        if forwarded_for:
-            return _walk(address, _last_members(forwarded_for), self._hop)
-        return _walk(address, _last_members(forwarded, quoted=True), self._element)
+        if any(line.strip(" \t,") for line in forwarded_for):
+            return self.walk(address, forwarded_for)[0]
+        return self.walk_elements(address, forwarded)[0]
+
+    def walk(self, peer: str, forwarded_for: Sequence[str]) -> tuple[str, int]:
+        """The client behind a trusted proxy by `X-Forwarded-For`.
+
+        Returns:
+            Its address, and how many members were looked at, from the end.
+        """
+        return _walk(self._peer(peer)[0], _last_members(forwarded_for), self._hop)
+
+    def walk_elements(self, peer: str, forwarded: Sequence[str]) -> tuple[str, int]:
+        """The same by `Forwarded`."""
+        return _walk(self._peer(peer)[0], _last_members(forwarded, quoted=True), self._element)
 
     def bucket(self, address: str) -> str:
         """Return the text that an address is counted by.
@@ -113,12 +127,11 @@ class ClientAddress:
         return str(address), any(address in network for network in self._trusted)
 
     def _look_at_hop(self, member: str) -> _Hop:
-        node = _node(member) if len(member) <= _MAX_MEMBER else None
-        found = _parse(node[1] or node[2] or node[3]) if node else None
-        return None if found is None else self._look_at(str(found))
+        found = address_of(member)
+        return None if found is None else self._look_at(found)
 
     def _look_at_element(self, element: str) -> _Hop:
-        return self._look_at_hop(_for_parameter(element))
+        return self._look_at_hop(parameters(element).get("for", UNKNOWN))
 
     def _find_bucket(self, text: str) -> str:
         address = _parse(text)
@@ -145,18 +158,48 @@ def _parse(text: str | None) -> Address | None:
     return address
 
 
-def _walk(address: str, members: Iterator[str], look_at: Callable[[str], _Hop]) -> str:
-    """Go from `address`, a trusted proxy, to the first address that is not trusted."""
-    for _, member in zip(range(_MAX_HOPS), members, strict=False):
+def address_of(node: str) -> str | None:
+    """The address in `203.0.113.7:80` or `[2001:db8::1]`, in its shortest form; None if none is."""
+    match = _node(node) if len(node) <= _MAX_MEMBER else None
+    found = _parse(match[1] or match[2] or match[3]) if match else None
+    return None if found is None else str(found)
+
+
+def _walk(address: str, found: Iterator[str], look_at: Callable[[str], _Hop]) -> tuple[str, int]:
+    """Go from `address`, a trusted proxy, to the first address that is not trusted.
+
+    Returns:
+        That address, and how many members were looked at.
+    """
+    steps = 0
+    for member in islice(found, _MAX_HOPS):
         if not member:
             continue
+        steps += 1
         hop = look_at(member)
         if hop is None:
-            return address
+            break
         address, is_trusted = hop
         if not is_trusted:
-            return address
-    return address
+            break
+    return address, steps
+
+
+def members(lines: Sequence[str], *, quoted: bool = False) -> list[str]:
+    """The last members of comma-separated lists, in order; empty ones are none.
+
+    No more than are looked at, or who sends many would have all of them worked on.
+
+    Args:
+        lines: in the order in which they came.
+        quoted: whether commas may stand in quoted strings, as in `Forwarded`.
+    """
+    if len(lines) == 1 and "," not in lines[0] and len(lines[0]) <= _MAX_MEMBER:
+        # What most proxies send.
+        only = lines[0].strip(" \t")
+        return [only] if only else []
+    found = islice(_last_members(lines, quoted=quoted), _MAX_HOPS)
+    return [member for member in found if member][::-1]
 
 
 def _last_members(lines: Sequence[str], *, quoted: bool = False) -> Iterator[str]:
@@ -183,17 +226,24 @@ def _is_in_quotes(text: str) -> bool:
     return text.replace("\\\\", "").replace('\\"', "").count('"') % 2 == 1
 
 
-def _for_parameter(element: str) -> str:
-    """Return the node of a `Forwarded` element; nonsense for one that names no address."""
+@lru_cache(_CACHE)
+def parameters(element: str) -> Mapping[str, str]:
+    """The parameters of a `Forwarded` element by name in lower case, without their quotes.
+
+    None of one that is no list of parameters, and none that is there twice.
+    """
+    found: dict[str, str] = {}
     if len(element) > _MAX_MEMBER:
-        return UNKNOWN
-    nodes: list[str] = []
+        return found
+    doubled: set[str] = set()
     position = 0
     while position < len(element):
         pair = _pair(element, position)
         if pair is None:
-            return UNKNOWN
-        if pair[1].lower() == "for":
-            nodes.append(pair[2] or pair[3] or UNKNOWN)
+            return {}
+        name = pair[1].lower()
+        if name in found:
+            doubled.add(name)
+        found[name] = pair[3] if pair[2] is None else _escaped.sub(r"\1", pair[2])
         position = pair.end()
-    return nodes[0] if len(nodes) == 1 else UNKNOWN
+    return {name: value for name, value in found.items() if name not in doubled}

@@ -11,7 +11,7 @@ result is text in a normal form:
 Different identities never give the same text: values are escaped (`|`, `=`, `%`, braces and
 whatever is not printable ASCII), and what is longer than 128 bytes ends in a hash of the
 whole. Values that an origin would take for the same are counted together, so that nobody
-gains a fresh limit by spelling a credential in another way.
+gains a fresh limit by spelling a credential in another way (`values`).
 
 The text goes into the store as it is, credentials included; only long ones are hashed, and
 even then the beginning stays readable. Who may read the store may read them.
@@ -23,11 +23,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from hashlib import blake2b
+from itertools import product
+from math import prod
 from operator import attrgetter
-from typing import Any, Final, Protocol
-from urllib.parse import unquote_plus
+from typing import Any, Final, Protocol, TypeVar
 
-from gateway.routing.fields import Fields, only
+from gateway.routing.fields import Fields
+from gateway.routing.values import AMBIGUOUS, SEVERAL_MAX, Doubt, Values, compile_read
 
 MAX_BYTES: Final = 128
 """The longest identity; longer ones are cut and end in a hash."""
@@ -110,10 +112,12 @@ class RequestView(Protocol):
         """The client's certificate, if it has shown one that was verified."""
 
 
-KeyFunction = Callable[[RequestView], str | Absence]
+Key = str | tuple[str, ...] | Absence | Doubt
+"""An identity; or several, under each of which the request is counted; or why there is none."""
 
-_Read = Callable[[RequestView], str | None]
-"""Reads one value; None or empty text if the request does not have it."""
+KeyFunction = Callable[[RequestView], Key]
+
+T = TypeVar("T")
 
 
 def compile_key(per: Sequence[str], *, if_missing: str, route: str) -> KeyFunction:
@@ -123,9 +127,10 @@ def compile_key(per: Sequence[str], *, if_missing: str, route: str) -> KeyFuncti
         per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name`,
             `query:name` or `client_cert:detail`, in the order in which they appear in the
             identity.
-        if_missing: what stands for a header, cookie, query parameter or certificate that is absent,
-            empty, or given twice with different values: `ip` the client's address, `shared`
-            one identity for all such requests; or else `skip` or `reject` the request.
+        if_missing: what stands for a header, cookie, query parameter or certificate that is absent
+            or empty: `ip` the client's address, `shared` one identity for all such requests; or
+            else `skip` or `reject` the request. Of one with several values `AMBIGUOUS` is said,
+            whatever this is; of several cookies there are several identities.
         route: the name of the route, for the word `route`.
 
     Raises:
@@ -209,45 +214,67 @@ def _compile_part(
     kind, _, name = word.partition(":")
     label = f"{kind}:{_escape(name.lower() if kind == 'header' else name)}"
 
-    def part(request: RequestView) -> str | Absence:
-        value = read(request)
+    def text(value: str, request: RequestView) -> str | Absence:
         return f"{label}={_escape(value)}" if value else absent(label, request)
+
+    def part(request: RequestView) -> Key:
+        value = read(request)
+        if value is None or isinstance(value, str):
+            return text(value or "", request)
+        found = each(value, lambda one: text(one, request))
+        return tuple(found) if isinstance(found, list) else found
 
     return part
 
 
-def compile_read(word: str) -> Callable[[RequestView], str | None]:
-    """What reads the value of `header:name` or the like; None or empty if there is none.
+def each(values: Values, make: Callable[[str], T | Absence]) -> list[T] | Absence | Doubt:
+    """What is made of each of several values that a request has, without repetition.
 
-    Raises:
-        ValueError: the word says no value.
+    An empty one among them may be the one that an origin takes, so it is missing then.
+
+    Args:
+        values: as `compile_read` finds them.
+        make: makes something of one value, or says what is done where it is missing.
     """
-    kind, _, name = word.partition(":")
-    if not name or kind not in _READERS:
-        raise ValueError(f"{word!r} is no key word")
-    return _READERS[kind](name)
+    if isinstance(values, Doubt):
+        return values
+    made = [make(value) for value in (values if isinstance(values, list) else [values or ""])]
+    if REJECT in made:
+        return REJECT
+    kept = [one for one in made if not isinstance(one, Absence)]
+    return list(dict.fromkeys(kept)) or SKIP
 
 
 def _join(parts: Sequence[KeyFunction]) -> KeyFunction:
     if len(parts) == 1:
         (only,) = parts
 
-        def single(request: RequestView) -> str | Absence:
+        def single(request: RequestView) -> Key:
             text = only(request)
-            return text if isinstance(text, Absence) else bound(text)
+            if isinstance(text, str):
+                return bound(text)
+            return combined([text]) if isinstance(text, tuple) else text
 
         return single
 
-    def joined(request: RequestView) -> str | Absence:
-        texts: list[str] = []
+    def joined(request: RequestView) -> Key:
+        texts: list[tuple[str, ...]] = []
         for part in parts:
             text = part(request)
-            if isinstance(text, Absence):
+            if isinstance(text, Absence | Doubt):
                 return text
-            texts.append(text)
-        return bound("|".join(texts))
+            texts.append((text,) if isinstance(text, str) else text)
+        return combined(texts)
 
     return joined
+
+
+def combined(parts: Sequence[Sequence[str]]) -> Key:
+    """The identities of all combinations of what stands for each part, if these are few."""
+    if prod(map(len, parts)) > SEVERAL_MAX:
+        return AMBIGUOUS
+    keys = tuple([bound("|".join(texts)) for texts in product(*parts)])
+    return keys[0] if len(keys) == 1 else keys
 
 
 def bound(text: str) -> str:
@@ -279,79 +306,3 @@ def _escape(value: str) -> str:
 def _escape_character(match: re.Match[str]) -> str:
     # Bytes that were not UTF-8 arrive as lone surrogates; any of them must do.
     return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
-
-
-def _header(name: str) -> _Read:
-    name = name.lower()
-    if name == "authorization":
-        return _authorization
-
-    def read(request: RequestView) -> str | None:
-        return only(request.headers.getall(name, ()))
-
-    return read
-
-
-def _authorization(request: RequestView) -> str | None:
-    """Read the credentials; their scheme is the same in upper and lower case (RFC 9110, 11.1)."""
-    return only([_credentials(line) for line in request.headers.getall("authorization", ())])
-
-
-def _credentials(line: str) -> str:
-    scheme, _, rest = line.partition(" ")
-    return f"{scheme.lower()} {rest.strip()}".strip()
-
-
-def _cookie(name: str) -> _Read:
-    def read(request: RequestView) -> str | None:
-        lines = request.headers.getall("cookie", ())
-        pairs = (pair.partition("=") for line in lines for pair in line.split(";"))
-        return only([_cookie_value(value) for key, _, value in pairs if key.strip() == name])
-
-    return read
-
-
-def _cookie_value(text: str) -> str:
-    text = text.strip()
-    if text.startswith('"') and text.endswith('"'):
-        text = text[1:-1]
-    # Some origins undo backslash escapes, so that one value would have many spellings.
-    return "" if "\\" in text else _decode(text)
-
-
-def _query(name: str) -> _Read:
-    def read(request: RequestView) -> str | None:
-        query = request.query
-        if not query:
-            return None
-        pairs = (pair.partition("=") for pair in query.split("&"))
-        return only([_decode(value) for key, _, value in pairs if _decode(key) == name])
-
-    return read
-
-
-def _decode(text: str) -> str:
-    if "%" not in text and "+" not in text:
-        return text
-    return unquote_plus(text, errors="surrogateescape")
-
-
-def _client_certificate(detail: str) -> _Read:
-    read_detail = attrgetter(detail)
-
-    def read(request: RequestView) -> str | None:
-        certificate = request.client_certificate
-        if certificate is None:
-            return None
-        value: str = read_detail(certificate)
-        return value
-
-    return read
-
-
-_READERS: Final[dict[str, Callable[[str], _Read]]] = {
-    "header": _header,
-    "cookie": _cookie,
-    "query": _query,
-    "client_cert": _client_certificate,
-}

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from gateway.errors import BadRequestError
-from gateway.routing.fields import Fields, only
+from gateway.routing.fields import Fields
 from gateway.routing.host import normal_host
 from gateway.routing.path import canonical_path, readings
 from gateway.routing.path_index import PathIndex
@@ -78,7 +78,8 @@ class RouteTable(Generic[T]):
 
         Raises:
             BadRequestError: the path must not be forwarded, or origins could read it in
-                ways that belong to different routes; see `gateway.routing.path`.
+                ways that belong to different routes (see `gateway.routing.path`); or a header
+                that decides has several values.
         """
         seen = readings(raw_path)
         target = self.match(host, seen[0], method, headers)
@@ -151,6 +152,15 @@ def _widening(site: str) -> Iterator[str]:
 def _fit(conditions: tuple[tuple[str, str], ...], headers: Fields) -> bool:
     for name, value in conditions:
         lines = headers.getall(name, ())
-        if not lines or (value != ANY_VALUE and only(lines) != value):
+        if not lines:
             return False
+        if value == ANY_VALUE:
+            continue
+        if value not in lines:
+            return False
+        if any(line != value for line in lines):
+            # One origin takes the first of them and another the last: it could be of either route.
+            raise BadRequestError(
+                f"The request has several values of what its route depends on: {name}", kind="key"
+            )
     return True

@@ -24,18 +24,23 @@ from gateway.routing.keys import (
     REJECT,
     SKIP,
     Absence,
+    Key,
     KeyFunction,
     RequestView,
-    bound,
-    compile_read,
+    combined,
+    each,
 )
+from gateway.routing.values import Doubt, compile_read
 
 _odd: Final = re.compile(r"[^ -$&-z~]").search
 _ODD: Final = re.compile(r"[^ -$&-z~]")
 _LABELLED: Final = re.compile(r"(ip|api_key|user|route):")
 
-_Part = Callable[[RequestView], tuple[str, str] | Absence]
+Labelled = tuple[str, str]
 """The label of a part, and its value."""
+
+_Part = Callable[[RequestView], list[Labelled] | Absence | Doubt]
+"""A part; several where a cookie has several values."""
 
 
 def compile_throttlex_key(
@@ -60,28 +65,28 @@ def compile_throttlex_key(
     if label == "ip":
         return lambda request: request.client_key
 
-    def single(request: RequestView) -> str | Absence:
-        found = part(request)
-        if isinstance(found, Absence):
-            return found
-        of, value = found
+    def text(one: Labelled) -> str:
+        of, value = one
         if of == label and value and not _LABELLED.match(value) and not _is_address(value):
-            return bound(value)
-        return bound(f"{of}:{value}")
+            return value
+        return f"{of}:{value}"
+
+    def single(request: RequestView) -> Key:
+        found = part(request)
+        return combined([list(map(text, found))]) if isinstance(found, list) else found
 
     return single
 
 
 def _compile_part(label: str, word: str, if_missing: str, route: str) -> _Part:
     if label == "ip":
-        return lambda request: (label, escape(request.client_key))
+        return lambda request: [(label, escape(request.client_key))]
     if label == "route":
-        constant = (label, escape(route))
+        constant = [(label, escape(route))]
         return lambda _: constant
     read = compile_read(word)
 
-    def part(request: RequestView) -> tuple[str, str] | Absence:
-        value = read(request)
+    def labelled(value: str, request: RequestView) -> Labelled | Absence:
         if value:
             return label, escape(value)
         match if_missing:
@@ -93,18 +98,20 @@ def _compile_part(label: str, word: str, if_missing: str, route: str) -> _Part:
                 return SKIP
         return REJECT
 
-    return part
+    return lambda request: each(read(request), lambda value: labelled(value, request))
 
 
 def _joined(parts: Sequence[_Part]) -> KeyFunction:
-    def key(request: RequestView) -> str | Absence:
-        texts: dict[str, None] = {}
+    def key(request: RequestView) -> Key:
+        texts: list[list[str]] = []
         for part in parts:
             found = part(request)
-            if isinstance(found, Absence):
+            if not isinstance(found, list):
                 return found
-            texts["{}:{}".format(*found)] = None
-        return bound("|".join(texts))
+            labelled = ["{}:{}".format(*one) for one in found]
+            if labelled not in texts:
+                texts.append(labelled)
+        return combined(texts)
 
     return key
 

@@ -21,6 +21,15 @@ from gateway.integrations.aiohttp import setup
 from gateway.integrations.asgi import LimitMiddleware
 from gateway.integrations.guard import Policies
 
+OWN_LIMITS: Final = {
+    "X-RateLimit-Limit": "5550",
+    "x-ratelimit-used": "5551",
+    "RateLimit": '"theirs";r=5552',
+    "Retry-After": "5553",
+    "X-Kept": "yes",
+}
+"""What the applications say of limits of their own at /limited."""
+
 Serve = Callable[[Limiter, Policies], AbstractAsyncContextManager[str]]
 """Serves an application under a middleware; gives its URL."""
 
@@ -31,6 +40,10 @@ async def aiohttp_app(limiter: Limiter, policies: Policies) -> AsyncIterator[str
 
     async def hello(request: web.Request) -> web.StreamResponse:
         return web.Response(text=f"hello {await request.text()}")
+
+    async def limited(request: web.Request) -> web.StreamResponse:
+        told = "|".join(f"{name}: {value}" for name, value in request.headers.items())
+        return web.Response(text=told, headers=OWN_LIMITS)
 
     async def stream(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -51,6 +64,7 @@ async def aiohttp_app(limiter: Limiter, policies: Policies) -> AsyncIterator[str
 
     app = web.Application()
     app.router.add_route("*", "/hello", hello)
+    app.router.add_get("/limited", limited)
     app.router.add_get("/stream", stream)
     app.router.add_get("/slow", slow)
     app.router.add_get("/socket", socket)
@@ -71,6 +85,10 @@ async def asgi_app(limiter: Limiter, policies: Policies) -> AsyncIterator[str]:
 
     async def hello(request: Request) -> PlainTextResponse:
         return PlainTextResponse(f"hello {(await request.body()).decode()}")
+
+    async def limited(request: Request) -> PlainTextResponse:
+        told = "|".join(f"{name}: {value}" for name, value in request.headers.items())
+        return PlainTextResponse(told, headers=OWN_LIMITS)
 
     async def stream(_: Request) -> StreamingResponse:
         async def pieces() -> AsyncIterator[bytes]:
@@ -95,6 +113,7 @@ async def asgi_app(limiter: Limiter, policies: Policies) -> AsyncIterator[str]:
 
     routes = [
         Route("/hello", hello, methods=["GET", "POST"]),
+        Route("/limited", limited),
         Route("/stream", stream),
         Route("/slow", slow),
         WebSocketRoute("/socket", socket),

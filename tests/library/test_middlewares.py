@@ -8,9 +8,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from multidict import CIMultiDict
 from yarl import URL
 
 from gateway import Limiter, Policy
+from gateway.config.policies import HeaderStyle, IfMissing
 from gateway.errors import ConfigError
 from gateway.integrations.guard import Guard
 from tests.conftest import StartGateway
@@ -109,6 +111,54 @@ async def test_the_handshake_of_a_websocket_can_be_refused(serve: Serve) -> None
         assert caught.value.status == 429
         assert caught.value.headers is not None
         assert caught.value.headers["Retry-After"] == "3600"
+
+
+@pytest.mark.parametrize("style", ["draft", "legacy", "both", "throttlex", "none"])
+async def test_limits_of_the_application_give_way(style: HeaderStyle, serve: Serve) -> None:
+    """Each name is there once, as in the gateway; when to come back the application knows."""
+    async with serve(Limiter(Policy("p", "9/h", headers=style)), "p") as url:
+        answer = await ask(f"{url}/limited")
+    theirs = {name.lower() for name, value in answer.headers.items() if "555" in value}
+    names = {name.lower() for name in answer.headers}
+    has_draft, has_legacy = style in {"draft", "both"}, style not in {"draft", "none"}
+    assert len(answer.headers) == len(names)
+    assert {"ratelimit", "x-ratelimit-limit"} <= names
+    assert ("ratelimit" in theirs) == (not has_draft)
+    assert ({"x-ratelimit-limit", "x-ratelimit-used"} & theirs == set()) == has_legacy
+    assert "retry-after" in theirs
+    assert answer.headers["X-Kept"] == "yes"
+
+
+@pytest.mark.parametrize("if_missing", ["ip", "skip", "shared", "reject"])
+async def test_several_values_are_not_missing(if_missing: IfMissing, serve: Serve) -> None:
+    """Of a header or query parameter they are refused, and of a cookie each is spent."""
+    limiter = Limiter(
+        Policy("head", "1/h per header:X-API-Key", if_missing=if_missing),
+        Policy("query", "1/h per query:key", if_missing=if_missing),
+        Policy("cookie", "1/h per cookie:sid", if_missing=if_missing),
+    )
+    patterns = {"/hello": "head", "/limited": "query", "/slow": "cookie"}
+    async with serve(limiter, patterns) as url:
+        for values in (("a", "b"), ("b", "a"), ("", "a")):
+            lines = CIMultiDict(("X-API-Key", value) for value in values)
+            assert (await ask(f"{url}/hello", headers=lines)).status == 400
+        same = CIMultiDict([("X-API-Key", "a"), ("X-API-Key", "a")])
+        assert [(await ask(f"{url}/hello", headers=same)).status for _ in "12"] == [200, 429]
+        for query in ("key=a&key=b", "k%65y=a&key=b", "key=a;key=b", "x=1;key=a"):
+            assert (await ask(URL(f"{url}/limited?{query}", encoded=True))).status == 400
+        cookies = ("sid=a; sid=b", "sid=b", "sid=c; sid=a", "sid=c")
+        statuses = [(await ask(f"{url}/slow", headers={"Cookie": line})).status for line in cookies]
+        assert statuses == [200, 429, 429, 200]
+
+
+async def test_no_other_spelling_reaches_what_folds_names() -> None:
+    """Frameworks on ASGI may read `X_API_Key` as `X-API-Key`, which is counted by."""
+    limiter = Limiter(Policy("p", "9/h per header:X-API-Key"))
+    names = ("X_API_Key", "X-API_Key", "X_Forwarded_For", "X_Other", "X-API-Key")
+    async with APPS["asgi"](limiter, "p") as url:
+        answer = await ask(f"{url}/limited", headers=dict.fromkeys(names, "v"))
+    told = {line.partition(":")[0] for line in answer.body.decode().split("|")}
+    assert {name for name in names if name.lower() in told} == {"X_Other", "X-API-Key"}
 
 
 async def test_patterns_choose_the_policies(serve: Serve) -> None:

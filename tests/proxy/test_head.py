@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from multidict import CIMultiDict
 
 from gateway.proxy.head import (
     Header,
@@ -12,14 +15,23 @@ from gateway.proxy.head import (
     http_date,
     request_fields,
 )
+from gateway.routing.client_address import ClientAddress
+from gateway.routing.forwarding import read_story
 
 VIA = b"Via: 1.1 sluice\r\n"
+TRUSTED = ClientAddress([ip_network("192.0.2.7"), ip_network("10.0.0.0/8")])
 STRANGER = Origin("192.0.2.7", "http", "a.test", is_trusted=False)
 PROXY = STRANGER._replace(is_trusted=True)
 
 
 def passed(headers: list[Header], origin: Origin = STRANGER) -> list[Header]:
     """The fields that the upstream sees."""
+    if origin.is_trusted:
+        fields = CIMultiDict(
+            (name.decode("latin-1"), value.decode("utf-8", "surrogateescape"))
+            for name, value in headers
+        )
+        origin = origin._replace(story=read_story(TRUSTED, origin.peer, fields))
     block = request_fields(headers, origin, VIA)
     assert block.endswith(b"\r\n")
     lines = block.removesuffix(b"\r\n").split(b"\r\n")
@@ -134,10 +146,9 @@ def test_a_trusted_proxy_is_believed() -> None:
     assert values(headers, b"x-forwarded-proto") == [b"https"]
     assert values(headers, b"x-forwarded-host") == [b"www.test"]
     assert values(headers, b"x-real-ip") == [b"198.51.100.1"]
-    assert values(headers, b"forwarded") == [
-        b"for=198.51.100.1",
-        b'for=192.0.2.7;host="a.test";proto=http',
-    ]
+    nodes = b"for=198.51.100.1, for=198.51.100.2, for=198.51.100.3"
+    expected = nodes + b';host="www.test";proto=https, for=192.0.2.7'
+    assert values(headers, b"forwarded") == [expected]
 
 
 def test_an_ipv6_peer() -> None:
@@ -182,7 +193,11 @@ def test_whatever_is_sent_the_gateways_words_are_last_and_true(
     assert len(addresses) == 1
     assert addresses[0].endswith(b"192.0.2.7")
     assert is_trusted or addresses == [b"192.0.2.7"]
-    assert values(got, b"forwarded")[-1] == b'for=192.0.2.7;host="a.test";proto=http'
+    (told,) = values(got, b"forwarded")
+    assert is_trusted or told == b'for=192.0.2.7;host="a.test";proto=http'
+    assert told.count(b";host=") == told.count(b";proto=") == 1
+    assert told.rpartition(b"for=")[2].startswith(b"192.0.2.7")
+    assert len(values(got, b"x-forwarded-proto")) == len(values(got, b"x-forwarded-host")) == 1
     assert got[-1] == (b"Via", b"1.1 sluice")
     assert set(values(got, b"host")) == {b"a.test"}
     for name in (b"connection", b"content-length", b"transfer-encoding", b"upgrade", b"te"):
@@ -192,3 +207,78 @@ def test_whatever_is_sent_the_gateways_words_are_last_and_true(
 def test_dates() -> None:
     """An IMF-fixdate (RFC 9110, section 5.6.7)."""
     assert http_date(784_111_777) == b"Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+NODES = st.sampled_from(
+    [
+        *("203.0.113.9", "10.0.0.2", "2001:db8::1", "[2001:db8::1]:443", "unknown", "_hidden"),
+        *('"', "for=", "1.2.3.4:80", "::ffff:10.0.0.3", "a b", ""),
+    ]
+)
+PARAMETERS = st.sampled_from(
+    [
+        *(
+            "for=203.0.113.9",
+            'for="[2001:db8::1]"',
+            "for=10.0.0.2",
+            "for=_x",
+            "for=unknown",
+            "by=x",
+        ),
+        *("proto=https", "proto=http", "proto=x", "host=b.test", 'host="c,d"', 'host="', ";;"),
+    ]
+)
+ELEMENTS = st.lists(PARAMETERS, max_size=3).map(";".join)
+SAID = st.one_of(
+    st.tuples(st.just("X-Forwarded-For"), st.lists(NODES, max_size=3).map(", ".join)),
+    st.tuples(st.just("Forwarded"), st.lists(ELEMENTS, max_size=3).map(", ".join)),
+    st.tuples(
+        st.just("X-Forwarded-Proto"),
+        st.lists(st.sampled_from(["https", "HTTP", "wss", "on", "evil", ""]), max_size=3).map(
+            ",".join
+        ),
+    ),
+    st.tuples(
+        st.just("X-Forwarded-Host"),
+        st.lists(st.sampled_from(["b.test", "[::1]:80", '"', "a b", "c/d"]), max_size=3).map(
+            ",".join
+        ),
+    ),
+    st.tuples(st.just("X-Forwarded-Ssl"), st.sampled_from(["on", "off", "evil"])),
+)
+
+
+@given(st.lists(SAID, max_size=5))
+def test_whatever_a_trusted_proxy_says_both_families_agree(said: list[tuple[str, str]]) -> None:
+    """Read by their own documents, they name the same client, scheme, host and hops."""
+    headers = [(name.encode(), value.encode()) for name, value in said]
+    got = passed(headers, PROXY)
+    (chain,), (forwarded,) = values(got, b"x-forwarded-for"), values(got, b"forwarded")
+    (proto,), (host,) = values(got, b"x-forwarded-proto"), values(got, b"x-forwarded-host")
+    told = CIMultiDict((name, value) for name, value in said)
+    story = read_story(TRUSTED, "192.0.2.7", told)
+    client = story.client if story is not None else "192.0.2.7"
+
+    nodes, elements = chain.decode().split(", "), forwarded.decode().split(", ")
+    assert len(nodes) == len(elements)
+    by_one = TRUSTED.resolve("192.0.2.7", [", ".join(nodes[:-1])])
+    by_other = TRUSTED.resolve("192.0.2.7", [], [", ".join(elements[:-1])])
+    assert by_one == by_other == client
+    parameters = [pair for element in elements for pair in element.split(";")[1:]]
+    assert parameters == [f'host="{host.decode()}"', f"proto={proto.decode()}"]
+    assert proto in (b"http", b"https")
+    again = read_story(
+        TRUSTED, "192.0.2.7", CIMultiDict({"X-Forwarded-For": chain.decode(), "Forwarded": "x=y"})
+    )
+    assert again is not None
+    assert again.client == client
+
+
+def test_long_chains_are_cut() -> None:
+    """Who sends thousands of members has the last of them worked on, in either family."""
+    for name, member in (("X-Forwarded-For", "6.6.6.6"), ("Forwarded", "for=6.6.6.6")):
+        headers = [(name.encode(), ",".join([member] * 1000).encode())]
+        got = passed(headers, PROXY)
+        for family in (b"x-forwarded-for", b"forwarded"):
+            (value,) = values(got, family)
+            assert value.count(b"6.6.6.6") == 32

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from gateway.routing.keys import REJECT, SKIP, Absence
+from gateway.routing.keys import REJECT, SKIP, Absence, Key
 from gateway.routing.throttlex_key import compile_throttlex_key
 
 WORDS = {"api_key": "header:x-api-key", "user": "header:x-user"}
@@ -31,7 +31,7 @@ class Request:
 
 def key(
     labels: tuple[str, ...], headers: dict[str, str] | None = None, if_missing: str = "ip"
-) -> str | Absence:
+) -> Key:
     """The key of a request with these fields."""
     words = [WORDS.get(label, label) for label in labels]
     find = compile_throttlex_key(labels, words, if_missing=if_missing, route="/v1/pay")

@@ -513,6 +513,24 @@ FIELDS: dict[str, Case] = {
             }
         ),
     ),
+    "C16 other marks": served(
+        fields(
+            *(b"X.Forwarded.For: evil", b"X~Real~IP: evil", b"X-Forwarded!Proto: https"),
+            *(b"Content.Length: 5", b"Transfer'Encoding: chunked", b"Client.IP: evil"),
+        ),
+        Asked(
+            fields={
+                **none_of("X.Forwarded.For", "X~Real~IP", "X-Forwarded!Proto", "Client.IP"),
+                **none_of("Content.Length", "Transfer'Encoding"),
+                "X-Forwarded-Proto": ["http"],
+            }
+        ),
+    ),
+    "C16 underscores that shadow nothing": served(
+        fields(b"X_Api_Key: a", b"content_type: b", b"_: c", b"X.y: d"),
+        Asked(fields={"X_Api_Key": ["a"], "content_type": ["b"], "_": ["c"], "X.y": ["d"]}),
+    ),
+    "P httpoxy": served(fields(b"Proxy: http://evil.test"), Asked(fields=none_of("Proxy"))),
     "C16 underscores": served(
         fields(b"X_Forwarded_For: evil", b"Content_Length: 5", b"Transfer_Encoding: chunked"),
         Asked(fields={"X_Forwarded_For": [], "Content_Length": [], "Transfer_Encoding": []}),

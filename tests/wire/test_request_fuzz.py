@@ -65,13 +65,16 @@ def conversation(port: int, sent: bytes, cuts: list[int]) -> list[Heard]:
     return answers
 
 
-def origin_form(target: str) -> str:
+def origin_form(method: str, target: str) -> str:
     """A target as it is forwarded."""
     scheme, separator, rest = target.partition("://")
     if not separator or "/" in scheme:
         return target
     cut = min((at for at in map(rest.find, "/?") if at >= 0), default=len(rest))
     path = rest[cut:]
+    if method == "OPTIONS" and not path:
+        # RFC 9112, section 3.2.4.
+        return "*"
     return path if path.startswith("/") else f"/{path}"
 
 
@@ -81,7 +84,7 @@ def is_subsequence(seen: list[Seen], meant: list[Seen]) -> bool:
     return all(
         any(
             (each.method, each.target, each.body)
-            == (other.method, origin_form(other.target), other.body)
+            == (other.method, origin_form(other.method, other.target), other.body)
             for other in rest
         )
         for each in seen

@@ -1,0 +1,189 @@
+"""What a request says of the header, cookie, query parameter or certificate that it is counted by.
+
+Of several different values one server takes the first and another the last, so a request that
+has them says nothing certain: that is not the same as saying nothing. Names are compared as
+servers may compare them: where another reading of the request finds another value, it is in
+doubt as well.
+
+Cookies are different: browsers send one name twice where it was set for two paths or domains.
+All their values are given, up to four.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_plus
+
+if TYPE_CHECKING:
+    from gateway.routing.keys import RequestView
+
+SEVERAL_MAX: Final = 4
+"""Identities that one request may be counted under by one limit."""
+
+
+class Doubt(Enum):
+    """What is found where readings of a request differ."""
+
+    AMBIGUOUS = "ambiguous"
+
+
+AMBIGUOUS: Final = Doubt.AMBIGUOUS
+
+Values = str | list[str] | Doubt | None
+"""One value, or each of several; None or empty text for none."""
+
+Read = Callable[["RequestView"], Values]
+
+_LISTS: Final = {
+    **dict.fromkeys(("x-forwarded-for", "forwarded", "via"), ", "),
+    **dict.fromkeys(("accept", "accept-encoding", "accept-language", "cache-control"), ", "),
+    # HTTP/2 clients may send it in pieces (RFC 9113, section 8.2.3).
+    "cookie": "; ",
+}
+"""Fields whose lines are parts of one value (RFC 9110, section 5.3), and what joins these."""
+
+_FOLDED: Final = "[_. \\[]"
+"""What PHP takes for `_` in names of parameters and cookies."""
+
+
+def compile_read(word: str) -> Read:
+    """What reads the value of `header:name` or the like.
+
+    Raises:
+        ValueError: the word says no value.
+    """
+    kind, _, name = word.partition(":")
+    if not name or kind not in _READERS:
+        raise ValueError(f"{word!r} is no key word")
+    return _READERS[kind](name)
+
+
+def _one_of(values: Sequence[str]) -> Values:
+    if not values:
+        return None
+    first = values[0]
+    if len(values) > 1 and any(value != first for value in values):
+        return AMBIGUOUS
+    return first
+
+
+def _header(name: str) -> Read:
+    name = name.lower()
+    if name == "authorization":
+        return _authorization
+    separator = _LISTS.get(name)
+    if separator is not None:
+        return lambda request: separator.join(request.headers.getall(name, ()))
+
+    def read(request: RequestView) -> Values:
+        return _one_of(request.headers.getall(name, ()))
+
+    return read
+
+
+def _authorization(request: RequestView) -> Values:
+    """Read the credentials; their scheme is the same in upper and lower case (RFC 9110, 11.1)."""
+    return _one_of([_credentials(line) for line in request.headers.getall("authorization", ())])
+
+
+def _credentials(line: str) -> str:
+    scheme, _, rest = line.partition(" ")
+    return f"{scheme.lower()} {rest.strip()}".strip()
+
+
+def _folded(name: str) -> str:
+    """A pattern of the names that some server takes for this one."""
+    return "".join(_FOLDED if character in "_. [" else re.escape(character) for character in name)
+
+
+def _cookie(name: str) -> Read:
+    # Python's cookie parser ends a cookie at a blank; ASP.NET ignores the case of names.
+    others = re.compile(rf"(?:^|[;\s])\s*({_folded(name)})\s*=([^;]*)", re.IGNORECASE).findall
+
+    def read(request: RequestView) -> Values:
+        lines = request.headers.getall("cookie", ())
+        pairs = (pair.partition("=") for line in lines for pair in line.split(";"))
+        values = [_cookie_value(value) for key, _, value in pairs if key.strip() == name]
+        found = dict.fromkeys(values or [""])
+        for line in lines:
+            found.update((_cookie_value(value), None) for _, value in others(line))
+        if None in found or len(found) > SEVERAL_MAX:
+            return AMBIGUOUS
+        given = [value for value in found if value is not None]
+        return given[0] if len(given) == 1 else given
+
+    return read
+
+
+def _cookie_value(text: str) -> str | None:
+    """The value of a cookie; None if servers end it, or read it, in different ways."""
+    text = text.strip()
+    if text[:1] == '"' and text[-1:] == '"':
+        text = text[1:-1]
+    elif any(map(str.isspace, text)):
+        return None
+    return None if "\\" in text else _decode(text)
+
+
+def _query(name: str) -> Read:
+    # With what PHP, Rack and others take for parts of an array of this name.
+    is_like = re.compile(rf"[ ]*{_folded(name)}(?:[\[\0].*)?", re.IGNORECASE | re.DOTALL).fullmatch
+
+    def found(pieces: Iterable[str]) -> tuple[list[str], list[str]]:
+        exact: list[str] = []
+        alike: list[str] = []
+        for piece in pieces:
+            key, _, value = piece.partition("=")
+            key = _decode(key)
+            if key == name:
+                exact.append(_decode(value))
+            elif is_like(key):
+                alike.append(_decode(value))
+        return exact, alike
+
+    def read(request: RequestView) -> Values:
+        query = request.query
+        if not query:
+            return None
+        exact, alike = found(query.split("&"))
+        if ";" in query:
+            # What separates parameters, too, for some (HTML 4.01, appendix B.2.2).
+            in_pieces, alike_in_pieces = found(re.split("[&;]", query))
+            alike += in_pieces + alike_in_pieces
+        value = _one_of(exact)
+        if alike and any(other != (value or "") for other in alike):
+            return AMBIGUOUS
+        return value
+
+    return read
+
+
+def _decode(text: str) -> str:
+    if "%" not in text and "+" not in text:
+        return text
+    return unquote_plus(text, errors="surrogateescape")
+
+
+def _client_certificate(detail: str) -> Read:
+    read_detail = attrgetter(detail)
+
+    def read(request: RequestView) -> Values:
+        certificate = request.client_certificate
+        if certificate is None:
+            return None
+        value: str = read_detail(certificate)
+        return value
+
+    return read
+
+
+_READERS: Final[dict[str, Callable[[str], Read]]] = {
+    "header": _header,
+    "cookie": _cookie,
+    "query": _query,
+    "client_cert": _client_certificate,
+}
