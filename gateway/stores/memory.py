@@ -156,6 +156,7 @@ class MemoryStore:
         self._current: dict[int, Scope] = {}
         self.count = 0
         self.evicted = 0
+        self.counts_debits = True
 
     def __len__(self) -> int:
         return self.count

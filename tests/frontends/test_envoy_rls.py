@@ -126,7 +126,7 @@ async def test_a_call_is_answered_and_counted() -> None:
 
 @pytest.mark.parametrize("name", ["", "ratelimit", SERVICE])
 async def test_health_is_asked_for_by_the_name_that_envoys_own_service_has(name: str) -> None:
-    """Clusters in the field ask for `ratelimit`; others for the service's full name, or for none."""
+    """Clusters in the field ask for `ratelimit`; others for its full name, or for none."""
     async with served() as service:
         health: Any = health_pb2_grpc.HealthStub(service.channel)
         request = health_pb2.HealthCheckRequest(service=name)
