@@ -96,8 +96,9 @@ def canonical_path(raw: str) -> str:
 def counted_path(raw: str) -> str:
     """Return the form of a path that requests are counted under.
 
-    Spellings that an origin may take for one path are one here, or a client could be somebody new with
-    each: without parameters and a slash at the end, with `%2F` as a slash and runs of slashes merged.
+    Spellings that an origin may take for one path are one here, or a client could be somebody new
+    with each: without parameters and a slash at the end, with `%2F` as a slash and runs of slashes
+    merged.
 
     Args:
         raw: as in `canonical_path`; a target that is no path (`*`) stays as it is.
