@@ -138,6 +138,7 @@ class MemoryStore:
 
     Attributes:
         evicted: keys that were forgotten before their time because room was needed.
+        counts_debits: as in a `DebitStore`; it does.
     """
 
     def __init__(
