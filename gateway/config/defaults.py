@@ -34,13 +34,16 @@ class Defaults(Model):
     timeouts: Timeouts = Field(untouched(Timeouts), description="As in an upstream.")
 
 
-def fill_policy(policy: PolicyConfig, defaults: Defaults, store_kind: str) -> PolicyConfig:
+def fill_policy(
+    policy: PolicyConfig, defaults: Defaults, store_kind: str, *, may_owe: bool = False
+) -> PolicyConfig:
     """A policy with what the defaults say where it leaves something out.
 
     Args:
         policy: what is said of it.
         defaults: what is said of all of them.
         store_kind: the kind of the store's URL. Gatekeepers of Smockron have defaults of their own.
+        may_owe: whether more may be used than there is, up to one limit.
     """
     if store_kind == "smockron":
         defaults = _of_gatekeepers(defaults)
@@ -60,6 +63,7 @@ def fill_policy(policy: PolicyConfig, defaults: Defaults, store_kind: str) -> Po
             queue,
             lease_us=policy.lease,
             count_refused=policy.count_refused,
+            may_owe=may_owe,
         ),
     }
     for name in ("on_store_error", "headers"):

@@ -39,6 +39,11 @@ def explain_envoy_rls(listener: FrontendConfig) -> Iterator[str]:
             "A request is refused if one of its descriptors is over its limit; nothing is spent "
             "then."
         )
+    if config.debits:
+        yield (
+            "A call in which all descriptors say what they cost tells what was used already: "
+            "memory, Redis and MySQL count it in any case, up to one limit more."
+        )
     if config.overrides:
         yield "A descriptor that brings a limit of its own is held to that."
     if config.headers != "none":
@@ -65,6 +70,8 @@ def _explain_rule(rule: EnvoyRule) -> str:
         text += ", and let through whatever comes of it"
     elif rule.quota:
         text += ", and refused only if all quotas of its request are over"
+    if rule.debits:
+        text += "; what it costs was used already"
     if rule.replaces:
         text += f"; instead of {join(rule.replaces)} where that matches too"
     return text

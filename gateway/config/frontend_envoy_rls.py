@@ -149,6 +149,11 @@ class EnvoyRule(Model):
         description="Whether it refuses only together with all other quotas of a request; that it "
         "is over is told.",
     )
+    debits: Switch = Field(
+        False,
+        description="Whether whatever its descriptors cost was used already and counts in any "
+        "case; otherwise only where all descriptors of a call say their own hits_addend.",
+    )
     shared: Annotated[
         bool | tuple[str, ...],
         PlainValidator(_read_shared),
@@ -189,8 +194,8 @@ class EnvoyRule(Model):
             message = f"either {' or '.join(words)}: not both"
             raise problem(message, "leave one out", under=(said[-1],))
         self._check_shared()
-        if self.unlimited and (self.quota or self.metadata):
-            word = "quota" if self.quota else "metadata"
+        if self.unlimited and (self.quota or self.metadata or self.debits):
+            word = "quota" if self.quota else "metadata" if self.metadata else "debits"
             raise problem(f"{word} goes with a limit", "leave it out", under=(word,))
         if self.name and self.name in self.replaces:
             raise problem("a rule cannot replace itself", "the name of another", under=("name",))
@@ -278,6 +283,11 @@ class EnvoyRlsConfig(Model):
         description="Whether a request is refused only if all of its descriptors are over their "
         "limits, whatever the rules say.",
     )
+    debits: Switch = Field(
+        True,
+        description="Whether hits may be told after the fact (apply_on_stream_done): they count "
+        "whatever the limit says then, up to one limit more.",
+    )
     overrides: Switch = Field(
         True,
         description="Whether a descriptor that brings a limit of its own is held to that, as its "
@@ -308,6 +318,10 @@ class EnvoyRlsConfig(Model):
             raise problem(message, "headers: envoy", under=("header_names",))
         for domain, rules in self.domains.items():
             for index, rule in enumerate(rules):
+                if rule.debits and not self.debits:
+                    message = "nothing counts so, for debits is off"
+                    where = ("domains", domain, index, "debits")
+                    raise problem(message, "leave debits: off out, beside domains", under=where)
                 if rule.metadata and not self.dynamic_metadata:
                     message = "nobody is told of it, for dynamic_metadata is off"
                     where = ("domains", domain, index, "metadata")

@@ -215,6 +215,11 @@ class FrontendConfig(Model):
         named: Iterable[str] = getattr(getattr(self, self.kind), "policy_names", ())
         return tuple(dict.fromkeys(named))
 
+    @property
+    def debited(self) -> tuple[str, ...]:
+        """Those of which callers may use more than they have, and say so afterwards."""
+        return self.policies if self.envoy_rls is not None and self.envoy_rls.debits else ()
+
 
 def titles(listeners: Iterable[FrontendConfig]) -> list[str]:
     """A name for each listener, for metrics and logs: its kind, numbered where there are more."""

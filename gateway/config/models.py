@@ -230,7 +230,12 @@ class GatewayConfig(Model):
         if defaults is None or store is None:
             return policies
         kind = parse_store_url(store.url).kind
-        return {name: fill_policy(policy, defaults, kind) for name, policy in policies.items()}
+        listeners: tuple[FrontendConfig, ...] = info.data.get("listeners", ())
+        debited = {name for listener in listeners for name in listener.debited}
+        return {
+            name: fill_policy(policy, defaults, kind, may_owe=name in debited)
+            for name, policy in policies.items()
+        }
 
 
 def used_policies(config: GatewayConfig) -> set[str]:

@@ -83,11 +83,13 @@ def bind(
     *,
     lease_us: int,
     count_refused: bool,
+    may_owe: bool = False,
 ) -> tuple[LimitLine, ...]:
     """The limits of a policy, with what it says of all of them."""
     max_wait_us = queue.max_wait if queue else 0
     return tuple(
-        line.bind(algorithm, max_wait_us, lease_us, count_refused=count_refused) for line in limits
+        line.bind(algorithm, max_wait_us, lease_us, count_refused=count_refused, may_owe=may_owe)
+        for line in limits
     )
 
 

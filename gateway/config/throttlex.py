@@ -128,6 +128,11 @@ class ThrottlexConfig(Model):
         description="Where the authenticated user is, such as header:X-User-Id if the application "
         "that checks users is before this gateway, or client_cert.",
     )
+    route: Literal["name", "path"] = Field(
+        "name",
+        description="What the part route says: the name of the route, which is its pattern if it "
+        "has none of its own; or the path of the request, as in ThrottleX's design.",
+    )
     policies: Literal["own", "table"] = Field(
         "own",
         description="own for these numbers only; table looks every key up in throttlex_policy of "
@@ -148,6 +153,9 @@ class ThrottlexConfig(Model):
             message = "nothing says where a request has its user"
             hint = "user: header:X-User-Id, if only your own proxy can set it; or user: client_cert"
             raise problem(message, hint, under=("per",))
+        if "route" in self.model_fields_set and "route" not in self.per:
+            message = "route says nothing, for keys have no such part"
+            raise problem(message, "per: [user, route], or leave it out", under=("route",))
         if self.type == SLIDING_WINDOW and self.capacity > MAX_LOG_COUNT:
             message = f"{SLIDING_WINDOW} would keep {self.capacity} times for each key"
             hint = f"at most {MAX_LOG_COUNT}; {TOKEN_BUCKET} keeps one number"
@@ -167,6 +175,8 @@ class ThrottlexConfig(Model):
     def line(self) -> LimitLine:
         """The limit, as any other."""
         sources: dict[Any, str | None] = {"api_key": self.api_key, "user": self.user}
+        if self.route == "path":
+            sources["route"] = "path"
         words = tuple(sources.get(word) or word for word in self.per)
         return LimitLine(str(self.numbers), limit_of(self.numbers), words)
 

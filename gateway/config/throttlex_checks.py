@@ -42,6 +42,29 @@ def conflicts(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def advice(config: GatewayConfig) -> Iterator[Finding]:
+    """What counts together in ThrottleX's tables, and keys that clients make up as they like."""
+    yield from _endless(config)
+    yield from _together(config)
+
+
+def _endless(config: GatewayConfig) -> Iterator[Finding]:
+    """Paths of routes that have a pattern: there are as many as clients think of."""
+    by_path = {
+        name
+        for name, policy in config.policies.items()
+        if policy.throttlex and policy.throttlex.route == "path" and "route" in policy.throttlex.per
+    }
+    for index, route in enumerate(config.routes):
+        name = next((name for name in route.policies if name in by_path), None)
+        if name is not None and ("*" in route.path or "{" in route.path):
+            message = (
+                f"{name!r} counts each path of {route.path} apart, and clients may make up any"
+            )
+            hint = "a further limit, such as per ip; or a route for each path that counts"
+            yield Finding(("routes", index, "policies"), message, hint)
+
+
+def _together(config: GatewayConfig) -> Iterator[Finding]:
     """Policies whose counts fall together in ThrottleX's tables, where a key is all there is."""
     ours = [name for name, policy in config.policies.items() if policy.throttlex]
     if not tables_url(config):

@@ -72,7 +72,13 @@ class LimitLine:
         return cls(text.strip(), limit, per)
 
     def bind(
-        self, algorithm: str, max_wait_us: int, lease_us: int, *, count_refused: bool
+        self,
+        algorithm: str,
+        max_wait_us: int,
+        lease_us: int,
+        *,
+        count_refused: bool,
+        may_owe: bool = False,
     ) -> LimitLine:
         """The same line under what its policy says of all its limits.
 
@@ -87,6 +93,8 @@ class LimitLine:
             algorithm=limit.algorithm if limit.calendar or not algorithm else algorithm,
             max_wait_us=max_wait_us,
             count_refused=count_refused,
+            # As much again as may pass at once: what is owed is to have an end.
+            debt=limit.burst if may_owe else 0,
         )
         return replace(self, limit=limit)
 

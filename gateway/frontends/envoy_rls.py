@@ -35,6 +35,9 @@ from gateway.protocols.envoy_rls_messages import (
 MAX_DESCRIPTORS: Final = 128
 """Of one request: Envoy sends one for each of a route's rate limits."""
 
+HEALTH_NAME: Final = "ratelimit"
+"""What Envoy's own service is called by those that ask for its health."""
+
 KNOWN_MAX: Final = 4096
 """Questions of which the plan is remembered."""
 KNOWN_MAX_BYTES: Final = 256
@@ -73,7 +76,9 @@ class EnvoyRls:
         metrics.sees_connections = False
         # What Envoy asks, it mostly asks again.
         self._plans: dict[bytes, Plan] = {}
-        service = Service(SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files)
+        service = Service(
+            SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files, (HEALTH_NAME,)
+        )
         # Without the store the answer is one of ours, too: `on_store_error` says which.
         self._server = GrpcServer(
             *([service], bounds_of(listener, ground), self._malformed, can_answer(ground, ())),

@@ -12,6 +12,7 @@ from functools import partial
 from gateway.decider import Decider, Outcome, Pending
 from gateway.frontends.asking import passes
 from gateway.frontends.envoy_rls_plan import Group, Plan
+from gateway.limits.decision import DEBIT, combine
 
 
 class Decided:
@@ -33,6 +34,18 @@ class Decided:
         self.refunds: dict[int, int] = {}
         self.is_refused = plan.is_refused
         self.is_over = False
+
+
+def as_answer(outcome: Outcome) -> Outcome:
+    """What callers are told of a debit or a look: a refusal, as long as something is owed."""
+    ask, verdict = outcome.ask, outcome.verdict
+    if ask.max_wait_us != DEBIT or not verdict.wait_us:
+        return outcome
+    decisions = [
+        one._replace(allowed=not one.wait_us, wait_us=0, retry_after_us=one.wait_us)
+        for one in verdict.decisions
+    ]
+    return outcome._replace(verdict=combine(decisions))
 
 
 def is_passing(outcome: Outcome) -> bool:
@@ -87,8 +100,9 @@ class Asking:
                 answered(place, answer)
         return await done
 
-    def _conclude(self, plan: Plan, outcomes: Sequence[Outcome]) -> Decided:
+    def _conclude(self, plan: Plan, found: Sequence[Outcome]) -> Decided:
         """Undo what was spent for a request that is refused after all, and count."""
+        outcomes = [as_answer(outcome) for outcome in found]
         decided = Decided(plan, outcomes)
         for policy in plan.never:
             policy.metrics.refused += 1
@@ -106,7 +120,8 @@ class Asking:
         if 0 < plan.quotas == empty:
             decided.is_over = decided.is_refused = True
         for place, (group, outcome) in enumerate(zip(plan.groups, outcomes, strict=True)):
-            if not decided.is_refused or group.is_shadow or not is_passing(outcome):
+            is_kept = group.is_shadow or group.is_debit or not is_passing(outcome)
+            if not decided.is_refused or is_kept:
                 passes(outcome)
                 if group.refund and self._refund(group, outcome):
                     decided.refunds[place] = group.refund

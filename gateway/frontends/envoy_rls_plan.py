@@ -3,6 +3,10 @@
 Descriptors that cost the same are one question, so that none is spent unless all of them let the
 request through. What cannot be part of it is a question of its own in the same turn: one that
 costs something else, one in shadow, a quota, one that gives back, or one that is there twice.
+
+What was used already is a debit, which counts whatever the limit says, and a look asks whether
+something is owed. Envoy sends debits at the end of a stream (`apply_on_stream_done`), in a call of
+their own, and says nowhere that they are: they are told by that all of them say what they cost.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gateway.frontends.envoy_rls_rules import Domains, Held
+from gateway.limits.decision import DEBIT
 from gateway.limits.rate import Limit
 from gateway.policy import Policy, Rule
 from gateway.protocols.envoy_rls_messages import (
@@ -58,6 +63,7 @@ class Group(NamedTuple):
         refund: how much each gets back.
         is_shadow: whether the request may pass whatever comes of it.
         is_quota: whether it may as long as not all quotas are over.
+        is_debit: whether what it costs was used already, and is never given back.
     """
 
     parts: tuple[Part, ...]
@@ -66,6 +72,21 @@ class Group(NamedTuple):
     refund: int
     is_shadow: bool
     is_quota: bool
+    is_debit: bool
+
+
+class Cost(NamedTuple):
+    """What is done with the count of a descriptor.
+
+    Attributes:
+        hits: how much is taken; 0 looks.
+        refund: how much is given back; one of the two is 0.
+        is_debit: whether it was used already; of a look, whether what is owed refuses it.
+    """
+
+    hits: int
+    refund: int
+    is_debit: bool
 
 
 class Plan(NamedTuple):
@@ -97,19 +118,18 @@ class Plan(NamedTuple):
 class _Draft:
     """A group that may still grow."""
 
-    __slots__ = ("hits", "is_alone", "keys", "parts", "refund", "seen")
+    __slots__ = ("cost", "is_alone", "keys", "parts", "seen")
 
-    def __init__(self, hits: int, refund: int, *, is_alone: bool) -> None:
-        self.hits = hits
-        self.refund = refund
+    def __init__(self, cost: Cost, *, is_alone: bool) -> None:
+        self.cost = cost
         self.is_alone = is_alone
         self.parts: list[Part] = []
         self.keys: list[str] = []
         self.seen: set[Name] = set()
 
-    def takes(self, part: Part, hits: int, refund: int) -> bool:
+    def takes(self, part: Part, cost: Cost) -> bool:
         """Take one more descriptor, if it can be asked about together with these."""
-        is_alike = hits == self.hits and not refund and not self.refund
+        is_alike = cost == self.cost and not cost.refund
         if not is_alike or _is_alone(part.held) or self.is_alone:
             return False
         if not self.seen.isdisjoint(part.names):
@@ -147,7 +167,7 @@ class Planner:
         quotas = sum(self._is_quota(one) for one in held)
         empty = sum(one.is_quota for one in over)
         is_refused = len(over) > empty or 0 < quotas == empty
-        drafts = _drafts(question, held, looks_only=is_refused)
+        drafts = self._drafts(question, held, looks_only=is_refused)
         groups = tuple(group for draft in drafts for group in self._groups(draft))
         never = tuple(
             one.policy
@@ -180,7 +200,7 @@ class Planner:
         joined = self._joined.get(names)
         if joined is None and len(parts) > 1 and len(self._joined) >= MAX_JOINED:
             for part in parts:
-                alone = _Draft(draft.hits, draft.refund, is_alone=draft.is_alone)
+                alone = _Draft(draft.cost, is_alone=draft.is_alone)
                 alone.add(part)
                 yield from self._groups(alone)
             return
@@ -192,11 +212,33 @@ class Planner:
                 tuple(rule for part in parts for rule in part.held.rules),
             )
         limits, rules = joined
+        hits, refund, is_debit = draft.cost
         # Nobody is held back here: who would have to wait is refused.
-        ask = Ask(limits, tuple(draft.keys), draft.hits, 0)
+        ask = Ask(limits, tuple(draft.keys), hits, DEBIT if is_debit else 0)
         is_shadow = any(part.held.is_shadow for part in parts)
         is_quota = any(part.held.is_quota for part in parts) and not is_shadow
-        yield Group(parts, ask, rules, draft.refund, is_shadow, is_quota)
+        yield Group(parts, ask, rules, refund, is_shadow, is_quota, is_debit and hits > 0)
+
+    def _drafts(
+        self, question: Question, held: Sequence[Held | None], *, looks_only: bool
+    ) -> Sequence[_Draft]:
+        drafts: list[_Draft] = []
+        are_debits = _are_debits(question)
+        for place, (one, descriptor) in enumerate(zip(held, question.descriptors, strict=True)):
+            if one is None or not one.rules:
+                continue
+            hits, refund = _hits(question, descriptor)
+            if looks_only and not one.is_shadow:
+                hits = refund = 0
+            is_debit = not refund and (are_debits or one.is_debited or not hits)
+            cost = Cost(hits, refund, is_debit and self._domains.have_debits)
+            scopes = [limit.scope for limit in one.limits]
+            names = tuple(zip(scopes, one.keys(descriptor.entries), strict=True))
+            part = Part(place, one, names)
+            if not any(draft.takes(part, cost) for draft in drafts):
+                drafts.append(_Draft(cost, is_alone=_is_alone(one)))
+                drafts[-1].add(part)
+        return drafts
 
 
 def _is_alone(held: Held) -> bool:
@@ -214,26 +256,13 @@ def _uncounted(held: Held | None) -> Status:
     return Status(OK, remaining=UNLIMITED)
 
 
-def _drafts(
-    question: Question, held: Sequence[Held | None], *, looks_only: bool
-) -> Sequence[_Draft]:
-    drafts: list[_Draft] = []
-    for place, (one, descriptor) in enumerate(zip(held, question.descriptors, strict=True)):
-        if one is None or not one.rules:
-            continue
-        hits, refund = _cost(question, descriptor)
-        if looks_only and not one.is_shadow:
-            hits = refund = 0
-        scopes = [limit.scope for limit in one.limits]
-        names = tuple(zip(scopes, one.keys(descriptor.entries), strict=True))
-        part = Part(place, one, names)
-        if not any(draft.takes(part, hits, refund) for draft in drafts):
-            drafts.append(_Draft(hits, refund, is_alone=_is_alone(one)))
-            drafts[-1].add(part)
-    return drafts
+def _are_debits(question: Question) -> bool:
+    """Whether a call tells what was used already: all of its descriptors say what they cost."""
+    said = [one.hits for one in question.descriptors if not one.is_refund]
+    return all(said)
 
 
-def _cost(question: Question, descriptor: Descriptor) -> tuple[int, int]:
+def _hits(question: Question, descriptor: Descriptor) -> tuple[int, int]:
     """What a descriptor costs, and how much it gives back: one of the two is 0.
 
     The request's hits are 1 if it does not say; a descriptor's own may be 0, which only looks.

@@ -8,11 +8,14 @@ from typing import Any, Final, NamedTuple
 
 from gateway import answer
 from gateway.answer import US, LimitFields, seconds_up
+from gateway.clock import Clock, wall_us
 from gateway.config.frontend_envoy_rls import EnvoyHeaders, EnvoyRlsConfig
 from gateway.decider import Outcome
 from gateway.frontends.envoy_rls_asking import Decided, is_passing
 from gateway.frontends.envoy_rls_plan import Group, Part, Plan
+from gateway.limits import fixed_window
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
+from gateway.limits.rate import Limit
 from gateway.policy import Policy, Rule
 from gateway.protocols.envoy_rls_messages import (
     OK,
@@ -33,17 +36,19 @@ class Replies:
 
     Args:
         config: what Envoy is to be told.
+        clock: the time of day, for the ends of windows.
     """
 
-    def __init__(self, config: EnvoyRlsConfig) -> None:
+    def __init__(self, config: EnvoyRlsConfig, clock: Clock = wall_us) -> None:
         self._config = config
+        self._clock = clock
         self._tells_more = config.headers != "none" or config.body != "none"
 
     def reply(self, decided: Decided) -> Reply:
         """The reply to a request."""
         config = self._config
         seen: list[Seen] = []
-        statuses = _statuses(decided, seen)
+        statuses = _statuses(decided, seen, self._clock)
         code = OVER_LIMIT if decided.is_refused and not config.shadow else OK
         metadata = _metadata(decided.plan, statuses) if config.dynamic_metadata else None
         if not self._tells_more:
@@ -74,13 +79,14 @@ class Seen(NamedTuple):
     decisions: Sequence[Decision | None]
 
 
-def _statuses(decided: Decided, seen: list[Seen]) -> Sequence[Status]:
+def _statuses(decided: Decided, seen: list[Seen], clock: Clock) -> Sequence[Status]:
     """What is said of each descriptor; of what has a word in it, more is added to `seen`."""
     plan = decided.plan
     statuses = list(plan.statuses)
     for place, (group, outcome) in enumerate(zip(plan.groups, decided.outcomes, strict=True)):
         back = decided.refunds.get(place, 0)
-        if not is_passing(outcome) or (decided.is_refused and not group.is_shadow):
+        is_refused = decided.is_refused and not group.is_shadow
+        if not group.is_debit and (is_refused or not is_passing(outcome)):
             # It was never taken, or has been given back.
             back = group.ask.cost
         decisions = _decisions(group, outcome)
@@ -93,7 +99,7 @@ def _statuses(decided: Decided, seen: list[Seen]) -> Sequence[Status]:
             if back:
                 own = [_given_back(one, back) for one in own]
             begin = end
-            statuses[part.place] = status = _status(part, own, outcome)
+            statuses[part.place] = status = _status(part, own, outcome, clock)
             if not group.is_shadow and is_heard:
                 seen.append(Seen(part, status, own))
     return statuses
@@ -159,31 +165,42 @@ def _given_back(decision: Decision | None, hits: int) -> Decision | None:
     return decision._replace(remaining=min(decision.remaining + hits, decision.limit))
 
 
-def _status(part: Part, decisions: Sequence[Decision | None], outcome: Outcome) -> Status:
+def _status(
+    part: Part, decisions: Sequence[Decision | None], outcome: Outcome, clock: Clock
+) -> Status:
     held = part.held
     over = OK if held.is_shadow else OVER_LIMIT
     if outcome.closed_by is not None:
         return Status(over, held.told[0])
-    told = held.told[0]
+    told, limit = held.told[0], held.limits[0]
     decision = decisions[0]
     if len(decisions) > 1:
         known = [
-            (decision, told)
-            for decision, told in zip(decisions, held.told, strict=True)
+            (decision, told, limit)
+            for decision, told, limit in zip(decisions, held.told, held.limits, strict=True)
             if decision is not None
         ]
         if known:
-            decision, told = min(known, key=_tightest)
+            decision, told, limit = min(known, key=_tightest)
     if decision is None:
         return _FREE  # The store is away, and the policy open.
     if decision.allowed:
         return Status(OK, told, decision.remaining, -(-decision.reset_us // US))
     retry_after_us = decision.retry_after_us
-    reset_s = None if retry_after_us == NEVER else seconds_up(retry_after_us)
-    return Status(over, told, 0, reset_s)
+    if retry_after_us == NEVER:
+        retry_after_us = _whole_us(decision, limit, clock)
+    return Status(over, told, decision.remaining, seconds_up(retry_after_us))
 
 
-def _tightest(known: tuple[Decision, Told]) -> tuple[bool, int, int]:
+def _whole_us(decision: Decision, limit: Limit, clock: Clock) -> int:
+    """What to say instead of never: when all of a limit is there anew, or would be."""
+    if limit.algorithm == "fixed_window":
+        now_us = clock()
+        return fixed_window.bounds(now_us, limit)[1] - now_us
+    return decision.reset_us or limit.period_us
+
+
+def _tightest(known: tuple[Decision, Told, Limit]) -> tuple[bool, int, int]:
     """Those that refuse first, of them the one that does so for the longest time."""
     decision = known[0]
     if decision.allowed:

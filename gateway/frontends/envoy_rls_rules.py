@@ -37,6 +37,7 @@ class Held(NamedTuple):
         is_shadow: whether it is never refused.
         is_refused: whether it always is.
         is_quota: whether it is so only together with all other quotas of a request.
+        is_debited: whether whatever it costs was used already.
         name: what other rules may replace it by.
         replaces: the names of those that do not count where this one does.
         shared: for each entry the pattern whose values have one count, or None; empty if each
@@ -51,6 +52,7 @@ class Held(NamedTuple):
     is_shadow: bool = False
     is_refused: bool = False
     is_quota: bool = False
+    is_debited: bool = False
     name: str = ""
     replaces: tuple[str, ...] = ()
     shared: tuple[str | None, ...] = ()
@@ -105,6 +107,11 @@ class Domains:
         """Whether requests are refused only for all of their descriptors."""
         return self._config.quota
 
+    @property
+    def have_debits(self) -> bool:
+        """Whether hits may be told after the fact."""
+        return self._config.debits
+
     def find(self, domain: str, descriptor: Descriptor) -> Held | None:
         """What a descriptor is held to; None for nothing.
 
@@ -135,6 +142,7 @@ class Domains:
             rule.shadow,
             rule.refuse,
             rule.quota or self._config.quota,
+            rule.debits,
             rule.name or "",
             rule.replaces,
             shared if any(shared) else (),
@@ -161,7 +169,8 @@ class Domains:
         count = min(override.requests, MAX_COUNT, MAX_PER_SECOND * seconds)
         # Numbers are no part of the scope: a caller that changes them goes on counting.
         scope = f"{policy.name}/{seconds}s"
-        limit = Limit(count, seconds * US, count, scope=scope)
+        debt = count if self._config.debits else 0
+        limit = Limit(count, seconds * US, count, scope=scope, debt=debt)
         rule = Rule(policy, limit, _key_of(("ip",), "shared"), policy.name, "ip")
         return Held((rule,), (limit,), told, policy, is_quota=self._config.quota)
 

@@ -30,7 +30,8 @@ class Health:
     """Whether a server should be asked; the same for all of its services.
 
     Args:
-        services: their full names; the empty name stands for the server.
+        services: their full names, and what else they are called; the empty name stands for the
+            server.
         is_able: whether it could give answers now.
         malformed: called for every request that cannot be read.
         calls: reads requests.

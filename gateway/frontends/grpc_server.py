@@ -62,6 +62,10 @@ class Bounds(NamedTuple):
         calls: calls under way in all; one more is `RESOURCE_EXHAUSTED`.
         connections: connections that are open; more of them are closed at once.
         handshake_us: microseconds that a new connection has for its first frame of HTTP/2, in all.
+        ping_us: microseconds between two PINGs of one connection, calls under way or not. A client
+            that sends more than two sooner, without asking anything, is told to calm down
+            (`ENHANCE_YOUR_CALM`) and disconnected. Envoy and Go keep idle connections alive with
+            one every ten seconds, some with one a second.
         age_us: microseconds after which clients are asked to make a new connection, a tenth more
             or less; None for never.
         grace_us: microseconds that calls may take then; None for as long as they like.
@@ -75,6 +79,7 @@ class Bounds(NamedTuple):
     connections: int = CONNECTIONS
     handshake_us: int = 5 * US
     request_us: int = 10 * US
+    ping_us: int = US // 2
     age_us: int | None = None
     grace_us: int | None = None
 
@@ -95,11 +100,13 @@ class Service(NamedTuple):
         name: its full name.
         methods: what answers each of its methods, which are all of one request and one answer.
         files: its description, a file after those that it imports.
+        health_names: what else its health is asked for by.
     """
 
     name: str
     methods: Mapping[str, Answer]
     files: Sequence[FileDescriptorProto]
+    health_names: Sequence[str] = ()
 
 
 class GrpcServer:
@@ -128,7 +135,8 @@ class GrpcServer:
         described = [*files, known(health_pb2)]
         reflection = Reflection([*names, HEALTH], described, malformed, self._calls)
         self._lateness = Background(self._calls.refuse_late)
-        self._streams = (Health(names, is_able, malformed, self._calls), reflection)
+        also = [name for service in services for name in service.health_names]
+        self._streams = (Health([*names, *also], is_able, malformed, self._calls), reflection)
         handlers = {
             f"/{service.name}/{method}": self._calls.unary(
                 self._guarded(_reading(answer, malformed))
@@ -264,6 +272,10 @@ def _options(bounds: Bounds, sharing: Sharing) -> list[tuple[str, int]]:
             bounds.connections,
         ),
         ("grpc.server_handshake_timeout_ms", _milliseconds(bounds.handshake_us)),
+        # Without calls grpcio would take a PING every two hours, and with some every five minutes.
+        # What it is told of here is the interval between those that it receives, whatever the name.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", _milliseconds(bounds.ping_us)),
         *((name, _milliseconds(us)) for name, us in ages.items() if us is not None),
     ]
 

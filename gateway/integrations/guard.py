@@ -108,6 +108,10 @@ class _View:
         return self._head.method
 
     @property
+    def path(self) -> str:
+        return self._head.path
+
+    @property
     def query(self) -> str:
         return self._head.query
 

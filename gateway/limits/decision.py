@@ -8,13 +8,22 @@ from typing import Final, NamedTuple
 NEVER: Final = -1
 """`retry_after_us` of a request that can never pass: it costs more than the limit holds."""
 
+DEBIT: Final = -1
+"""The `max_wait_us` of a debit: what it costs was used already, and is counted whatever the limit
+says.
+
+It is always allowed, and never given back. What exceeds the limit is owed, up to `Limit.debt`; of
+more than that nothing is kept. A debit of 0 is a look that tells how long something is owed.
+Limits on what goes on at once have none: to them it is a request like any other.
+"""
+
 
 class Decision(NamedTuple):
     """The answer of one limit.
 
     Attributes:
         allowed: whether the request may go, now or after `wait_us`. If true it was counted.
-        wait_us: microseconds until its turn; 0 means now.
+        wait_us: microseconds until its turn; 0 means now. Of a debit, until nothing is owed.
         retry_after_us: microseconds until the same request would be allowed, if it was
             not: the first such moment if nobody else asks. `NEVER` if there is none.
         limit: how many may pass back-to-back.

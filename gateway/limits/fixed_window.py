@@ -16,7 +16,7 @@ counted in the window that holds it. A changed window finds what it may count by
 from __future__ import annotations
 
 from gateway.limits import calendar
-from gateway.limits.decision import NEVER, Decision
+from gateway.limits.decision import DEBIT, NEVER, Decision
 from gateway.limits.rate import Limit
 
 State = tuple[int, int]
@@ -44,6 +44,9 @@ def spend(
     if last < start:
         used = 0
     capacity = limit.count
+    if max_wait_us == DEBIT:
+        used = max(used, min(used + cost, capacity + limit.debt))
+        return (at, used), _owed_us(at, used, now_us, limit), 0
     if cost > capacity:
         return (at, used), 0, NEVER
     if cost == 0:
@@ -70,7 +73,7 @@ def describe(
         limit.count,
         max(limit.count - used, 0) if last == now_us else 0,
         (bounds(last, limit)[1] if used else last) - now_us,
-        0 if retry_after_us else now_us + wait_us,
+        0 if retry_after_us else now_us + wait_us if cost else now_us,
     )
 
 
@@ -83,6 +86,11 @@ def give_back(
     last, used = state
     start, end = bounds(last, limit)
     return (last, max(used - cost, 0)) if start <= receipt < end else state
+
+
+def _owed_us(at: int, used: int, now_us: int, limit: Limit) -> int:
+    """How long something is owed: debts end with their window."""
+    return bounds(at, limit)[1] - now_us if used > limit.count else 0
 
 
 def expires_us(state: State, limit: Limit) -> int:

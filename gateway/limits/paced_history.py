@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from gateway.limits.decision import NEVER, Decision
+from gateway.limits.decision import DEBIT, NEVER, Decision
 from gateway.limits.rate import Limit
 
 State = tuple[int, ...]
@@ -46,7 +46,12 @@ def spend(
     dropped, times = _put_right(state, now_us, limit)
     lacking = len(times) + cost - burst
     wait_us, retry_after_us = 0, 0
-    if cost > burst:
+    if max_wait_us == DEBIT:
+        turn = _debited_at(times, now_us, lacking, limit)
+        dropped, times = _add(dropped, times, turn, min(cost, burst), burst)
+        # What is owed is counted in the future, as what waits is.
+        wait_us = max(times[-1] - now_us, 0) if times else 0
+    elif cost > burst:
         retry_after_us = NEVER
     elif cost:
         turn = now_us
@@ -109,7 +114,7 @@ def _put_right(state: State | None, now_us: int, limit: Limit) -> tuple[int, Sta
         return 0, ()
     dropped, times = state[0], state[1:]
     oldest = now_us - window_us(limit)
-    furthest = now_us + limit.max_wait_us
+    furthest = now_us + limit.max_wait_us + limit.debt_us
     if times and times[-1] > furthest:
         dropped = min(dropped, furthest)
         times = tuple(min(time, furthest) for time in times)
@@ -130,6 +135,14 @@ def _keep(dropped: int, times: State, burst: int) -> tuple[int, State]:
     if excess <= 0:
         return dropped, times
     return times[excess - 1], times[excess:]
+
+
+def _debited_at(times: State, now_us: int, lacking: int, limit: Limit) -> int:
+    """Where a debit is counted: at its turn, as if it had waited; not beyond what may be owed."""
+    if lacking <= 0:
+        return now_us
+    turn = max((now_us, *times[-1:])) + lacking * interval_us(limit)
+    return min(turn, now_us + limit.max_wait_us + limit.debt_us)
 
 
 def _passes_us(times: State, now_us: int, lacking: int, limit: Limit, max_wait_us: int) -> int:

@@ -35,9 +35,12 @@ class Limit:
         calendar: `day`, `week` or `month` for the windows of a calendar (fixed window); None
             for windows of `period_us`.
         zone: the time zone of the calendar, as the IANA database names it.
+        debt: how much more than the limit debits (`decision.DEBIT`) may take; 0 where there are
+            none. State that is so far ahead is not taken for that of a clock that went back.
         interval_ns: time that one request of cost 1 occupies, rounded up to a whole
             nanosecond, so that rounding never lets more through than the rate.
         tolerance_ns: `burst` intervals; how far the theoretical arrival time may run ahead.
+        debt_us: `debt` intervals; how much further it may do so for what is owed.
     """
 
     count: int
@@ -49,13 +52,17 @@ class Limit:
     count_refused: bool = False
     calendar: Calendar | None = None
     zone: str = "UTC"
+    debt: int = 0
     interval_ns: int = 0
     tolerance_ns: int = 0
+    debt_us: int = 0
 
     def __post_init__(self) -> None:
         least = 0 if self.algorithm == "token_bucket" else 1
         if min(self.count, self.period_us) < 1 or self.burst < least or self.max_wait_us < 0:
             raise ValueError("count, period and burst of a limit are at least 1")
+        if self.debt < 0:
+            raise ValueError("a debt is not negative")
         if self.count_refused and self.max_wait_us:
             raise ValueError("a limit that counts refused requests has no queue")
         # Reads the zone from disk, now and not when the first request is decided.
@@ -64,6 +71,7 @@ class Limit:
         interval_ns = -(-self.period_us * NS_PER_US // self.count)
         object.__setattr__(self, "interval_ns", interval_ns)
         object.__setattr__(self, "tolerance_ns", interval_ns * self.burst)
+        object.__setattr__(self, "debt_us", -(-interval_ns * self.debt // NS_PER_US))
 
     def __hash__(self) -> int:
         # Of what tells most limits apart: all fields would take longer than most decisions.
@@ -77,12 +85,12 @@ class Limit:
         """
         if parts <= 1 or not self.burst:
             return self
+        debt = self.debt // parts
         if self.algorithm in ("token_bucket", "paced_history"):
-            return replace(
-                self, period_us=self.period_us * parts, burst=max(1, self.burst // parts)
-            )
+            burst = max(1, self.burst // parts)
+            return replace(self, period_us=self.period_us * parts, burst=burst, debt=debt)
         count = self.count // parts
         if not count:
             period_us = -(-self.period_us * parts // self.count)
-            return replace(self, count=1, burst=1, period_us=period_us)
-        return replace(self, count=count, burst=count)
+            return replace(self, count=1, burst=1, period_us=period_us, debt=debt)
+        return replace(self, count=count, burst=count, debt=debt)

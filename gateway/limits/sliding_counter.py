@@ -24,7 +24,7 @@ does in two steps.
 
 from __future__ import annotations
 
-from gateway.limits.decision import NEVER, Decision
+from gateway.limits.decision import DEBIT, NEVER, Decision
 from gateway.limits.rate import Limit
 
 State = tuple[int, int, int]
@@ -36,6 +36,9 @@ def spend(
     """Take what a request costs, if it may go; arguments and result as in `token_bucket.spend`."""
     capacity = limit.count
     at, previous, current = _roll(state, now_us, limit)
+    if max_wait_us == DEBIT:
+        current = max(current, min(current + cost, capacity + limit.debt))
+        return (at, previous, current), _owed_us(at, previous, current, now_us, limit), 0
     if cost > capacity:
         return (at, previous, current), 0, NEVER
     if cost == 0:
@@ -63,7 +66,7 @@ def describe(
         limit.count,
         _remaining(*state, now_us, limit),
         max(expires_us(state, limit) - now_us, 0),
-        0 if retry_after_us else now_us + wait_us,
+        0 if retry_after_us else now_us + wait_us if cost else now_us,
     )
 
 
@@ -119,6 +122,12 @@ def _turn(at: int, previous: int, current: int, cost: int, limit: Limit) -> int:
     end = at - at % period + period
     room = limit.count - cost
     return end if current <= room else end + _first_fit(current, room, period)
+
+
+def _owed_us(at: int, previous: int, current: int, now_us: int, limit: Limit) -> int:
+    """How long something is owed: until the estimate is not above the limit any more."""
+    turn = _turn(at, previous, current, 0, limit)
+    return turn - now_us if turn > at else 0
 
 
 def _first_fit(previous: int, room: int, period: int) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from gateway.limits.decision import NEVER, Decision
+from gateway.limits.decision import DEBIT, NEVER, Decision
 from gateway.limits.rate import Limit
 
 State = tuple[int, ...]
@@ -33,6 +33,10 @@ def spend(
             times = tuple(min(time, furthest) for time in times)
         if times[0] < now_us - window:
             times = times[bisect_left(times, now_us - window) :]
+    if max_wait_us == DEBIT:
+        counted = max(min(cost, capacity + limit.debt - len(times)), 0)
+        times += (max((now_us, *times[-1:])),) * counted
+        return times, _owed_us(times, now_us, limit), 0
     if cost > capacity:
         return times, 0, NEVER
     if cost == 0:
@@ -47,7 +51,9 @@ def spend(
     if wait_us <= max_wait_us:
         return times + (turn,) * cost, wait_us, 0
     if limit.count_refused:
-        times = (times + (now_us,) * cost)[-capacity:]
+        # What is owed is no reason to keep less.
+        kept = max(capacity, min(len(times), capacity + limit.debt))
+        times = (times + (now_us,) * cost)[-kept:]
         wait_us = times[len(times) + cost - capacity - 1] + window + 1 - now_us
     return times, 0, wait_us - max_wait_us
 
@@ -65,6 +71,12 @@ def describe(
         state[-1] + limit.period_us + 1 - now_us if state else 0,
         now_us + wait_us if cost and not retry_after_us else 0,
     )
+
+
+def _owed_us(times: State, now_us: int, limit: Limit) -> int:
+    """How long something is owed: until so many have left the window that no more are in it."""
+    surplus = len(times) - limit.count
+    return times[surplus - 1] + limit.period_us + 1 - now_us if surplus > 0 else 0
 
 
 def give_back(

@@ -8,7 +8,7 @@ turns are handed out in order of asking and never exceed the rate.
 
 from __future__ import annotations
 
-from gateway.limits.decision import NEVER, Decision
+from gateway.limits.decision import DEBIT, NEVER, Decision
 from gateway.limits.rate import NS_PER_US, Limit
 
 State = int
@@ -24,7 +24,7 @@ def spend(
         now_us: the present, from whichever clock all callers for this key share.
         cost: tokens to take; 0 looks without taking.
         limit: the limit as it is now; it may have changed since the last call.
-        max_wait_us: how long this request would wait, at most `limit.max_wait_us`.
+        max_wait_us: how long this request would wait, at most `limit.max_wait_us`; or `DEBIT`.
 
     Returns:
         The new state, and `wait_us` and `retry_after_us` as `Decision` has them; a request is
@@ -36,17 +36,19 @@ def spend(
     """
     now = now_us * NS_PER_US
     tolerance = limit.tolerance_ns
-    if state is None or state < now:
-        tat = now
-    else:
-        # Further ahead than any reservation can be: the clock went back or the limit was
-        # lowered. An empty bucket with a full queue is the most that may be held against
-        # the key.
-        furthest = now + tolerance + limit.max_wait_us * NS_PER_US
+    furthest = now + tolerance + (limit.max_wait_us + limit.debt_us) * NS_PER_US
+    tat = now
+    if state is not None and state > now:
+        # Further ahead than any reservation or debt can be: the clock went back or the limit was
+        # lowered. An empty bucket with a full queue, and what may be owed, is the most that may
+        # be held against the key.
         tat = state if state <= furthest else furthest
+    after = tat + cost * limit.interval_ns
+    if max_wait_us == DEBIT:
+        after = min(after, furthest)
+        return after, max(-((now + tolerance - after) // NS_PER_US), 0), 0
     if cost > limit.burst:
         return tat, 0, NEVER
-    after = tat + cost * limit.interval_ns
     wait_ns = after - tolerance - now
     if wait_ns <= 0 or cost == 0:
         return after, 0, 0
@@ -93,7 +95,8 @@ def give_back(
     those behind it keep the turns they were promised, so a gap among them cannot be sold
     again. Once it could go, what it took is refilled with time like everything else; only
     the part that cannot have been refilled since is given back, and only if nobody waits. A
-    part that was refilled may already have been spent by somebody else. This holds for every
+    part that was refilled may already have been spent by somebody else. Without a queue nobody
+    waits, and what is beyond the limit is owed: that is given back. This holds for every
     order of decisions and undoings: the state is never less than if the undone requests had
     never been asked for.
 
@@ -111,7 +114,8 @@ def give_back(
     taken = cost * limit.interval_ns
     if receipt > now:
         return state - taken if state == receipt + limit.tolerance_ns else state
-    if state > now + limit.tolerance_ns:
+    owed_us = 0 if limit.max_wait_us else limit.debt_us
+    if state > now + limit.tolerance_ns + owed_us * NS_PER_US:
         return state
     return state - max(taken - (now - receipt), 0)
 

@@ -100,6 +100,10 @@ class RequestView(Protocol):
         """The method as it was sent."""
 
     @property
+    def path(self) -> str:
+        """The path as it was sent."""
+
+    @property
     def query(self) -> str:
         """The query as it was sent, without the question mark."""
 

@@ -94,6 +94,24 @@ def canonical_path(raw: str) -> str:
     return raw if is_plain(raw) else _decoded_readings(raw)[0]
 
 
+def counted_path(raw: str) -> str:
+    """Return the form of a path that requests are counted under.
+
+    Spellings that an origin may take for one path are one here, or a client could be somebody new
+    with each: without parameters and a slash at the end, with `%2F` as a slash and runs of slashes
+    merged.
+
+    Args:
+        raw: as in `canonical_path`; a target that is no path (`*`) stays as it is.
+    """
+    if not raw.startswith("/"):
+        return raw
+    path = canonical_path(raw)
+    if _is_ambiguous(path):
+        path = _merge_slashes(_cut_parameters(_decode_slashes(_cut_parameters(path))))
+    return path.rstrip("/") or "/"
+
+
 def readings(raw: str) -> tuple[str, ...]:
     """Return every path that an origin may see in `raw`, the canonical form first.
 

@@ -30,6 +30,7 @@ from gateway.routing.keys import (
     combined,
     each,
 )
+from gateway.routing.path import counted_path
 from gateway.routing.values import Doubt, compile_read
 
 _odd: Final = re.compile(r"[^ -$&-z~]").search
@@ -50,7 +51,8 @@ def compile_throttlex_key(
 
     Args:
         labels: `ip`, `api_key`, `user` and `route`, in ThrottleX's order.
-        words: for each the key word that says where its value is, as in `compile_key`.
+        words: for each the key word that says where its value is, as in `compile_key`; of `route`
+            that is `path` for the path of the request, and else the name of its route.
         if_missing: what stands for a value that a request does not have, as in `compile_key`; an
             address does not stand in one key twice.
         route: the name of the route.
@@ -81,6 +83,8 @@ def compile_throttlex_key(
 def _compile_part(label: str, word: str, if_missing: str, route: str) -> _Part:
     if label == "ip":
         return lambda request: [(label, escape(request.client_key))]
+    if word == "path":
+        return lambda request: [(label, escape(counted_path(request.path)))]
     if label == "route":
         constant = [(label, escape(route))]
         return lambda _: constant

@@ -39,7 +39,8 @@ class Ask(NamedTuple):
         cost: what the request costs; 0 looks without taking.
         max_wait_us: how long the request would wait for its turn, at most. Each limit also
             has a `max_wait_us` of its own: the smaller of the two is what its algorithm is
-            given (a limit without a queue refuses at once whatever the others allow).
+            given (a limit without a queue refuses at once whatever the others allow). `DEBIT`
+            (`limits.decision`) is what was used already; only a `DebitStore` is asked that.
     """
 
     limits: tuple[Limit, ...]
@@ -124,6 +125,24 @@ class UntoldStore(Store, Protocol):
     """
 
     is_told_afterwards: Literal[False]
+
+
+@runtime_checkable
+class DebitStore(Store, Protocol):
+    """A store that may count debits: what was used already, whatever the limit says.
+
+    To others they are put as requests, which are counted if there is room.
+
+    Attributes:
+        counts_debits: whether it does.
+    """
+
+    counts_debits: bool
+
+
+def counts_debits(store: Store) -> bool:
+    """Whether a store counts debits."""
+    return isinstance(store, DebitStore) and store.counts_debits
 
 
 @runtime_checkable

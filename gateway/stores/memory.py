@@ -138,6 +138,7 @@ class MemoryStore:
 
     Attributes:
         evicted: keys that were forgotten before their time because room was needed.
+        counts_debits: as in a `DebitStore`; it does.
     """
 
     def __init__(
@@ -156,6 +157,7 @@ class MemoryStore:
         self._current: dict[int, Scope] = {}
         self.count = 0
         self.evicted = 0
+        self.counts_debits = True
 
     def __len__(self) -> int:
         return self.count

@@ -21,7 +21,7 @@ from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.limits.terms import PARTS_PER_WHOLE
 from gateway.metrics import StoreMetrics
-from gateway.stores.base import Ask, ShardedStore, Store
+from gateway.stores.base import Ask, ShardedStore, Store, counts_debits
 from gateway.stores.follower import Follower
 from gateway.tasks import Tasks, becomes
 
@@ -85,6 +85,7 @@ class MovingStore:
         metrics: StoreMetrics,
         clock: Clock = monotonic_us,
     ) -> None:
+        self.counts_debits = counts_debits(old) and counts_debits(new)
         self._old = old
         self._patience_s = deadline_us / 2 / US
         self._new = Follower(new, metrics, patience_us=deadline_us // 2, clock=clock)

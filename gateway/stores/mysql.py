@@ -85,6 +85,7 @@ class MySQLStore:
         tidy_every_s: float = TIDY_EVERY_S,
         clock: Clock = monotonic_us,
     ) -> None:
+        self.counts_debits = True
         self._address = parse_mysql_url(url)
         self._names = KeyNames(domain, self._address.throttlex)
         self._keeper = Keeper(domain, heartbeat_s)

@@ -59,6 +59,8 @@ class RedisStore:
             raise ValueError("a store needs at least one connection")
         place = place_of(url)
         policy = shared_policy(url)
+        # What is counted with ratio's servers is counted as they do it.
+        self.counts_debits = not policy
         self._codec = RatioCodec(domain, policy) if policy else Codec(domain)
         self._lanes = [
             Lane(Connection(place, SCRIPTS, clock=clock), self._codec, deadline_us, clock)

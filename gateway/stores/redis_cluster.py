@@ -82,6 +82,7 @@ class RedisClusterStore:
         heartbeat_s: float = HEARTBEAT_S,
         clock: Clock = monotonic_us,
     ) -> None:
+        self.counts_debits = True
         self._codec = Codec(domain)
         self._deadline_us = deadline_us
         self._clock = clock

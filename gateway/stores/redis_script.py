@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from gateway.errors import StoreReplyError, StoreTimeout
 from gateway.limits import ALGORITHMS
-from gateway.limits.decision import NEVER, Decision, Verdict, combine
+from gateway.limits.decision import DEBIT, NEVER, Decision, Verdict, combine
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.stores.base import Ask
 from gateway.stores.redis_words import calendar_words, decide_words, give_back_words, renew_words
@@ -281,6 +281,13 @@ def _log_decision(
     allowed, used, last, turn = seen
     free = max(limit.count - used, 0)
     reset_us = last + limit.period_us + 1 - now_us if used else 0
+    if max_wait_us == DEBIT:
+        counted = max(min(cost, limit.count + limit.debt - used), 0)
+        free = max(limit.count - used - counted, 0)
+        if counted:
+            reset_us = max(last, now_us) + limit.period_us + 1 - now_us
+        receipt = turn if cost else 0
+        return Decision(True, turn - now_us, 0, limit.count, free, reset_us, receipt)
     if cost > limit.count:
         return Decision(False, 0, NEVER, limit.count, free, reset_us, 0)
     if cost == 0:

@@ -6,12 +6,13 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gateway.limits import ALGORITHMS, fixed_window, paced_history
+from gateway.limits.decision import DEBIT
 from gateway.limits.rate import NS_PER_US, Limit
 
 LONGEST_US: Final = 2 * 10**15
-"""Longest time a script is told of, 63 years: any sum of it with the present and a queue stays
-below 2^53 until the year 2100. A limit that takes longer to refill counts as one that takes
-this long."""
+"""Longest time a script is told of, 63 years: any sum of two of it (a full bucket and as much that
+is owed) with the present and a queue stays below 2^53 until the year 2100. A limit that takes
+longer to refill counts as one that takes this long."""
 
 LONGEST_QUEUE_US: Final = 10**13
 """Likewise for waiting; four months."""
@@ -26,21 +27,28 @@ def decide_words(limit: Limit, cost: int, max_wait_us: int) -> tuple[bytes, ...]
     if limit.algorithm == "concurrency":
         return tag, _period(limit), b"%d" % limit.count
     queue_us = min(limit.max_wait_us, LONGEST_QUEUE_US)
-    waits = (tag, b"%d" % min(max_wait_us, queue_us), b"%d" % queue_us)
-    refused = b"%d" % limit.count_refused
+    wait = b"%d" % min(max_wait_us, queue_us)
+    waits = (tag, wait, b"%d" % queue_us)
+    ahead = (tag, wait, b"%d" % (queue_us + _owed_us(limit)))
+    refused, debt = b"%d" % limit.count_refused, b"%d" % limit.debt
     match limit.algorithm:
         case "token_bucket":
-            taken = (b"-1", b"0") if cost > limit.burst else _pair(cost * limit.interval_ns)
-            return (*waits, *taken, *_pair(limit.tolerance_ns))
+            if max_wait_us == DEBIT:
+                # It takes no more than a full bucket and a debt, of which each may take longest.
+                taken = _pair(cost * limit.interval_ns, 2 * LONGEST_US)
+            else:
+                is_refused = cost > limit.burst
+                taken = (b"-1", b"0") if is_refused else _pair(cost * limit.interval_ns)
+            return (*ahead, *taken, *_pair(limit.tolerance_ns))
         case "sliding_window_log" | "sliding_window_counter":
-            return (*waits, _period(limit), b"%d" % limit.count, refused)
+            return (*waits, _period(limit), b"%d" % limit.count, refused, debt)
         case "fixed_window":
             # None is longer than a year, but the one that has no end (`limits.throttlex`).
             windows = () if limit.calendar else (b"1", b"%d" % limit.period_us)
-            return (*waits, b"%d" % limit.count, refused, *windows)
+            return (*waits, b"%d" % limit.count, refused, debt, *windows)
         case "paced_history":
             burst = b"%d" % limit.burst
-            return (*waits, burst, _window(limit), b"%d" % paced_history.interval_us(limit))
+            return (*ahead, burst, _window(limit), b"%d" % paced_history.interval_us(limit))
     raise ValueError(f"no script knows the algorithm {limit.algorithm!r}")
 
 
@@ -82,8 +90,10 @@ def give_back_words(limit: Limit, cost: int, receipt: int) -> tuple[bytes, ...]:
     match limit.algorithm:
         case "token_bucket":
             us, ns = divmod(receipt, NS_PER_US)
+            # Where there is a queue, what is beyond the limit may be somebody's turn.
+            owed = b"%d" % (0 if limit.max_wait_us else _owed_us(limit))
             taken = _pair(cost * limit.interval_ns)
-            return (tag, b"%d" % us, b"%d" % ns, *taken, *_pair(limit.tolerance_ns))
+            return (tag, b"%d" % us, b"%d" % ns, *taken, *_pair(limit.tolerance_ns), owed)
         case "sliding_window_counter":
             return tag, _period(limit), turn
         case "fixed_window":
@@ -99,6 +109,10 @@ def renew_words(limit: Limit, _cost: int, receipt: int) -> tuple[bytes, ...]:
     return _tag(limit), _period(limit), b"%d" % receipt
 
 
+def _owed_us(limit: Limit) -> int:
+    return min(limit.debt_us, LONGEST_US)
+
+
 def _tag(limit: Limit) -> bytes:
     return ALGORITHMS[limit.algorithm].tag.encode()
 
@@ -111,7 +125,7 @@ def _window(limit: Limit) -> bytes:
     return b"%d" % min(paced_history.window_us(limit), LONGEST_US)
 
 
-def _pair(time_ns: int) -> tuple[bytes, bytes]:
+def _pair(time_ns: int, most_us: int = LONGEST_US) -> tuple[bytes, bytes]:
     """A time as microseconds and the nanoseconds on top, which Lua's numbers hold exactly."""
-    us, ns = divmod(min(time_ns, LONGEST_US * NS_PER_US), NS_PER_US)
+    us, ns = divmod(min(time_ns, most_us * NS_PER_US), NS_PER_US)
     return b"%d" % us, b"%d" % ns

@@ -86,6 +86,7 @@ class ScriptedStore:
         self.is_started = False
         self.is_closed = False
         self.cancelled = 0
+        self.counts_debits = True
         self._counts = MemoryStore(clock=clock)
         self._steps: deque[Step] = deque()
         self._give_back_steps: deque[Step] = deque()

@@ -54,6 +54,7 @@ class SharedStore:
     """
 
     def __init__(self, workers: int, deadline_us: int, clock: Clock = monotonic_us) -> None:
+        self.counts_debits = True
         self._workers = workers
         self._deadline_us = deadline_us
         self._clock = clock

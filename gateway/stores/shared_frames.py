@@ -37,13 +37,15 @@ NumberOf = Callable[[Limits], int]
 
 _LENGTH: Final = Struct("<I")
 _MOMENT: Final = Struct("<q")
-_ASK: Final = Struct("<IQQ")
-_ASK_OF_ONE: Final = Struct("<IQQI")
+_ASK: Final = Struct("<IQq")
+_ASK_OF_ONE: Final = Struct("<IQqI")
 _RECEIPT: Final = Struct("<q")
 _DECISION: Final = Struct("<?qqqqqq")
 
 _FIELDS: Final = tuple(
-    field.name for field in fields(Limit) if field.name not in {"interval_ns", "tolerance_ns"}
+    field.name
+    for field in fields(Limit)
+    if field.name not in {"interval_ns", "tolerance_ns", "debt_us"}
 )
 """Of a limit; the others follow from these."""
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 from gateway.config.explain_envoy_rls import MAX_RULES, explain_envoy_rls
 from tests.envoy_rls import config_of
 
+DEBITS = (
+    "A call in which all descriptors say what they cost tells what was used already: memory, Redis "
+    "and MySQL count it in any case, up to one limit more."
+)
+
 
 def _explain(rules: str, options: str = "") -> list[str]:
     return list(explain_envoy_rls(config_of(rules, options).listeners[0]))
@@ -26,7 +31,7 @@ def test_every_kind_of_rule_has_its_sentence() -> None:
         """
     )
 
-    assert lines[:-2] == [
+    assert lines[:-3] == [
         "Descriptors of the domain shop:",
         "  database=users is counted by policy shop/database=users.",
         (
@@ -51,11 +56,12 @@ def test_what_envoy_is_told_is_said() -> None:
     """And what comes of descriptors that bring limits along."""
     rule = "{ match: { a: x }, limit: 1/s }"
 
-    assert _explain(rule)[-2:] == [
+    assert _explain(rule)[-3:] == [
         "A request is refused if one of its descriptors is over its limit; nothing is spent then.",
+        DEBITS,
         "A descriptor that brings a limit of its own is held to that.",
     ]
-    assert _explain(rule, "headers: envoy\nshadow: true\noverrides: off")[-2:] == [
+    assert _explain(rule, "headers: envoy\nshadow: true\noverrides: off\ndebits: off")[-2:] == [
         "Nothing is refused, but all is counted.",
         (
             "Envoy is told to say what is left in RateLimit-Limit, RateLimit-Remaining and "

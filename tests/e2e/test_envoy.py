@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import requests
 
 from tests.certificates import Authority, Issued
 from tests.conftest import StartGateway
 from tests.envoy import Envoy
-from tests.processes import free_port
+from tests.processes import Gateway, free_port
 from tests.upstreams import Upstream
 
 USER: Final = {"request_headers": {"header_name": "x-user", "descriptor_key": "user"}}
@@ -40,10 +42,14 @@ def start_envoy(tmp_path: Path, nginx_upstream: Upstream) -> Iterator[StartEnvoy
         service: int | Path,
         limits: Sequence[Mapping[str, Any]] = PER_USER,
         tls: tuple[Authority, Issued] | None = None,
+        pools: Sequence[str] = (),
+        *,
+        checked: bool = False,
         **options: object,
     ) -> Envoy:
         upstream = int(nginx_upstream.url.rpartition(":")[2])
-        running.append(Envoy(tmp_path, upstream, service, limits, options, tls))
+        envoy = Envoy(tmp_path, upstream, service, limits, options, tls, pools, checked=checked)
+        running.append(envoy)
         return running[-1]
 
     yield start
@@ -139,6 +145,16 @@ def test_without_sluice_envoy_does_as_it_was_told(
     assert _until(allows, {"x-user": "foe"}, 429)
 
 
+def test_a_cluster_may_check_the_health_of_the_service_by_its_name(
+    start_gateway: StartGateway, start_envoy: StartEnvoy
+) -> None:
+    """It is asked for `ratelimit`; one that is not well is not asked, and every request denied."""
+    port = free_port()
+    start_gateway(RULES.format(port=port, options="headers: envoy"))
+    envoy = start_envoy(port, checked=True, failure_mode_deny=True)
+    assert _until(envoy, {"x-user": "foe"}, 429)
+
+
 def test_envoy_may_give_back_what_a_request_did_not_cost(
     start_gateway: StartGateway, start_envoy: StartEnvoy
 ) -> None:
@@ -199,3 +215,107 @@ listeners:
     answers = [envoy.get("/one", headers={"x-user": "ann"}) for _ in range(3)]
     assert [one.status for one in answers] == [200, 200, 429]
     assert [one.headers.get("x-pool", "") for one in answers] == ["own", "shared", ""]
+
+
+def _service(name: str, hits: int, *, is_done: bool = False) -> dict[str, Any]:
+    """A limit of Envoy's: the quota of a service; looked at, or used and told at the end."""
+    key = {"generic_key": {"descriptor_key": "service", "descriptor_value": name}}
+    return {"actions": [key], "hits_addend": {"number": hits}, "apply_on_stream_done": is_done}
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "sliding_window_counter"])
+def test_tokens_are_told_at_the_end_and_count_beyond_the_limit(
+    start_gateway: StartGateway, start_envoy: StartEnvoy, store: str, algorithm: str
+) -> None:
+    """A request passes as long as nothing is owed: the example `token-quota` of Envoy's service.
+
+    There each costs one of two; here each costs 700 of 1,000, so that the second exceeds them.
+    """
+    port = free_port()
+    gateway = start_gateway(
+        f"""
+{store}listeners:
+  - envoy_rls:
+      domains:
+        shop:
+          - match: {{ service: "*" }}
+            limit: 1000/365d
+            algorithm: {algorithm}
+    bind: 127.0.0.1:{port}
+"""
+    )
+    envoy = start_envoy(port, [_service("s", 0), _service("s", 700, is_done=True)])
+    answers = []
+    for told in (2, 4, 6, 8):
+        answers.append(envoy.get("/one").status)
+        # A look before each request and a debit after it; also where the look has refused it.
+        _told(gateway, told)
+
+    assert answers == [200, 200, 429, 429]
+
+
+def test_the_quota_of_the_service_that_answered_is_used(
+    start_gateway: StartGateway, start_envoy: StartEnvoy
+) -> None:
+    """The example `multiservice-tokenquota` of Envoy's service, with one and two requests.
+
+    One more passes of each than its quota, as what is used is known afterwards only.
+    """
+    port = free_port()
+    gateway = start_gateway(
+        f"""
+listeners:
+  - envoy_rls:
+      dynamic_metadata: on
+      domains:
+        shop:
+          - match: {{ service: service_1 }}
+            limit: 1/365d
+            algorithm: fixed_window
+            quota: on
+            metadata: {{ pool: service_1 }}
+          - match: {{ service: service_2 }}
+            limit: 2/365d
+            algorithm: fixed_window
+            quota: on
+            metadata: {{ pool: service_2 }}
+    bind: 127.0.0.1:{port}
+"""
+    )
+    answered = {
+        "metadata": {
+            "descriptor_key": "service",
+            "source": "CLUSTER_LOCALITY_ENTRY",
+            "metadata_key": {"key": "pools", "path": [{"key": "name"}]},
+        }
+    }
+    limits = [
+        _service("service_1", 0),
+        _service("service_2", 0),
+        {"actions": [answered], "hits_addend": {"number": 1}, "apply_on_stream_done": True},
+    ]
+    envoy = start_envoy(port, limits, pools=["service_1", "service_2"])
+    answers = []
+    for told in (2, 4, 6, 8, 10, 11):
+        answer = envoy.get("/one")
+        answers.append(answer.body.decode() if answer.status == 200 else answer.status)
+        _told(gateway, told)
+
+    assert answers == ["service_1"] * 2 + ["service_2"] * 3 + [429]
+
+
+def _told(gateway: Gateway, calls: int) -> None:
+    """Wait until the service has answered so many calls: what is told at the end comes later."""
+    due = time.monotonic() + 30
+    while (seen := _calls(gateway)) < calls and time.monotonic() < due:
+        time.sleep(0.01)
+    assert seen == calls
+
+
+def _calls(gateway: Gateway) -> int:
+    text = requests.get(f"{gateway.admin_url}/metrics", timeout=10).text
+    return sum(
+        int(float(line.rpartition(" ")[2]))
+        for line in text.splitlines()
+        if line.startswith("sluice_listener_answers_total{")
+    )

@@ -77,6 +77,23 @@ async def test_answers_are_those_of_its_design(
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", timestamp)
 
 
+async def test_the_route_of_a_key_may_be_the_path(
+    start_gateway: StartGateway, mariadb: MariaDB, nginx_upstream: Upstream
+) -> None:
+    """Each path of a wildcard by itself, under the key of its design; a query is no part of it."""
+    config = CONFIG.format(database=mariadb.url, url=nginx_upstream.url)
+    config = config.replace("per: [route, user]", "per: [route, user], route: path")
+    gateway = start_gateway(config.replace("  /v1/pay:", "  /v1/**:"))
+    for path in ("pay", "refund"):
+        answers = [
+            (await ask(f"{gateway.url}/v1/{path}{more}", "203.0.113.1", **{"X-User": "by-path"}))
+            for more in ("", "?a=1", "/")
+        ]
+        assert [status for status, _, _ in answers] == [404, 404, 429]
+        message = json.loads(answers[-1][2])["message"]
+        assert message == f"Rate limit exceeded for key: user:by-path|route:/v1/{path}"
+
+
 async def test_keys_of_several_parts(
     start_gateway: StartGateway,
     mariadb: MariaDB,

@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
@@ -121,6 +122,17 @@ async def test_a_call_is_answered_and_counted() -> None:
         assert [await service.ask(A) for _ in range(3)] == [OK, OK, OVER_LIMIT]
         assert [await service.ask({"b": "1"}) for _ in range(2)] == [OK, OK]
         assert service.answers == {"ok": 3, "over_limit": 1, "shadow": 1}
+
+
+@pytest.mark.parametrize("name", ["", "ratelimit", SERVICE])
+async def test_health_is_asked_for_by_the_name_that_envoys_own_service_has(name: str) -> None:
+    """Clusters in the field ask for `ratelimit`; others for its full name, or for none."""
+    async with served() as service:
+        health: Any = health_pb2_grpc.HealthStub(service.channel)
+        request = health_pb2.HealthCheckRequest(service=name)
+        assert (await health.Check(request)).status == health_pb2.HealthCheckResponse.SERVING
+        watch = health.Watch(request)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
 
 
 async def test_a_question_without_domain_or_descriptors_is_an_error() -> None:

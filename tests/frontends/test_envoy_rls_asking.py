@@ -109,13 +109,15 @@ async def test_hits_are_what_a_request_costs(hits: int, remaining: int) -> None:
 
 
 async def test_more_hits_than_the_limit_can_never_pass() -> None:
-    """However many: there is nothing to wait for."""
+    """However many: what is told is how much is left, and the time in which all is there anew."""
     async with serving(CONFIG, still_clock()) as service:
         for hits in (4, 2**32 - 1):
             reply = await service.ask(A, hits=hits)
-            assert reply.statuses == [Status(OVER_LIMIT, Told(3, 3), 0, None)]
-        assert (await service.ask(Descriptor((("a", "1"),), hits=2**64 - 1))).code == OVER_LIMIT
+            assert reply.statuses == [Status(OVER_LIMIT, Told(3, 3), 3, 3600)]
         assert (await service.ask(A)).statuses[0].remaining == 2
+        reply = await service.ask(A, hits=2**32 - 1)
+        assert reply.statuses == [Status(OVER_LIMIT, Told(3, 3), 2, 1200)]
+        assert (await service.ask(A)).statuses[0].remaining == 1
 
 
 async def test_a_descriptor_with_no_hits_only_looks() -> None:

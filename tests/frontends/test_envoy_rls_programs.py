@@ -111,13 +111,13 @@ class Model:
                 asked[one.counted] += 1
                 wanted[one.counted] += cost
                 limits[one.counted] = one.most
+        if all(one.hits for one in descriptors):
+            return self._debit(found, costs, looks_only=looks_only)
         taken = self._of_quotas(quotas)
         is_refused = (
             looks_only
             or taken is None
-            or any(
-                cost and self._spent[name] + cost > limits[name] for name, cost in wanted.items()
-            )
+            or any(self._spent[name] + cost > limits[name] for name, cost in wanted.items())
         )
         statuses = [
             None
@@ -132,6 +132,30 @@ class Model:
             None if one is not None and one.counted in unclear else status
             for one, status in zip(found, statuses, strict=True)
         ]
+
+    def _debit(
+        self, found: list[Held | None], costs: list[int], *, looks_only: bool
+    ) -> tuple[int, list[Status | None]]:
+        """All say what they cost, so it was used already; a look if something refuses always."""
+        statuses: list[Status | None] = []
+        is_refused, quotas, over = looks_only, 0, 0
+        for one, cost in zip(found, costs, strict=True):
+            if one is None or one.most <= 0:
+                statuses.append(None if one is None else self._status(one, 0, is_refused))
+                quotas += one is not None and one.is_quota
+                over += one is not None and one.is_quota
+                continue
+            name, spent = one.counted, self._spent[one.counted]
+            if one.is_shadow or not looks_only:
+                self._spent[name] = spent = max(spent, min(spent + cost, 2 * one.most))
+            is_over = spent > one.most
+            quotas += one.is_quota
+            over += one.is_quota and is_over
+            is_refused = is_refused or (is_over and not one.is_quota and not one.is_shadow)
+            code = OVER_LIMIT if is_over and not one.is_shadow else OK
+            statuses.append(Status(code, remaining=max(one.most - spent, 0)))
+        is_refused = is_refused or 0 < quotas == over
+        return OVER_LIMIT if is_refused else OK, statuses
 
     def _of_quotas(self, quotas: list[tuple[Held, int]]) -> Counter[Name] | None:
         """What those take that have enough; None if there are some and none of them has."""
@@ -151,9 +175,9 @@ class Model:
         passes = cost <= left
         if one.is_shadow:
             self._spent[one.counted] += cost if passes else 0
-            return Status(OK, remaining=left - cost if passes else 0)
+            return Status(OK, remaining=left - cost if passes else max(left, 0))
         if not passes:
-            return Status(OVER_LIMIT)
+            return Status(OVER_LIMIT, remaining=max(left, 0))
         return Status(OK, remaining=left if is_refused else left - cost)
 
 

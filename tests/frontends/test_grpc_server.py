@@ -59,7 +59,7 @@ async def _served(
     malformed: Callable[[], None] = lambda: None,
     is_able: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[tuple[GrpcServer, int]]:
-    described = Service("try.Echo", {"Say": say}, MESSAGES.files)
+    described = Service("try.Echo", {"Say": say}, MESSAGES.files, ("echo",))
     server = GrpcServer([described], bounds or Bounds(), malformed, is_able)
     port = port_of(await server.start(Door(Address("127.0.0.1", 0))))
     try:
@@ -169,11 +169,11 @@ async def test_every_address_is_listened_on_where_no_host_is_named() -> None:
 
 
 async def test_health_is_told_of_the_server_and_of_each_service() -> None:
-    """And nothing is told of others."""
+    """By what else it is called, too; and nothing is told of others."""
     able = [True]
     async with _served(is_able=lambda: able[0]) as (_, port), _channel(port) as channel:
         health = _health(channel)
-        for name in ("", "try.Echo", "grpc.health.v1.Health"):
+        for name in ("", "try.Echo", "grpc.health.v1.Health", "echo"):
             able[0] = True
             request = health_pb2.HealthCheckRequest(service=name)
             assert (await health.Check(request)).status == health_pb2.HealthCheckResponse.SERVING
@@ -194,7 +194,7 @@ async def test_health_may_be_asked_of_all_services_at_once() -> None:
             status = "SERVING" if able else "NOT_SERVING"
             wanted = health_pb2.HealthCheckResponse(status=status)
             assert dict(answer.statuses) == dict.fromkeys(
-                ("", "grpc.health.v1.Health", "try.Echo"), wanted
+                ("", "echo", "grpc.health.v1.Health", "try.Echo"), wanted
             )
 
 

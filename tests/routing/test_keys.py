@@ -23,6 +23,7 @@ class Request:
     client_key: str = "203.0.113.7"
     host: str = "a.test"
     method: str = "GET"
+    path: str = "/"
     query: str = ""
     headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
     client_certificate: ClientCertificate | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from gateway.errors import BadRequestError
-from gateway.routing.path import canonical_path, readings
+from gateway.routing.path import canonical_path, counted_path, readings
 from gateway.routing.table import Pattern, RouteTable
 
 ROUTES = ("/admin", "/public", "")
@@ -226,6 +227,21 @@ def test_canonical_form_is_its_own(raw: str) -> None:
         return
     assert canonical_path(canonical) == canonical
     assert readings(raw)[0] == canonical
+
+
+@given(SPELLINGS.map(lambda tail: "/" + tail.removeprefix("/")))
+def test_whatever_may_be_read_as_one_path_is_counted_as_one(raw: str) -> None:
+    """Each reading of an origin, with a slash at the end or without."""
+    try:
+        counted = counted_path(raw)
+        others = readings(raw)
+    except BadRequestError:
+        return
+    assert counted_path(counted) == counted
+    for one in others:
+        with suppress(BadRequestError):
+            assert counted_path(one) == counted
+            assert counted_path(one + "/") == counted
 
 
 @given(st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=20), st.data())

@@ -25,6 +25,7 @@ class Request:
     client_key: str = "203.0.113.7"
     host: str = ""
     method: str = "GET"
+    path: str = "/"
     query: str = ""
     client_certificate: None = None
 
@@ -122,3 +123,27 @@ def test_a_long_key_ends_in_a_hash() -> None:
     assert isinstance(long, str)
     assert len(long) <= 128
     assert long != other
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("/v1/pay", "user:123|route:/v1/pay"),
+        ("/v1/pay/", "user:123|route:/v1/pay"),
+        ("//v1//pay", "user:123|route:/v1/pay"),
+        ("/v1/%70ay;a=1", "user:123|route:/v1/pay"),
+        ("/v1%2fpay", "user:123|route:/v1/pay"),
+        ("/v1/x/../pay", "user:123|route:/v1/pay"),
+        ("/v1/Pay", "user:123|route:/v1/Pay"),
+        ("/caf%c3%a9", "user:123|route:/caf%25C3%25A9"),
+        ("/a|route:b", "user:123|route:/a%7Croute:b"),
+        ("/", "user:123|route:/"),
+        ("*", "user:123|route:*"),
+    ],
+)
+def test_the_route_may_be_the_path(raw: str, expected: str) -> None:
+    """As in its design; spellings that an origin may take for one path are one key."""
+    find = compile_throttlex_key(
+        ("user", "route"), ("header:x-user", "path"), if_missing="ip", route="/**"
+    )
+    assert find(Request(CIMultiDict(SAID), path=raw)) == expected

@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import ClassVar
 
 from gateway.errors import StoreError
-from gateway.limits.decision import NEVER, Verdict
+from gateway.limits.decision import DEBIT, NEVER, Verdict
 from gateway.limits.rate import Limit
-from gateway.stores.base import Ask, Store
+from gateway.stores.base import Ask, Store, counts_debits
 
 SECOND_US = 1_000_000
 DAY_US = 86_400_000_000
@@ -180,6 +180,28 @@ class StoreContract:
             assert not (await decide(store, Ask(both, ("k", "k"), 1, 0)))[0].allowed
             assert await remaining(store, counting) == 0
             assert await remaining(store, wide) == 46
+
+    async def test_what_was_used_already_counts_beyond_the_limit(self, store: Store) -> None:
+        """If the store counts debits: up to what may be owed, of a key that is new or known."""
+        if not counts_debits(store):
+            return
+        for limit in self.limits:
+            if limit.algorithm == "concurrency":
+                continue
+            for number, costs in enumerate(((7,), (4, 2), (4, 9**9))):
+                key, owing = f"k{number}", replace(limit, debt=5)
+                debits = [ask(owing, key, cost, DEBIT) for cost in costs]
+                told = await decide(store, *debits)
+                (look, plain, more) = await decide(
+                    store, ask(owing, key, 0, DEBIT), ask(owing, key, 0), ask(owing, key, 1, 0)
+                )
+                assert all(verdict.allowed for verdict in (*told, look, plain))
+                assert look.decisions[0].remaining == 0
+                assert look.wait_us > 0
+                assert told[-1].wait_us >= look.wait_us
+                assert plain.wait_us == 0
+                assert not more.allowed
+                assert more.retry_after_us >= look.wait_us - SECOND_US
 
     async def test_what_is_held_is_kept_by_renewing(self, store: Store) -> None:
         """Until it is released; of other limits nothing is held, and refusals hold nothing."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.limits import ALGORITHMS, leases
 from gateway.limits.calendar import CALENDARS, Calendar
-from gateway.limits.decision import Decision, Verdict, combine
+from gateway.limits.decision import DEBIT, Decision, Verdict, combine
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.stores.base import Ask
 from gateway.stores.redis_script import (
@@ -257,14 +257,23 @@ class Twins:
 
 
 @st.composite
+def limits_of(draw: st.DrawFn, name: str) -> Limit:
+    """A limit of a scope as it was at some time, when debits may have been heard of or not."""
+    limit = draw(st.sampled_from(SCOPES[name]))
+    return replace(limit, scope=name, debt=draw(st.sampled_from((0, 0, 1, limit.burst))))
+
+
+@st.composite
 def asks(draw: st.DrawFn, names: list[str]) -> Ask:
     """Limits of some of the scopes, each as it was at some time."""
     scopes = draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
-    limits = tuple(replace(draw(st.sampled_from(SCOPES[name])), scope=name) for name in scopes)
+    limits = tuple(draw(limits_of(name)) for name in scopes)
     keys = tuple(draw(st.sampled_from("aaab")) for _ in scopes)
     most = limits[0].burst
     cost = draw(st.one_of(st.integers(0, 3), st.integers(0, most + 1)))
-    wait_us = draw(st.sampled_from((0, 5, SECOND_US, 10**15, 10**15)))
+    wait_us = draw(st.sampled_from((0, 5, SECOND_US, 10**15, 10**15, DEBIT)))
+    if wait_us == DEBIT:
+        cost = draw(st.integers(0, 3 * most))
     return Ask(limits, keys, cost, wait_us)
 
 
@@ -325,7 +334,7 @@ def check_sequence(client: redis.Redis, data: st.DataObject) -> None:
             admitted += [
                 (ask, verdict)
                 for ask, verdict in zip(touched, expected, strict=True)
-                if verdict.allowed
+                if verdict.allowed and ask.max_wait_us != DEBIT
             ]
         for ask in touched:
             for limit, key in zip(ask.limits, ask.keys, strict=True):

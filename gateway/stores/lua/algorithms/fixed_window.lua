@@ -1,6 +1,6 @@
 -- Fixed window: the twin of gateway.limits.fixed_window.
 --
--- decide     max_wait, queue, count, counts_refused, n, and n numbers: the period, or the
+-- decide     max_wait, queue, count, counts_refused, debt, n, and n numbers: the period, or the
 --            beginnings of a calendar's windows, from the one that holds `early` to the one
 --            behind the last that a turn may be in
 -- give back  the beginning of the window of the turn, and its end
@@ -23,7 +23,7 @@ end
 
 local function look(key, at, cost)
   local max_wait, queue, count = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-  local n, list = tonumber(ARGV[at + 4]), at + 5
+  local debt, n, list = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5]), at + 6
   local last, used = load_numbers(key, '^(%d+) (%d+)$')
   local is_known = last ~= nil
   if not is_known then
@@ -35,7 +35,11 @@ local function look(key, at, cost)
     used = 0
   end
   local wait, retry_after, receipt = 0, 0, 0
-  if cost > count then
+  if max_wait < 0 then
+    used = max(used, min(used + cost, count + debt))
+    wait = used > count and ends - now or 0
+    receipt = cost > 0 and now + wait or now
+  elseif cost > count then
     retry_after = -1
   elseif cost > 0 then
     local fits = used + cost <= count

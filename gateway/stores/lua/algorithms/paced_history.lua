@@ -1,6 +1,7 @@
 -- Paced history: the twin of gateway.limits.paced_history.
 --
 -- decide     max_wait, queue, burst, window, interval
+--            queue: and what may be owed, in time
 -- give back  window, receipt
 --
 -- The state is a list: the latest time that was dropped, or 0, and behind it the times.
@@ -31,7 +32,17 @@ local function look(key, at, cost)
   local lacking = kept + cost - burst
   local wait, retry_after, receipt, turn = 0, 0, 0, now
   local kept_after, newest_after = kept, newest
-  if cost > burst then
+  if max_wait < 0 then
+    if lacking > 0 then
+      turn = min(max(now, newest) + lacking * interval, furthest)
+    end
+    kept_after = min(kept + cost, burst)
+    if cost > 0 then
+      newest_after = max(newest, turn)
+    end
+    wait = max(newest_after - now, 0)
+    receipt = cost > 0 and now + wait or 0
+  elseif cost > burst then
     retry_after = -1
   elseif cost > 0 then
     if lacking > 0 then
@@ -91,6 +102,7 @@ local function spend(seen, cost)
     later = call('LRANGE', key, -behind, -1)
     call('LTRIM', key, 0, -behind - 1)
   end
+  cost = min(cost, seen.burst)
   push(key, seen.turn, cost)
   for _, time in ipairs(later) do
     call('RPUSH', key, time)

@@ -1,6 +1,6 @@
 -- The sliding window log in the sorted sets of a ratio server, which may count in them meanwhile.
 --
--- decide     max_wait, queue, window, count, counts_refused; the first two are 0
+-- decide     max_wait, queue, window, count, counts_refused, debt; the first two and the last are 0
 -- reply      allowed, used, last, turn
 -- give back  turn
 --
@@ -55,7 +55,7 @@ local function look(key, at, cost)
   local n = #reply
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = allowed and 1 or 0, seen, last, turn
   return {key = key, allowed = allowed, is_foreign = is_foreign, used = used, last = last,
-    begins = begins, window = window, capacity = capacity, counts = counts}, at + 5
+    begins = begins, window = window, capacity = capacity, counts = counts}, at + 6
 end
 
 local function add(seen, cost)

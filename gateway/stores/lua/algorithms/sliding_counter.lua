@@ -1,6 +1,6 @@
 -- Sliding window counter: the twin of gateway.limits.sliding_counter.
 --
--- decide     max_wait, queue, period, count, counts_refused
+-- decide     max_wait, queue, period, count, counts_refused, debt
 -- give back  period, receipt
 --
 -- The state is `last previous current`.
@@ -86,7 +86,12 @@ local function look(key, at, cost)
     last, previous, current = now, 0, 0
   end
   local wait, retry_after, receipt = 0, 0, 0
-  if cost > count then
+  if max_wait < 0 then
+    current = max(current, min(current + cost, count + tonumber(ARGV[at + 5])))
+    local turn = turn_of(last, previous, current, 0, count, period)
+    wait = turn > last and turn - now or 0
+    receipt = cost > 0 and now + wait or now
+  elseif cost > count then
     retry_after = -1
   elseif cost > 0 then
     local turn = turn_of(last, previous, current, cost, count, period)
@@ -107,7 +112,7 @@ local function look(key, at, cost)
   answer(retry_after == 0, wait, retry_after, remaining(last, previous, current, count, period),
     max(ends(last, previous, current, period) - now, 0), receipt)
   return {key = key, allowed = retry_after == 0, is_known = is_known, last = last,
-    previous = previous, current = current, period = period}, at + 5
+    previous = previous, current = current, period = period}, at + 6
 end
 
 local function spend(seen)

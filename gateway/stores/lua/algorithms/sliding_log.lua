@@ -1,7 +1,7 @@
 -- Sliding window log: the twin of gateway.limits.sliding_log.
 --
--- decide     max_wait, queue, window, count, counts_refused
--- reply      allowed, used, last, turn
+-- decide     max_wait, queue, window, count, counts_refused, debt
+-- reply      allowed, used, last, turn: of a debit when nothing is owed any more
 -- give back  turn
 --
 -- The state is a list of times.
@@ -9,7 +9,7 @@
 local function look(key, at, cost)
   local max_wait, queue = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
   local window, capacity = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local counts_refused = ARGV[at + 4] == '1'
+  local counts_refused, debt = ARGV[at + 4] == '1', tonumber(ARGV[at + 5])
   local furthest = now + queue
   local length = pcall('LLEN', key)
   local is_foreign = type(length) ~= 'number'
@@ -31,11 +31,25 @@ local function look(key, at, cost)
     end
   end
   local allowed = cost == 0 or (cost <= capacity and turn - now <= max_wait)
-  local surplus_kept = 0
+  local surplus_kept, counted, placed = 0, cost, nil
+  if max_wait < 0 then
+    allowed, counted, placed = true, max(min(cost, capacity + debt - used), 0), max(now, last)
+    turn = now
+    local over = used + counted - capacity
+    if over > 0 then
+      local leaves = placed
+      if over <= used then
+        leaves = min(tonumber(call('LINDEX', key, expired + over - 1)) or 0, furthest)
+      end
+      turn = leaves + window + 1
+    end
+  end
   if not allowed and cost <= capacity and counts_refused then
     -- As refuse will leave it: the newest of the old ones, and this one as often as it costs.
-    surplus_kept = max(surplus, 0)
-    used, last = min(used + cost, capacity), now
+    -- What is owed is no reason to keep less.
+    local kept = min(used + cost, max(capacity, min(used, capacity + debt)))
+    surplus_kept = used + cost - kept
+    used, last = kept, now
     local leaves = surplus_kept + used + cost - capacity
     turn = now
     if leaves <= length - expired then
@@ -47,8 +61,9 @@ local function look(key, at, cost)
   reply[n + 1], reply[n + 2] = allowed and 1 or 0, used
   reply[n + 3], reply[n + 4] = last, turn
   return {key = key, allowed = allowed, is_foreign = is_foreign, length = length,
-    expired = expired, ahead = ahead, furthest = furthest, last = last, turn = turn,
-    window = window, counts = counts_refused and cost <= capacity, surplus = surplus_kept}, at + 5
+    expired = expired, ahead = ahead, furthest = furthest, last = last, turn = placed or turn,
+    window = window, counts = counts_refused and cost <= capacity, surplus = surplus_kept,
+    counted = counted}, at + 6
 end
 
 -- Forget the expired, and bring what a clock that went back left too far ahead within reach.
@@ -62,12 +77,12 @@ local function put_right(seen)
   end
 end
 
-local function spend(seen, cost)
+local function spend(seen)
   if seen.is_foreign then
     call('DEL', seen.key)
   end
   put_right(seen)
-  push(seen.key, seen.turn, cost)
+  push(seen.key, seen.turn, seen.counted)
   call('PEXPIRE', seen.key, ttl_ms(seen.turn + seen.window + 1))
 end
 

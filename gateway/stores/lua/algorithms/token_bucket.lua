@@ -1,9 +1,10 @@
 -- Token bucket: the twin of gateway.limits.token_bucket.
 --
 -- decide     max_wait, queue, inc_us, inc_ns, tol_us, tol_ns
+--            queue: and what may be owed, in time
 --            inc: what the ask takes, in time; negative if it is more than the limit holds
 -- reply      allowed, state_us, state_ns   (before anything was spent)
--- give back  turn_us, turn_ns, inc_us, inc_ns, tol_us, tol_ns
+-- give back  turn_us, turn_ns, inc_us, inc_ns, tol_us, tol_ns, owed: what may be, in time
 --
 -- The state is nanoseconds, which a Lua number holds for 104 days only. So a time is a pair here:
 -- microseconds and the nanoseconds (0..999) on top. Stored, it is the decimal digits of the one
@@ -22,13 +23,13 @@ local function look(key, at)
   local inc_us, inc_ns = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local tol_us, tol_ns = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
   local us, ns, is_known, is_ahead = now, 0, false, false
+  local is_debit, furthest_us = max_wait < 0, now + tol_us + queue
   -- Anything that is not a state (another type, other text) is as good as none.
   local text = pcall('GET', key)
   if type(text) == 'string' and text:find('^%d%d%d%d+$') then
     is_known = true
     local state_us, state_ns = tonumber(text:sub(1, -4)), tonumber(text:sub(-3))
     if state_us >= now then
-      local furthest_us = now + tol_us + queue
       is_ahead = is_after(state_us, state_ns, furthest_us, tol_ns)
       if is_ahead then
         us, ns = furthest_us, tol_ns
@@ -41,8 +42,11 @@ local function look(key, at)
   if after_ns >= 1000 then
     after_us, after_ns = after_us + 1, after_ns - 1000
   end
+  if is_debit and is_after(after_us, after_ns, furthest_us, tol_ns) then
+    after_us, after_ns = furthest_us, tol_ns
+  end
   local takes_nothing = inc_us == 0 and inc_ns == 0
-  local allowed = inc_us >= 0
+  local allowed = is_debit or inc_us >= 0
     and (takes_nothing or not is_after(after_us, after_ns, now + tol_us + max_wait, tol_ns))
   local n = #reply
   reply[n + 1], reply[n + 2], reply[n + 3] = allowed and 1 or 0, us, ns
@@ -82,7 +86,7 @@ end
 local function refund(us, ns, at)
   local turn_us, turn_ns = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
   local inc_us, inc_ns = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local tol_us, tol_ns = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
+  local tol_us, tol_ns, owed = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
   if is_after(turn_us, turn_ns, now, 0) then
     local last_us, last_ns = plus(turn_us, turn_ns, tol_us, tol_ns)
     if us == last_us and ns == last_ns then
@@ -90,7 +94,7 @@ local function refund(us, ns, at)
     end
     return 0, 0
   end
-  if is_after(us, ns, now + tol_us, tol_ns) then
+  if is_after(us, ns, now + tol_us + owed, tol_ns) then
     return 0, 0
   end
   local refilled_us, refilled_ns = minus(now, 0, turn_us, turn_ns)
@@ -103,12 +107,12 @@ end
 local function give_back(key, at)
   local text = pcall('GET', key)
   if type(text) ~= 'string' or not text:find('^%d%d%d%d+$') then
-    return 0, at + 6
+    return 0, at + 7
   end
   local us, ns = tonumber(text:sub(1, -4)), tonumber(text:sub(-3))
   local back_us, back_ns = refund(us, ns, at)
   if back_us == 0 and back_ns == 0 then
-    return 0, at + 6
+    return 0, at + 7
   end
   us, ns = minus(us, ns, back_us, back_ns)
   if is_after(us, ns, now, 0) then
@@ -116,7 +120,7 @@ local function give_back(key, at)
   else
     call('DEL', key)
   end
-  return 1, at + 6
+  return 1, at + 7
 end
 
 return {look = look, spend = spend, refuse = refuse, give_back = give_back}
