@@ -13,7 +13,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, mod
 from gateway.config.base import Model
 from gateway.config.hosts import HostError, parse_host, unfilled_hint
 from gateway.config.values import Off, Switch, describe, problem
-from gateway.config.written import literal
+from gateway.config.written import Filled, literal
 from gateway.editing.template import Template, TemplateError, parse_template
 
 PAGE_VARIABLES: Final = ("status", "reason")
@@ -152,7 +152,10 @@ AnswerStatus = Annotated[
 
 def _refuse_switch(data: object, name: str) -> None:
     """Refuse a word that was hardly meant to be a page."""
-    if isinstance(data, str) and data.strip().lower() in _OFF_WORDS:
+    # What a file holds is meant as it is.
+    if isinstance(data, Filled) or not isinstance(data, str):
+        return
+    if data.strip().lower() in _OFF_WORDS:
         hint = f"leave it out; as a text for clients write {{{name}: {data}}}"
         raise problem(f"{data!r} switches nothing here", hint)
 

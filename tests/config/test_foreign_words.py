@@ -37,8 +37,9 @@ def test_a_switch_is_no_text(text: str, word: str) -> None:
 
 
 def test_a_switch_may_be_a_text_where_that_is_said() -> None:
-    """Who means the text writes it as one."""
+    """Who means the text writes it as one, or has it in a variable or file."""
     check_text("routes: {/**: {respond: {body: off}}}\n")
+    check_text('routes: {/**: {respond: "${V}"}}\n', environ={"V": "off"})
 
 
 @pytest.mark.parametrize(
