@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from gateway.metrics.counters import (
     GatewayMetrics,
+    MemoryMetrics,
     PolicyMetrics,
     RouteMetrics,
     StoreMetrics,
@@ -134,6 +135,8 @@ def _collect(metrics: GatewayMetrics) -> Iterator[Metric]:
         "store",
         lambda store: store.duration,
     )
+    metrics.refresh()
+    yield from pieces_of(metrics.memory, _MEMORY)
     yield from of_frontends(metrics)
 
 
@@ -222,6 +225,33 @@ _POLICIES: Final[tuple[Family[PolicyMetrics], ...]] = (
         "Requests that wait for their turn.",
         "policy",
         lambda policy: policy.waiting,
+    ),
+)
+
+_MEMORY: Final[tuple[Family[MemoryMetrics], ...]] = (
+    gauge(
+        "sluice_memory_keys",
+        "Keys that have a place in the memory store.",
+        "policy",
+        lambda memory: memory.keys,
+    ),
+    counter(
+        "sluice_memory_evicted_keys",
+        "Keys that lost their places in the memory store before they expired.",
+        "policy",
+        lambda memory: memory.evicted,
+    ),
+    counter(
+        "sluice_memory_overflowed_requests",
+        "Requests let through of keys for which the memory store had no place.",
+        "policy",
+        lambda memory: memory.overflowed,
+    ),
+    counter(
+        "sluice_memory_refused_requests",
+        "Requests refused for what other keys used, because the memory store is too small.",
+        "policy",
+        lambda memory: memory.refused,
     ),
 )
 

@@ -14,6 +14,7 @@ from gateway.metrics.counters import (
     FrontendMetrics,
     GatewayMetrics,
     Histogram,
+    MemoryMetrics,
     PolicyMetrics,
     RouteMetrics,
     StoreMetrics,
@@ -67,6 +68,9 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
             *(store.missed, _plain(store.duration), gauges),
             [[*what, count] for what, count in store.messages.items()],
         ]
+    metrics.refresh()
+    for name, memory in list(metrics.memory.items()):
+        yield ["memory", name, memory.keys, memory.evicted, memory.overflowed, memory.refused]
     for name, frontend in list(metrics.frontends.items()):
         frontend.refresh()
         yield [
@@ -96,6 +100,13 @@ def add(total: GatewayMetrics, piece: Piece, *, gauges: bool = True) -> None:
         _add_store(total.store(name), values, gauges=gauges)
     elif kind == "frontend":
         _add_frontend(total.frontend(name), values, gauges=gauges)
+    elif kind == "memory":
+        memory = total.memory.setdefault(name, MemoryMetrics())
+        keys, evicted, overflowed, refused = values
+        memory.keys += keys if gauges else 0
+        memory.evicted += evicted
+        memory.overflowed += overflowed
+        memory.refused += refused
     elif kind == "certificate":
         if gauges:
             # The one that ends first is the one to know of.

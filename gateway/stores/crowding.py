@@ -22,6 +22,8 @@ SCOPES_PER_LOOK: Final = 16
 """Of how many limits it is seen who has most keys, and whether something expired."""
 EVICTED_OF: Final = 8
 """One of so many keys that are looked at loses its place: room for the next ones too."""
+LOOK_EVERY: Final = 64
+"""After it was in vain, so many new keys of a limit go without a look for room."""
 TOLD_EVERY_US: Final = 60_000_000
 """How often the log says that the store is full; and how long it is called full afterwards."""
 
@@ -67,24 +69,25 @@ class Crowd:
             scope: the limit; where it has most keys of all, its own that can still spend go.
             spared: keys that must stay, since they are being decided on.
         """
-        expired = self._forget_expired()
-        if expired:
-            return expired
-        largest = self._largest(scope)
-        if not largest.may_be_forgotten:
-            self.tell(scope)
+        if scope.until_look:
+            scope.until_look -= 1
             return 0
+        made = self._forget_expired() or self._evict(scope, spared)
+        if not made:
+            scope.until_look = LOOK_EVERY
+        return made
+
+    def _evict(self, scope: Scope, spared: Sequence[str]) -> int:
+        largest = self._largest(scope)
         now_us = largest.clock()
         idle = largest.idle(now_us, spared)
-        chosen = max(1, len(idle) // EVICTED_OF)
+        chosen = sorted(idle)[: max(1, len(idle) // EVICTED_OF)]
         if largest is scope:
-            burst = scope.limit.burst
-            idle = [one for one in idle if one.used < burst or one.expires_us <= now_us]
-        idle.sort(key=lambda one: (one.used, one.expires_us))
-        del idle[chosen:]
-        largest.evict(idle, now_us)
+            # Of the same limit there is no sense in taking a place from who has used it up.
+            chosen = [one for one in chosen if not scope.is_refusing(one[2], now_us)]
+        largest.evict(chosen, now_us)
         self.tell(largest)
-        return len(idle)
+        return len(chosen)
 
     def _forget_expired(self) -> int:
         looked = 0
@@ -103,13 +106,11 @@ class Crowd:
 
     def _largest(self, scope: Scope) -> Scope:
         """The limit with most keys, of some that take turns; `scope` if it has as many."""
-        largest = scope
+        largest, most = scope, len(scope.table) if scope.may_be_forgotten else 0
         for place in range(min(len(self._ring), SCOPES_PER_LOOK)):
             one = self._ring[place]
-            if one.may_be_forgotten and len(one.table) > len(largest.table):
-                largest = one
-        if largest is scope and not scope.may_be_forgotten:
-            return max(self._ring, key=lambda one: one.may_be_forgotten and len(one.table))
+            if one.may_be_forgotten and len(one.table) > most:
+                largest, most = one, len(one.table)
         return largest
 
     def tell(self, scope: Scope) -> None:
@@ -130,8 +131,8 @@ class Crowd:
             )
         else:
             log.warning(
-                "the memory store is full (max_keys=%d): keys of policy %s lose their places "
-                "before they expire, and of these is only kept what they used; %s",
+                "the memory store is full (max_keys=%d): keys of policy %s make room before they "
+                "expire, and of these only what they used is kept; %s",
                 *(self._max_keys, policy, self._remedy),
             )
 

@@ -5,6 +5,8 @@ condensed (`limits.condensed`). If a set is full of states that still matter, th
 is the least that from then on is held against every key of the set that is not in it. So nobody
 passes more than the limit for having been forgotten; some may pass less, and these can be told.
 
+Two keys are taken for one by a chance of less than one in a hundred million.
+
 Python's hash of a text has a key of its own in each process, so nobody can choose keys that meet.
 """
 

@@ -8,13 +8,14 @@ room (`crowding`); what a key had used that loses its place is held against it w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Decision, Verdict, combine
 from gateway.limits.rate import Limit
+from gateway.metrics import GatewayMetrics, MemoryMetrics
 from gateway.stores.base import Ask
 from gateway.stores.crowding import Crowd, policy_of
 from gateway.stores.scope import Found, Scope, shared_key
@@ -71,6 +72,7 @@ class MemoryStore:
         self._scopes: dict[tuple[str, str], Scope] = {}
         # The same by the `id` of the limit that each was last asked for: names take longer.
         self._current: dict[int, Scope] = {}
+        self._policies: tuple[str, ...] = ()
         self.count = 0
         self.crowd = Crowd(max_keys, clock, remedy)
 
@@ -95,9 +97,19 @@ class MemoryStore:
         """Of how many keys of one limit more it is kept what they used."""
         return max(1, FORGOTTEN_PER_KEY * self._max_keys // len(self.crowd))
 
+    def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
+        """Take note of which policies there are; see `PreparedStore`."""
+        self._policies = tuple(name for name, limits in policies.items() if limits)
+
+    def show(self, metrics: GatewayMetrics) -> None:
+        """Set what is shown of the keys of each policy."""
+        for name, one in self.crowding().items():
+            shown = metrics.memory.setdefault(name, MemoryMetrics())
+            shown.keys, shown.evicted, shown.overflowed, shown.refused = one
+
     def crowding(self) -> dict[str, Crowding]:
         """How the keys fare, by policy."""
-        found: dict[str, Crowding] = {}
+        found = dict.fromkeys(self._policies, Crowding(0, 0, 0, 0))
         for scope in self._scopes.values():
             name, counted = policy_of(scope.limit.scope), scope.counted
             before = found.get(name, Crowding(0, 0, 0, 0))
@@ -199,7 +211,8 @@ class MemoryStore:
             if found is None:
                 self.count += scope.table.put(key, after)
             elif spends:
-                scope.keep_new(found.key, after, moment_us, ask.keys)
+                is_known = found.state is not None
+                scope.keep_new(found.key, after, moment_us, ask.keys, is_known=is_known)
             else:
                 scope.keep_refused(found, after, moment_us)
         return verdict

@@ -21,7 +21,7 @@ from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.limits.terms import PARTS_PER_WHOLE
 from gateway.metrics import StoreMetrics
-from gateway.stores.base import Ask, ShardedStore, Store
+from gateway.stores.base import Ask, ShardedStore, Store, WarningStore
 from gateway.stores.follower import Follower
 from gateway.tasks import Tasks, becomes
 
@@ -86,6 +86,7 @@ class MovingStore:
         clock: Clock = monotonic_us,
     ) -> None:
         self._old = old
+        self._both = (old, new)
         self._patience_s = deadline_us / 2 / US
         self._new = Follower(new, metrics, patience_us=deadline_us // 2, clock=clock)
         self._is_moving = is_moving
@@ -108,6 +109,12 @@ class MovingStore:
     def gateways(self) -> int:
         """The most that either store has seen."""
         return max(self._old.gateways, self._new.gateways)
+
+    @property
+    def warning(self) -> str:
+        """What either has to say."""
+        said = [one.warning for one in self._both if isinstance(one, WarningStore)]
+        return "; ".join(filter(None, said))
 
     async def start(self) -> None:
         """Start both, and give the new one a moment: it would miss what is asked before."""
