@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.config.consistency import parts
@@ -75,7 +74,7 @@ def store_of(
 def _show(store: Store, metrics: GatewayMetrics) -> None:
     """Let the keys of a store in this process be among what is counted."""
     if isinstance(store, MemoryStore):
-        metrics.refresh = partial(store.show, metrics)
+        metrics.memory = store.memory
 
 
 def limits_by_policy(config: GatewayConfig) -> dict[str, list[Limit]]:

@@ -320,7 +320,6 @@ class GatewayMetrics:
         clients_left: clients that left before their answer was complete.
         certificates: when each certificate in use ends, in seconds since 1970, by its file.
         memory: the keys of the memory store, by policy; empty where counts are elsewhere.
-        refresh: called before `memory` is shown; sets it.
     """
 
     def __init__(self, version: str = "", clock: Clock = wall_us) -> None:
@@ -335,7 +334,6 @@ class GatewayMetrics:
         self.certificates: dict[str, int] = {}
         self.log = LogMetrics()
         self.memory: dict[str, MemoryMetrics] = {}
-        self.refresh: Callable[[], None] = lambda: None
         self.routes: dict[str, RouteMetrics] = {}
         self.policies: dict[str, PolicyMetrics] = {}
         self.upstreams: dict[str, UpstreamMetrics] = {}

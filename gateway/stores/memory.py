@@ -9,13 +9,13 @@ room (`crowding`); what a key had used that loses its place is held against it w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Decision, Verdict, combine
 from gateway.limits.rate import Limit
-from gateway.metrics import GatewayMetrics, MemoryMetrics
+from gateway.metrics import MemoryMetrics
 from gateway.stores.base import Ask
 from gateway.stores.crowding import Crowd, policy_of
 from gateway.stores.scope import Found, Scope, shared_key
@@ -24,22 +24,6 @@ DEFAULT_MAX_KEYS = 1_000_000
 REMEDY: Final = "a larger max_keys or a store outside this process has room for more"
 FORGOTTEN_PER_KEY: Final = 3
 """For each key that may have a place, what so many used that have none is kept."""
-
-
-class Crowding(NamedTuple):
-    """How the keys of one policy fare; see `scope.Counted`.
-
-    Attributes:
-        keys: that have a place.
-        evicted: keys that lost it before their time.
-        overflowed: requests let through of keys without one.
-        refused: requests refused for what other keys used.
-    """
-
-    keys: int
-    evicted: int
-    overflowed: int
-    refused: int
 
 
 class MemoryStore:
@@ -55,6 +39,7 @@ class MemoryStore:
     Attributes:
         count: how many keys have a place.
         crowd: who makes room.
+        memory: what is counted of the keys of each policy.
     """
 
     def __init__(
@@ -72,7 +57,7 @@ class MemoryStore:
         self._scopes: dict[tuple[str, str], Scope] = {}
         # The same by the `id` of the limit that each was last asked for: names take longer.
         self._current: dict[int, Scope] = {}
-        self._policies: tuple[str, ...] = ()
+        self.memory: dict[str, MemoryMetrics] = {}
         self.count = 0
         self.crowd = Crowd(max_keys, clock, remedy)
 
@@ -85,7 +70,7 @@ class MemoryStore:
     @property
     def evicted(self) -> int:
         """How many keys lost their places before their time."""
-        return sum(scope.counted.evicted for scope in self._scopes.values())
+        return sum(counted.evicted for counted in self.memory.values())
 
     @property
     def warning(self) -> str:
@@ -99,23 +84,13 @@ class MemoryStore:
 
     def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
         """Take note of which policies there are; see `PreparedStore`."""
-        self._policies = tuple(name for name, limits in policies.items() if limits)
+        for limits in policies.values():
+            if limits:
+                self.of_policy(limits[0].scope)
 
-    def show(self, metrics: GatewayMetrics) -> None:
-        """Set what is shown of the keys of each policy."""
-        for name, one in self.crowding().items():
-            shown = metrics.memory.setdefault(name, MemoryMetrics())
-            shown.keys, shown.evicted, shown.overflowed, shown.refused = one
-
-    def crowding(self) -> dict[str, Crowding]:
-        """How the keys fare, by policy."""
-        found = dict.fromkeys(self._policies, Crowding(0, 0, 0, 0))
-        for scope in self._scopes.values():
-            name, counted = policy_of(scope.limit.scope), scope.counted
-            before = found.get(name, Crowding(0, 0, 0, 0))
-            now = len(scope.table), counted.evicted, counted.overflowed, counted.refused
-            found[name] = Crowding(*map(sum, zip(before, now, strict=True)))
-        return found
+    def of_policy(self, scope: str) -> MemoryMetrics:
+        """What is counted of the keys of a policy, by the scope of one of its limits."""
+        return self.memory.setdefault(policy_of(scope), MemoryMetrics())
 
     @property
     def is_ready(self) -> bool:
@@ -135,6 +110,8 @@ class MemoryStore:
         self._scopes.clear()
         self._current.clear()
         self.count = 0
+        for counted in self.memory.values():
+            counted.keys = 0
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
         """Decide on a batch; see `decide_now`."""
@@ -209,7 +186,7 @@ class MemoryStore:
             if not spends and decision.allowed:
                 continue
             if found is None:
-                self.count += scope.table.put(key, after)
+                scope.put(key, after)
             elif spends:
                 is_known = found.state is not None
                 scope.keep_new(found.key, after, moment_us, ask.keys, is_known=is_known)
@@ -254,9 +231,9 @@ class MemoryStore:
         """
         scope.until_sweep -= 1
         if scope.until_sweep <= 0:
-            self.count -= scope.sweep()
+            scope.sweep()
         if self.count >= self._max_keys:
-            self.count -= self.crowd.make_room(scope, spared)
+            self.crowd.make_room(scope, spared)
         return self.count < self._max_keys
 
 

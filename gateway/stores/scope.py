@@ -33,23 +33,6 @@ Spent = tuple[Any, int, int, int]
 """What became of a request: the key's state, the moment, `wait_us` and `retry_after_us`."""
 
 
-class Counted:
-    """What happened to the keys of one limit for want of room.
-
-    Attributes:
-        evicted: keys that lost their place before their time.
-        overflowed: requests let through of keys that had no place.
-        refused: requests that were refused for what other keys used, or may have been.
-    """
-
-    __slots__ = ("evicted", "overflowed", "refused")
-
-    def __init__(self) -> None:
-        self.evicted = 0
-        self.overflowed = 0
-        self.refused = 0
-
-
 class Found(NamedTuple):
     """What is known of a key that has no place.
 
@@ -102,7 +85,7 @@ class Scope:
         self.table = Table()
         self.until_sweep = NEW_KEYS_PER_SWEEP
         self.until_look = 0
-        self.counted = Counted()
+        self.counted = store.of_policy(limit.scope)
         self._store = store
         self._spend = self.algorithm.spend
         self._condensing: Condensing | None = CONDENSED.get(limit.algorithm)
@@ -204,15 +187,26 @@ class Scope:
         store = self._store
         if self._condensing is None:
             self.counted.overflowed += key.startswith(OVERFLOW_KEY)
-            store.count += self.table.put(key, state)
+            self.put(key, state)
         elif store.room(self, spared):
             if is_known and self._forgotten is not None:
                 self._forgotten.drop(key)
-            store.count += self.table.put(key, state)
+            self.put(key, state)
         else:
             self.counted.overflowed += 1
             self._remember(key, self._condensing.condense(state, now_us, self.limit), now_us)
             store.crowd.tell(self)
+
+    def put(self, key: str, state: Any) -> None:
+        """Keep a state in the table, whether the key has a place or not."""
+        if self.table.put(key, state):
+            self._store.count += 1
+            self.counted.keys += 1
+
+    def _forget(self, keys: list[str]) -> None:
+        self.table.forget(keys)
+        self._store.count -= len(keys)
+        self.counted.keys -= len(keys)
 
     def keep_refused(self, found: Found, state: Any, now_us: int) -> None:
         """Keep what a refusal made of the state of a key that has no place."""
@@ -222,18 +216,18 @@ class Scope:
             self.counted.refused += 1
             self._store.crowd.tell(self)
         if self._condensing is None:
-            self._store.count += self.table.put(found.key, state)
+            self.put(found.key, state)
         elif self._forgotten is not None:
             condensed = self._condensing.condense(state, now_us, self.limit)
             self._forgotten.put_right(found.key, condensed)
 
-    def sweep(self) -> int:
-        """Forget the keys of one piece that are of no use; returns how many."""
+    def sweep(self) -> None:
+        """Forget the keys of one piece that are of no use."""
         self.until_sweep = NEW_KEYS_PER_SWEEP
         now_us = self.clock()
         if self._forgotten is not None:
             self._forgotten.sweep(now_us)
-        return self.forget_expired(now_us - IDLE_US)
+        self.forget_expired(now_us - IDLE_US)
 
     def forget_expired(self, until_us: int) -> int:
         """Forget the keys of one piece that had expired then; returns how many."""
@@ -241,7 +235,7 @@ class Scope:
         shard = self.table.next_shard()
         expired = [key for key, state in shard.items() if expires_us(state, limit) <= until_us]
         if expired:
-            self.table.forget(expired)
+            self._forget(expired)
         return len(expired)
 
     @property
@@ -269,7 +263,7 @@ class Scope:
         """Take their places from keys; what they used is kept, if it matters."""
         for used, at, key in idle:
             self.counted.evicted += self._remember(key, (at, used), now_us)
-        self.table.forget([key for _, _, key in idle])
+        self._forget([key for _, _, key in idle])
 
     def _remember(self, key: str, condensed: Condensed, now_us: int) -> bool:
         """Keep what a key used that has no place; false if it matters no more."""

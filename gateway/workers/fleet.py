@@ -111,7 +111,7 @@ class Fleet:
         own = list(pieces(self._own))
         # Of keys there is nothing to bury: they begin anew with the next limiter.
         self._past.show(_cpu_seconds(own_process), [one for one in own if one[0] != "memory"])
-        parts += [(list(pieces(self._past.counted)), False), (own, True)]
+        parts += [(self._past.pieces, False), (own, True)]
         processes = [worker.process for worker in fresh]
         past_cpu = self._past.cpu_seconds + sum(worker.process.get(_CPU, 0.0) for worker in silent)
         total = GatewayMetrics(self._own.version, lambda: self._past.started_us)

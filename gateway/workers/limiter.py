@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from functools import partial
 from socket import socket
 
 import gateway
@@ -56,7 +55,7 @@ async def serve(
     store = open_memory(memory_url, domain=config.domain, deadline_us=config.store.deadline)
     store.expect(limits_by_policy(config))
     if memory_url:
-        metrics.refresh = partial(store.show, metrics)
+        metrics.memory = store.memory
     # One that is started again does not wait for all: a worker may be missing by now.
     past = Past(past_file, metrics.started_us)
     phase = Phase.SERVING if post.reason else Phase.STARTING

@@ -29,13 +29,15 @@ class Past:
 
     Attributes:
         started_us: when the first limiter began, and so the gateway.
-        counted: by all processes that are gone.
+        counted: by all processes that are gone, and
+        pieces: the same as plain data, which stays as it is until one more is gone.
         cpu_seconds: that they used.
     """
 
     def __init__(self, file: int, started_us: int) -> None:
         self._file = file
         self.counted = GatewayMetrics()
+        self.pieces: list[Piece] = []
         self.started_us, self.cpu_seconds, every = self._read(
             MAX_BYTES, BLOCK_BYTES, [started_us, 0.0, []]
         )
@@ -48,7 +50,8 @@ class Past:
         """One more process is gone."""
         self._add(counted)
         self.cpu_seconds += cpu_seconds
-        every = [self.started_us, self.cpu_seconds, list(pieces(self.counted))]
+        self.pieces = list(pieces(self.counted))
+        every = [self.started_us, self.cpu_seconds, self.pieces]
         os.ftruncate(self._file, BLOCK_BYTES)
         os.pwrite(self._file, json.dumps(every).encode(), BLOCK_BYTES)
 

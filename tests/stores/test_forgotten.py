@@ -184,7 +184,8 @@ def test_a_flood_of_one_policy_takes_no_room_from_another(count: int) -> None:
             assert not store.decide_now(Ask(flooded, (f"t:{number}",), 1, 0)).allowed
     assert not any(store.decide_now(Ask(normal, (f"u:{n}",), 1, 0)).allowed for n in range(400))
     assert len(store) <= 1_000
-    assert store.crowding()["api"] == (400, 0, 0, 0)
+    api = store.memory["api"]
+    assert (api.keys, api.evicted, api.overflowed, api.refused) == (400, 0, 0, 0)
 
 
 def test_each_limit_has_its_share_of_the_room() -> None:
@@ -196,7 +197,7 @@ def test_each_limit_has_its_share_of_the_room() -> None:
         for name in ("one", "two", "two", "two"):
             store.decide_now(Ask(limits[name], (f"{name}:{number}",), 1, 0))
         store.decide_now(Ask(limits["small"], (f"{number % 100}",), 1, 0))
-    keys = {name: crowding.keys for name, crowding in store.crowding().items()}
+    keys = {name: counted.keys for name, counted in store.memory.items()}
     assert keys["small"] == 100
     assert 300 <= keys["one"] <= 500
     assert 300 <= keys["two"] <= 500

@@ -295,7 +295,8 @@ def test_when_all_are_being_refused_new_keys_are_counted_in_short() -> None:
         assert passed == (50 if turn < 2 else 0)
     assert not any(store.decide_now(ask(f"full:{number}")).allowed for number in range(10))
     assert len(store) == 10
-    assert store.crowding()["bucket"] == (10, 0, 100, 0)
+    counted = store.memory["bucket"]
+    assert (counted.keys, counted.evicted, counted.overflowed, counted.refused) == (10, 0, 100, 0)
     clock.advance(us=SECOND_US // 2)
     assert store.decide_now(ask("stranger:7")).allowed
     assert not store.decide_now(ask("stranger:7")).allowed
