@@ -267,6 +267,7 @@ def test_what_never_counted_takes_next_to_no_room() -> None:
     """A route, a policy and an upstream that nobody asked for are what an alert needs at zero."""
     metrics = GatewayMetrics()
     empty = len(render(metrics))
+    name = ""
     for number in range(1_000):
         name = f"/v1/customers/{number}/invoices"
         metrics.route(name), metrics.policy(name), metrics.upstream(name)

@@ -120,7 +120,7 @@ def _collect(metrics: GatewayMetrics) -> Iterator[Metric | None]:
         lambda route: route.duration,
     )
     yield from pieces_of(metrics.policies, _POLICIES)
-    yield from pieces_of(metrics.policies, [once(_has_decided, one) for one in _WAITS])
+    yield from pieces_of(metrics.policies, [once(_may_wait, one) for one in _WAITS])
     yield from pieces_of(metrics.upstreams, _ASKED)
     yield from pieces_of(metrics.upstreams, [once(_is_in_use, one) for one in _UPSTREAMS])
     yield from histograms(
@@ -143,7 +143,14 @@ def _collect(metrics: GatewayMetrics) -> Iterator[Metric | None]:
         "store",
         lambda store: store.duration,
     )
-    yield from pieces_of(metrics.memory, [once(_has_keys, one) for one in _MEMORY])
+    policies = metrics.policies
+
+    def has_keys(name: str, memory: MemoryMetrics) -> bool:
+        # Keys come and go; what is there stays there.
+        policy = policies.get(name)
+        return bool(memory.keys) or policy is None or _has_decided(policy)
+
+    yield from pieces_of(metrics.memory, [once(has_keys, one) for one in _MEMORY])
     yield from of_frontends(metrics)
 
 
@@ -413,13 +420,13 @@ def _has_decided(policy: PolicyMetrics) -> bool:
     return any(counts)
 
 
-def _is_in_use(upstream: UpstreamMetrics) -> bool:
+def _may_wait(_name: str, policy: PolicyMetrics) -> bool:
+    return _has_decided(policy)
+
+
+def _is_in_use(_name: str, upstream: UpstreamMetrics) -> bool:
     return bool(upstream.requests or upstream.connections or upstream.errors)
 
 
-def _has_tunnels(upstream: UpstreamMetrics) -> bool:
+def _has_tunnels(_name: str, upstream: UpstreamMetrics) -> bool:
     return bool(upstream.tunnels or upstream.tunnel_received or upstream.tunnel_sent)
-
-
-def _has_keys(memory: MemoryMetrics) -> bool:
-    return bool(memory.keys or memory.evicted or memory.overflowed or memory.refused)

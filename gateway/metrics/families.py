@@ -97,10 +97,10 @@ def counted_by_pair(
     return Family(CounterMetricFamily, name, text, labels, samples)
 
 
-def once(is_in_use: Callable[[T], object], family: Family[T]) -> Family[T]:
+def once(is_in_use: Callable[[str, T], object], family: Family[T]) -> Family[T]:
     """The same family, without the children that are not in use yet."""
     return family._replace(
-        samples=lambda name, of: family.samples(name, of) if is_in_use(of) else ()
+        samples=lambda name, of: family.samples(name, of) if is_in_use(name, of) else ()
     )
 
 

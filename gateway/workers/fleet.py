@@ -109,8 +109,7 @@ class Fleet:
         silent = [worker for worker in self._there if worker not in answered]
         parts = [(worker.counted, worker in fresh) for worker in self._there]
         own = list(pieces(self._own))
-        # Of keys there is nothing to bury: they begin anew with the next limiter.
-        self._past.show(_cpu_seconds(own_process), [one for one in own if one[0] != "memory"])
+        self._past.show(_cpu_seconds(own_process), own)
         parts += [(self._past.pieces, False), (own, True)]
         processes = [worker.process for worker in fresh]
         past_cpu = self._past.cpu_seconds + sum(worker.process.get(_CPU, 0.0) for worker in silent)

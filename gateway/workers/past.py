@@ -15,7 +15,8 @@ from typing import Any, Final
 from gateway.metrics import GatewayMetrics, Piece, add, pieces
 
 BLOCK_BYTES: Final = 4096
-"""Of the limiter: it has no routes, so this is more than it needs."""
+"""Of the limiter: it has no routes, so this is more than it needs. If keys of many policies had no
+room, what is counted of that begins anew with it, as the keys do."""
 MAX_BYTES: Final = 1 << 30
 """Of all that are gone: far more than the counters of any configuration are."""
 
@@ -57,9 +58,14 @@ class Past:
 
     def show(self, cpu_seconds: float, counted: Sequence[Piece]) -> None:
         """The limiter itself has shown this; if it dies, so much is buried."""
-        block = json.dumps([cpu_seconds, counted]).encode()
-        if len(block) <= BLOCK_BYTES:
-            os.pwrite(self._file, block.ljust(BLOCK_BYTES), 0)
+        others = [piece for piece in counted if piece[0] != "memory"]
+        # Of a policy, what happened to its keys for want of room: as a rule nothing.
+        crowded = [piece for piece in counted if piece[0] == "memory" and any(piece[3:])]
+        for shown in ([*others, *crowded], others):
+            block = json.dumps([cpu_seconds, shown]).encode()
+            if len(block) <= BLOCK_BYTES:
+                os.pwrite(self._file, block.ljust(BLOCK_BYTES), 0)
+                return
 
     def _add(self, counted: Sequence[Piece]) -> None:
         for piece in counted:
