@@ -47,7 +47,7 @@ from gateway.proxy.receptions import certificates_of, reception_of
 from gateway.proxy.routes import compile_routes
 from gateway.proxy.server import Proxy
 from gateway.routing.client_address import ClientAddress
-from gateway.stores.base import Store
+from gateway.stores.base import Store, WarningStore
 from gateway.stores.moving import MovingStore
 from gateway.tasks import becomes
 from gateway.tls.renewal import Renewal
@@ -132,6 +132,7 @@ class Gateway:
         except ConfigError as error:
             problem = error.problems[0]
             raise StartError(problem.path or "store.url", problem.message, problem.hint) from error
+        self._store = store
         self._moving = store if isinstance(store, MovingStore) else None
         workers = seat.workers if seat is not None else 1
         self._decider = decider_of(config, store, self.metrics.store("main"), workers)
@@ -197,7 +198,8 @@ class Gateway:
         if self._moving is not None:
             # The old store is the one that policies need.
             states.append(StoreState("new", self._moving.is_new_ready, needed_by=""))
-        return judge(self._phase, states)
+        warning = self._store.warning if isinstance(self._store, WarningStore) else ""
+        return judge(self._phase, states, warning)
 
     def _who_needs_store(self) -> str:
         if any(policy.on_store_error == "closed" for policy in self.config.policies.values()):

@@ -13,11 +13,13 @@ from gateway.config.throttlex_checks import tables_url
 from gateway.decider import Decider
 from gateway.errors import ConfigError, Problem
 from gateway.limits.book import Book
+from gateway.limits.rate import Limit
 from gateway.metrics import GatewayMetrics, StoreMetrics
 from gateway.policy import limits_of
 from gateway.routing.keys import identity
 from gateway.stores import StoreMaker, find_store
 from gateway.stores.base import ImmediateStore, PreparedStore, Store
+from gateway.stores.memory import MemoryStore
 from gateway.stores.moving import chosen, moving_store
 
 if TYPE_CHECKING:
@@ -48,26 +50,41 @@ def store_of(
     migrate, domain, deadline_us = settings.migrate, config.domain, settings.deadline
     make_old = _maker(settings.url, memory)
     make_new = _maker(migrate.to, memory) if migrate is not None else None
-    elsewhere = of_masters_only(config)
-    expected = {
-        name: limits_of(name, policy)
-        for name, policy in config.policies.items()
-        if name not in elsewhere
-    }
+    expected = limits_by_policy(config)
 
     def make() -> Store:
         old = make_old(settings.url, domain=domain, deadline_us=deadline_us)
         if isinstance(old, PreparedStore):
             old.expect(expected)
+        _show(old, metrics)
         if migrate is None or make_new is None:
             return old
         new = make_new(migrate.to, domain=domain, deadline_us=deadline_us)
+        if isinstance(new, MemoryStore):
+            new.expect(expected)
+        _show(new, metrics)
         is_moving = chosen(parts(migrate.share), migrate.policies)
         return moving_store(
             old, new, is_moving, deadline_us=deadline_us, metrics=metrics.store("new")
         )
 
     return make
+
+
+def _show(store: Store, metrics: GatewayMetrics) -> None:
+    """Let the keys of a store in this process be among what is counted."""
+    if isinstance(store, MemoryStore):
+        metrics.memory = store.memory
+
+
+def limits_by_policy(config: GatewayConfig) -> dict[str, list[Limit]]:
+    """The limits that the store of a configuration is asked about, by the names of policies."""
+    elsewhere = of_masters_only(config)
+    return {
+        name: limits_of(name, policy)
+        for name, policy in config.policies.items()
+        if name not in elsewhere
+    }
 
 
 def memory_url(config: GatewayConfig) -> str:

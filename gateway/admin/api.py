@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from socket import socket
 from typing import Final
 
@@ -104,22 +105,39 @@ class AdminServer:
             await listener.wait_closed()
         self._listeners = []
 
-    async def _answer(self, request: BaseRequest) -> Response:
+    async def _answer(self, request: BaseRequest) -> StreamResponse:
         hosts = request.headers.getall("Host", [])
         host = hosts[0] if len(hosts) == 1 else ""
         found = self._mux.find(request.method, request.raw_path, host)
         if isinstance(found, Resource):
             found = await found.read(Query(request.headers.get("Accept", "")))
-        return _response(found)
+        if isinstance(found.body, bytes):
+            return _response(found)
+        return await _stream(request, found, found.body)
+
+
+async def _stream(request: BaseRequest, answer: Answer, parts: Sequence[bytes]) -> StreamResponse:
+    """Send a large answer in parts: one of megabytes would take its time to be copied."""
+    response = StreamResponse(status=answer.status, headers=_headers(answer))
+    response.content_length = sum(map(len, parts))
+    response.force_close()
+    # Whoever does not wait for the end is no failure of ours.
+    with suppress(ConnectionError):
+        await response.prepare(request)
+        for part in parts if request.method != "HEAD" else ():
+            await response.write(part)
+            await asyncio.sleep(0)
+    return response
+
+
+def _headers(answer: Answer) -> dict[str, str]:
+    own = {"Content-Type": answer.content_type, "Server": "sluice"}
+    return {**SECURITY_HEADERS, **own, **answer.headers}
 
 
 def _response(answer: Answer) -> Response:
-    response = Response(
-        status=answer.status,
-        body=answer.body,
-        headers={**SECURITY_HEADERS, "Content-Type": answer.content_type, "Server": "sluice"},
-    )
-    response.headers.update(answer.headers)
+    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+    response = Response(status=answer.status, body=body, headers=_headers(answer))
     response.force_close()
     return response
 

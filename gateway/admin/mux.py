@@ -7,7 +7,7 @@ to one (DNS rebinding). So the `Host` of every request has to be a name of this 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -37,13 +37,14 @@ class Answer(NamedTuple):
     Attributes:
         status: the status.
         content_type: media type of the body.
-        body: the body; left out of the answer to HEAD, but not its length.
+        body: the body, or its parts, which are sent one after the other; left out of the answer
+            to HEAD, but not its length.
         headers: further headers.
     """
 
     status: int
     content_type: str
-    body: bytes
+    body: bytes | Sequence[bytes]
     headers: Mapping[str, str] = {}
 
 

@@ -44,8 +44,14 @@ class Readiness(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def judge(phase: Phase, stores: Iterable[StoreState]) -> Readiness:
-    """Ready is who serves, and whose every store that is needed would answer."""
+def judge(phase: Phase, stores: Iterable[StoreState], warning: str = "") -> Readiness:
+    """Ready is who serves, and whose every store that is needed would answer.
+
+    Args:
+        phase: what the gateway is doing.
+        stores: how each store is.
+        warning: what else there is to say of them; it makes nobody less ready.
+    """
     is_ready = phase is Phase.SERVING
     reasons = [] if is_ready else [f"the gateway is {phase}"]
     for store in stores:
@@ -56,10 +62,14 @@ def judge(phase: Phase, stores: Iterable[StoreState]) -> Readiness:
             reasons.append(f"store {store.name} does not answer and {store.needed_by} needs it")
         else:
             reasons.append(f"store {store.name} does not answer; policies do without it")
+    if warning:
+        reasons.append(warning)
     return Readiness(is_ready, phase, tuple(reasons))
 
 
-def judge_workers(phase: Phase, answers: Sequence[Readiness], workers: int) -> Readiness:
+def judge_workers(
+    phase: Phase, answers: Sequence[Readiness], workers: int, warning: str = ""
+) -> Readiness:
     """Whether a gateway of several workers should get traffic.
 
     It should while one of them says so and none is still starting. One that is missing or does
@@ -69,6 +79,7 @@ def judge_workers(phase: Phase, answers: Sequence[Readiness], workers: int) -> R
         phase: starting until all workers have served once, draining when the gateway ends.
         answers: of the workers that answered.
         workers: how many there should be.
+        warning: as for `judge`, of the store that they share.
     """
     phases = {answer.phase for answer in answers}
     if phase is Phase.SERVING and (Phase.STARTING in phases or Phase.SERVING not in phases):
@@ -80,4 +91,6 @@ def judge_workers(phase: Phase, answers: Sequence[Readiness], workers: int) -> R
     for answer in answers:
         if answer.phase is Phase.SERVING:
             reasons += [reason for reason in answer.reasons if reason not in reasons]
+    if warning:
+        reasons.append(warning)
     return Readiness(is_ready, phase, tuple(reasons))

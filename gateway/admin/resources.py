@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from prometheus_client import Metric, ProcessCollector
 
@@ -13,6 +13,9 @@ from gateway.admin.mux import Answer, Query, Resource, json_answer, problem, tex
 from gateway.admin.readiness import Readiness
 from gateway.metrics import GatewayMetrics
 from gateway.metrics.exposition import content_type, expose
+
+PART_BYTES: Final = 65_536
+"""Of a scrape: as much as is sent in one go."""
 
 
 class Scrape(NamedTuple):
@@ -94,7 +97,7 @@ def metrics_text(subject: Subject) -> Resource:
     Scrapes at the same time share one encoding, and the event loop runs between its pieces:
     neither many scrapers nor many routes can hold requests up.
     """
-    running: dict[str, asyncio.Task[bytes]] = {}
+    running: dict[str, asyncio.Task[list[bytes]]] = {}
 
     async def read(query: Query) -> Answer:
         form = content_type(query.accept)
@@ -108,13 +111,18 @@ def metrics_text(subject: Subject) -> Resource:
     return Resource("/metrics", "counters in the formats of Prometheus", read)
 
 
-async def _encode(subject: Subject, accept: str) -> bytes:
+async def _encode(subject: Subject, accept: str) -> list[bytes]:
+    """The text in parts of some size; the event loop runs between the pieces of each."""
     metrics, process = await subject.scrape()
-    pieces = []
+    parts = []
+    part = bytearray()
     for piece in expose(metrics, accept, process).pieces:
-        pieces.append(piece)
+        part += piece
+        if len(part) >= PART_BYTES:
+            parts.append(bytes(part))
+            part.clear()
         await asyncio.sleep(0)
-    return b"".join(pieces)
+    return [*parts, bytes(part)]
 
 
 def of_process() -> list[Metric]:

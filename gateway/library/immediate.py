@@ -14,7 +14,8 @@ from gateway.limits.decision import Verdict
 from gateway.policy import Rule
 from gateway.routing.keys import identity
 from gateway.stores.base import Ask
-from gateway.stores.memory import MemoryStore, Spent
+from gateway.stores.memory import MemoryStore
+from gateway.stores.scope import Spent
 
 
 class ImmediateLimit:

@@ -271,6 +271,25 @@ class StoreMetrics:
         self.duration.observe(duration_us)
 
 
+class MemoryMetrics:
+    """The keys of one policy in the memory store.
+
+    Attributes:
+        keys: how many have a place.
+        evicted: how many lost theirs before their time.
+        overflowed: requests let through of keys without one.
+        refused: requests refused for what other keys used, or may have.
+    """
+
+    __slots__ = ("evicted", "keys", "overflowed", "refused")
+
+    def __init__(self) -> None:
+        self.keys = 0
+        self.evicted = 0
+        self.overflowed = 0
+        self.refused = 0
+
+
 class LogMetrics:
     """What became of log lines.
 
@@ -300,6 +319,7 @@ class GatewayMetrics:
         client_errors: requests that could not be read, by a short kind from our own code.
         clients_left: clients that left before their answer was complete.
         certificates: when each certificate in use ends, in seconds since 1970, by its file.
+        memory: the keys of the memory store, by policy; empty where counts are elsewhere.
     """
 
     def __init__(self, version: str = "", clock: Clock = wall_us) -> None:
@@ -313,6 +333,7 @@ class GatewayMetrics:
         self.clients_left = 0
         self.certificates: dict[str, int] = {}
         self.log = LogMetrics()
+        self.memory: dict[str, MemoryMetrics] = {}
         self.routes: dict[str, RouteMetrics] = {}
         self.policies: dict[str, PolicyMetrics] = {}
         self.upstreams: dict[str, UpstreamMetrics] = {}

@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from gateway.metrics.counters import (
     GatewayMetrics,
+    MemoryMetrics,
     PolicyMetrics,
     RouteMetrics,
     StoreMetrics,
@@ -31,12 +32,14 @@ from gateway.metrics.counters import (
 from gateway.metrics.exposition_frontends import of_frontends
 from gateway.metrics.exposition_targets import BREAKER_STATES, of_breakers, of_targets
 from gateway.metrics.families import (
+    CHILDREN_PER_PIECE,
     Family,
     counted_by,
     counted_by_pair,
     counter,
     gauge,
     histograms,
+    once,
     pieces_of,
 )
 
@@ -64,6 +67,9 @@ def expose(metrics: GatewayMetrics, accept: str = "", others: Iterable[Metric] =
     def pieces() -> Iterator[bytes]:
         last_name = ""
         for metric in chain(others, _collect(metrics)):
+            if metric is None:
+                yield b""
+                continue
             text = encode(_Single(metric)).removesuffix(END_OF_OPENMETRICS)
             # A family of several pieces has its HELP and TYPE once.
             yield text if metric.name != last_name else _without_head(text)
@@ -100,9 +106,10 @@ def _without_head(text: bytes) -> bytes:
     return text
 
 
-def _collect(metrics: GatewayMetrics) -> Iterator[Metric]:
-    """Every family, in pieces of the same name where it has many children."""
+def _collect(metrics: GatewayMetrics) -> Iterator[Metric | None]:
+    """Every family, in pieces of the same name where it has many children; None to pause."""
     yield from _of_gateway(metrics)
+    yield from _refreshed(metrics)
     yield from pieces_of(metrics.certificates, _CERTIFICATES)
     yield from pieces_of(metrics.routes, _ROUTES)
     yield from histograms(
@@ -113,7 +120,9 @@ def _collect(metrics: GatewayMetrics) -> Iterator[Metric]:
         lambda route: route.duration,
     )
     yield from pieces_of(metrics.policies, _POLICIES)
-    yield from pieces_of(metrics.upstreams, _UPSTREAMS)
+    yield from pieces_of(metrics.policies, [once(_may_wait, one) for one in _WAITS])
+    yield from pieces_of(metrics.upstreams, _ASKED)
+    yield from pieces_of(metrics.upstreams, [once(_is_in_use, one) for one in _UPSTREAMS])
     yield from histograms(
         metrics.upstreams,
         "sluice_upstream_first_byte_seconds",
@@ -123,7 +132,7 @@ def _collect(metrics: GatewayMetrics) -> Iterator[Metric]:
     )
     yield from of_breakers(metrics)
     yield from of_targets(metrics)
-    yield from pieces_of(metrics.upstreams, _WEBSOCKETS)
+    yield from pieces_of(metrics.upstreams, [once(_has_tunnels, one) for one in _WEBSOCKETS])
     for store in list(metrics.stores.values()):
         store.refresh()
     yield from pieces_of(metrics.stores, _STORES)
@@ -134,7 +143,23 @@ def _collect(metrics: GatewayMetrics) -> Iterator[Metric]:
         "store",
         lambda store: store.duration,
     )
+    policies = metrics.policies
+
+    def has_keys(name: str, memory: MemoryMetrics) -> bool:
+        # Keys come and go; what is there stays there.
+        policy = policies.get(name)
+        return bool(memory.keys) or policy is None or _has_decided(policy)
+
+    yield from pieces_of(metrics.memory, [once(has_keys, one) for one in _MEMORY])
     yield from of_frontends(metrics)
+
+
+def _refreshed(metrics: GatewayMetrics) -> Iterator[None]:
+    """What changes with time is made to be of now, with pauses."""
+    for place, upstream in enumerate(list(metrics.upstreams.values()), start=1):
+        upstream.refresh()
+        if place % CHILDREN_PER_PIECE == 0:
+            yield None
 
 
 def _of_gateway(metrics: GatewayMetrics) -> Iterator[Metric]:
@@ -211,6 +236,9 @@ _POLICIES: Final[tuple[Family[PolicyMetrics], ...]] = (
         ("policy", "decision"),
         lambda name, policy: (((name, word), count) for word, count in _decisions(policy)),
     ),
+)
+
+_WAITS: Final[tuple[Family[PolicyMetrics], ...]] = (
     counter(
         "sluice_policy_wait_seconds",
         "Time that delayed requests waited for their turn, all together.",
@@ -225,13 +253,43 @@ _POLICIES: Final[tuple[Family[PolicyMetrics], ...]] = (
     ),
 )
 
-_UPSTREAMS: Final[tuple[Family[UpstreamMetrics], ...]] = (
+_MEMORY: Final[tuple[Family[MemoryMetrics], ...]] = (
+    gauge(
+        "sluice_memory_keys",
+        "Keys that have a place in the memory store.",
+        "policy",
+        lambda memory: memory.keys,
+    ),
+    counter(
+        "sluice_memory_evicted_keys",
+        "Keys that lost their places in the memory store before they expired.",
+        "policy",
+        lambda memory: memory.evicted,
+    ),
+    counter(
+        "sluice_memory_overflowed_requests",
+        "Requests let through of keys for which the memory store had no place.",
+        "policy",
+        lambda memory: memory.overflowed,
+    ),
+    counter(
+        "sluice_memory_refused_requests",
+        "Requests refused for what other keys used, because the memory store is too small.",
+        "policy",
+        lambda memory: memory.refused,
+    ),
+)
+
+_ASKED: Final[tuple[Family[UpstreamMetrics], ...]] = (
     counter(
         "sluice_upstream_requests",
         "Requests sent to an upstream.",
         "upstream",
         lambda upstream: upstream.requests,
     ),
+)
+
+_UPSTREAMS: Final[tuple[Family[UpstreamMetrics], ...]] = (
     counted_by(
         "sluice_upstream_errors",
         "Requests that an upstream did not answer as it should, by reason.",
@@ -341,11 +399,34 @@ def _by_label(statuses: Mapping[int, int]) -> dict[str, int]:
 
 
 def _decisions(policy: PolicyMetrics) -> tuple[tuple[str, int], ...]:
+    """What was decided; of a policy that was not asked yet no more than a dashboard needs."""
+    most = ("pass", policy.passed), ("refuse", policy.refused)
+    if not _has_decided(policy):
+        return most
     return (
-        ("pass", policy.passed),
+        *most,
         ("delay", policy.delayed),
-        ("refuse", policy.refused),
         ("skip", policy.skipped),
         ("store_error_pass", policy.store_error_passed),
         ("store_error_refuse", policy.store_error_refused),
     )
+
+
+def _has_decided(policy: PolicyMetrics) -> bool:
+    counts = (
+        *(policy.passed, policy.refused, policy.delayed, policy.skipped),
+        *(policy.store_error_passed, policy.store_error_refused, policy.waiting),
+    )
+    return any(counts)
+
+
+def _may_wait(_name: str, policy: PolicyMetrics) -> bool:
+    return _has_decided(policy)
+
+
+def _is_in_use(_name: str, upstream: UpstreamMetrics) -> bool:
+    return bool(upstream.requests or upstream.connections or upstream.errors)
+
+
+def _has_tunnels(_name: str, upstream: UpstreamMetrics) -> bool:
+    return bool(upstream.tunnels or upstream.tunnel_received or upstream.tunnel_sent)

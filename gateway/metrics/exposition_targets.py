@@ -9,7 +9,8 @@ from typing import Final
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from gateway.metrics.counters import GatewayMetrics, TargetMetrics
+from gateway.metrics.counters import GatewayMetrics, TargetMetrics, UpstreamMetrics
+from gateway.metrics.families import in_pieces
 
 TARGETS_PER_PIECE: Final = 128
 """Encoded in one go: each is one sample or two."""
@@ -69,16 +70,8 @@ _FAMILIES: Final[_Families] = (
 
 def of_targets(metrics: GatewayMetrics) -> Iterator[Metric]:
     """Every family, in pieces of the same name where it has many children."""
-    for upstream in list(metrics.upstreams.values()):
-        upstream.refresh()
     for kind, name, text, value in _FAMILIES:
-        children = iter(
-            [
-                (upstream_name, target_name, target)
-                for upstream_name, upstream in list(metrics.upstreams.items())
-                for target_name, target in list(upstream.targets.items())
-            ]
-        )
+        children = _targets(metrics)
         while piece := list(islice(children, TARGETS_PER_PIECE)):
             family = kind(name, text, labels=_LABELS)
             for upstream_name, target_name, target in piece:
@@ -86,16 +79,26 @@ def of_targets(metrics: GatewayMetrics) -> Iterator[Metric]:
             yield family
 
 
+def _targets(metrics: GatewayMetrics) -> Iterator[tuple[str, str, TargetMetrics]]:
+    """All targets; copies, since some may be added between two pieces."""
+    for upstream_name, upstream in list(metrics.upstreams.items()):
+        for target_name, target in list(upstream.targets.items()):
+            yield upstream_name, target_name, target
+
+
 def of_breakers(metrics: GatewayMetrics) -> Iterator[Metric]:
     """The state of each breaker that there is."""
-    breaker = GaugeMetricFamily(
-        "sluice_upstream_breaker",
-        "The circuit breaker before an upstream: 1 for the state it is in.",
-        labels=("upstream", "state"),
-    )
-    for name, upstream in list(metrics.upstreams.items()):
-        if upstream.breaker:
-            for state in BREAKER_STATES:
-                breaker.add_metric((name, state), int(upstream.breaker == state))
-    if breaker.samples:
-        yield breaker
+
+    def empty() -> GaugeMetricFamily:
+        return GaugeMetricFamily(
+            "sluice_upstream_breaker",
+            "The circuit breaker before an upstream: 1 for the state it is in.",
+            labels=("upstream", "state"),
+        )
+
+    def add(piece: GaugeMetricFamily, name: str, upstream: UpstreamMetrics) -> None:
+        for state in BREAKER_STATES:
+            piece.add_metric((name, state), int(upstream.breaker == state))
+
+    having = [(name, one) for name, one in metrics.upstreams.items() if one.breaker]
+    yield from in_pieces(having, empty, add)

@@ -14,6 +14,7 @@ from gateway.metrics.counters import (
     FrontendMetrics,
     GatewayMetrics,
     Histogram,
+    MemoryMetrics,
     PolicyMetrics,
     RouteMetrics,
     StoreMetrics,
@@ -43,8 +44,10 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
     for name, end_s in list(metrics.certificates.items()):
         yield ["certificate", name, end_s]
     for name, route in list(metrics.routes.items()):
-        statuses = {str(status): count for status, count in route.statuses.items()}
-        yield ["route", name, statuses, _plain(route.duration)]
+        # Nothing is shown of a route that has answered nothing; there may be ten thousand.
+        if route.statuses:
+            statuses = {str(status): count for status, count in route.statuses.items()}
+            yield ["route", name, statuses, _plain(route.duration)]
     for name, policy in list(metrics.policies.items()):
         yield ["policy", name, [getattr(policy, key) for key in _DECIDED], policy.waiting]
     for name, upstream in list(metrics.upstreams.items()):
@@ -67,6 +70,8 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
             *(store.missed, _plain(store.duration), gauges),
             [[*what, count] for what, count in store.messages.items()],
         ]
+    for name, memory in list(metrics.memory.items()):
+        yield ["memory", name, memory.keys, memory.evicted, memory.overflowed, memory.refused]
     for name, frontend in list(metrics.frontends.items()):
         frontend.refresh()
         yield [
@@ -96,6 +101,13 @@ def add(total: GatewayMetrics, piece: Piece, *, gauges: bool = True) -> None:
         _add_store(total.store(name), values, gauges=gauges)
     elif kind == "frontend":
         _add_frontend(total.frontend(name), values, gauges=gauges)
+    elif kind == "memory":
+        memory = total.memory.setdefault(name, MemoryMetrics())
+        keys, evicted, overflowed, refused = values
+        memory.keys += keys if gauges else 0
+        memory.evicted += evicted
+        memory.overflowed += overflowed
+        memory.refused += refused
     elif kind == "certificate":
         if gauges:
             # The one that ends first is the one to know of.
@@ -185,10 +197,13 @@ def _add_frontend(frontend: FrontendMetrics, values: Piece, *, gauges: bool) -> 
 
 
 def _plain(histogram: Histogram) -> Piece:
-    return [histogram.sum_us, *histogram.counts]
+    """Empty where nothing was counted."""
+    return [histogram.sum_us, *histogram.counts] if any(histogram.counts) else []
 
 
 def _observe(histogram: Histogram, plain: Piece) -> None:
+    if not plain:
+        return
     sum_us, *counts = plain
     histogram.sum_us += sum_us
     for place, count in enumerate(counts):

@@ -106,7 +106,10 @@ def offered() -> dict[str, EntryPoint]:
 def open_memory(url: str, *, domain: str, deadline_us: int) -> MemoryStore:  # noqa: ARG001
     """The store of `memory://?max_keys=...`, which nobody shares."""
     options = parse_qs(urlsplit(url).query)
-    return MemoryStore(int(options.get("max_keys", [str(DEFAULT_MAX_KEYS)])[0]))
+    max_keys = int(options.get("max_keys", [str(DEFAULT_MAX_KEYS)])[0])
+    more = f"memory://?max_keys={4 * max_keys}"
+    remedy = f"a store.url of {more} has room for four times as many, Redis or MySQL for more"
+    return MemoryStore(max_keys, remedy=remedy)
 
 
 def _builtin(scheme: str) -> Any:

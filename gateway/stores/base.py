@@ -171,6 +171,19 @@ class MessagingStore(Store, Protocol):
 
 
 @runtime_checkable
+class WarningStore(Store, Protocol):
+    """A store that answers, and may have something to say of how well.
+
+    Attributes:
+        warning: what an operator should know now; empty if all is well.
+    """
+
+    @property
+    def warning(self) -> str:
+        """See the class."""
+
+
+@runtime_checkable
 class PreparedStore(Store, Protocol):
     """A store that does better if it knows beforehand what it will be asked about."""
 

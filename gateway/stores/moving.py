@@ -21,7 +21,7 @@ from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.limits.terms import PARTS_PER_WHOLE
 from gateway.metrics import StoreMetrics
-from gateway.stores.base import Ask, ShardedStore, Store, counts_debits
+from gateway.stores.base import Ask, ShardedStore, Store, WarningStore, counts_debits
 from gateway.stores.follower import Follower
 from gateway.tasks import Tasks, becomes
 
@@ -87,6 +87,7 @@ class MovingStore:
     ) -> None:
         self.counts_debits = counts_debits(old) and counts_debits(new)
         self._old = old
+        self._both = (old, new)
         self._patience_s = deadline_us / 2 / US
         self._new = Follower(new, metrics, patience_us=deadline_us // 2, clock=clock)
         self._is_moving = is_moving
@@ -109,6 +110,12 @@ class MovingStore:
     def gateways(self) -> int:
         """The most that either store has seen."""
         return max(self._old.gateways, self._new.gateways)
+
+    @property
+    def warning(self) -> str:
+        """What either has to say."""
+        said = [one.warning for one in self._both if isinstance(one, WarningStore)]
+        return "; ".join(filter(None, said))
 
     async def start(self) -> None:
         """Start both, and give the new one a moment: it would miss what is asked before."""

@@ -26,14 +26,16 @@ class Table:
     Attributes:
         shards: the directory; a shard is in it once or several times.
         mask: which bits of a hash choose from the directory.
+        looked_at: how many keys the shards had that `next_shard` gave.
     """
 
-    __slots__ = ("_depths", "_hand", "count", "mask", "shards")
+    __slots__ = ("_depths", "_hand", "count", "looked_at", "mask", "shards")
 
     def __init__(self) -> None:
         self.shards: list[Shard] = [{}]
         self.mask = 0
         self.count = 0
+        self.looked_at = 0
         self._depths = [0]
         self._hand = 0
 
@@ -64,7 +66,9 @@ class Table:
         while self._hand >> self._depths[self._hand]:
             # Another entry for a shard that was already there.
             self._hand = (self._hand + 1) & self.mask
-        return self.shards[self._hand]
+        shard = self.shards[self._hand]
+        self.looked_at += len(shard)
+        return shard
 
     def forget(self, keys: list[str]) -> None:
         """Forget keys that are there, and the room that they had."""

@@ -7,7 +7,7 @@ counter goes back. What a worker says of this moment counts if it answers at onc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from socket import socket
 from typing import Final
@@ -38,16 +38,23 @@ class Fleet:
         own: what the limiter itself counts.
         past: what workers counted that are gone.
         phase: starting until all have served once.
+        warning: gives what there is to say of the store that they share.
     """
 
     def __init__(
-        self, workers: int, own: GatewayMetrics, past: Past, phase: Phase = Phase.STARTING
+        self,
+        workers: int,
+        own: GatewayMetrics,
+        past: Past,
+        phase: Phase = Phase.STARTING,
+        warning: Callable[[], str] = str,
     ) -> None:
         self._workers = workers
         self._own = own
         self._past = past
         self._there: list[Reported] = []
         self._phase = phase
+        self._warning = warning
         self._tasks = Tasks()
         self._all_there = asyncio.Event()
         self._patient_until = asyncio.get_running_loop().time() + ANSWER_S
@@ -87,7 +94,7 @@ class Fleet:
         serving = sum(answer.phase is Phase.SERVING for answer in known)
         if self._phase is Phase.STARTING and serving >= self._workers:
             self._phase = Phase.SERVING
-        return judge_workers(self._phase, known, self._workers)
+        return judge_workers(self._phase, known, self._workers, self._warning())
 
     async def scrape(self) -> Scrape:
         """The sum over all workers."""
@@ -103,7 +110,7 @@ class Fleet:
         parts = [(worker.counted, worker in fresh) for worker in self._there]
         own = list(pieces(self._own))
         self._past.show(_cpu_seconds(own_process), own)
-        parts += [(list(pieces(self._past.counted)), False), (own, False)]
+        parts += [(self._past.pieces, False), (own, True)]
         processes = [worker.process for worker in fresh]
         past_cpu = self._past.cpu_seconds + sum(worker.process.get(_CPU, 0.0) for worker in silent)
         total = GatewayMetrics(self._own.version, lambda: self._past.started_us)

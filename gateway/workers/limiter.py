@@ -16,6 +16,7 @@ from gateway.config.models import Address, GatewayConfig
 from gateway.logs import open_output, setup_logging
 from gateway.metrics import GatewayMetrics
 from gateway.obstacles import cannot_log
+from gateway.opening import limits_by_policy
 from gateway.stores import open_memory
 from gateway.stores.memory import MemoryStore
 from gateway.stores.shared_server import SharedServer
@@ -52,9 +53,13 @@ async def serve(
     if post.reason:
         log.warning("%s", post.reason)
     store = open_memory(memory_url, domain=config.domain, deadline_us=config.store.deadline)
+    store.expect(limits_by_policy(config))
+    if memory_url:
+        metrics.memory = store.memory
     # One that is started again does not wait for all: a worker may be missing by now.
     past = Past(past_file, metrics.started_us)
-    fleet = Fleet(workers, metrics, past, Phase.SERVING if post.reason else Phase.STARTING)
+    phase = Phase.SERVING if post.reason else Phase.STARTING
+    fleet = Fleet(workers, metrics, past, phase, lambda: store.warning)
     ended = asyncio.Event()
     tasks = Tasks()
 

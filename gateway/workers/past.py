@@ -15,7 +15,8 @@ from typing import Any, Final
 from gateway.metrics import GatewayMetrics, Piece, add, pieces
 
 BLOCK_BYTES: Final = 4096
-"""Of the limiter: it has no routes, so this is more than it needs."""
+"""Of the limiter: it has no routes, so this is more than it needs. If keys of many policies had no
+room, what is counted of that begins anew with it, as the keys do."""
 MAX_BYTES: Final = 1 << 30
 """Of all that are gone: far more than the counters of any configuration are."""
 
@@ -29,13 +30,15 @@ class Past:
 
     Attributes:
         started_us: when the first limiter began, and so the gateway.
-        counted: by all processes that are gone.
+        counted: by all processes that are gone, and
+        pieces: the same as plain data, which stays as it is until one more is gone.
         cpu_seconds: that they used.
     """
 
     def __init__(self, file: int, started_us: int) -> None:
         self._file = file
         self.counted = GatewayMetrics()
+        self.pieces: list[Piece] = []
         self.started_us, self.cpu_seconds, every = self._read(
             MAX_BYTES, BLOCK_BYTES, [started_us, 0.0, []]
         )
@@ -48,15 +51,21 @@ class Past:
         """One more process is gone."""
         self._add(counted)
         self.cpu_seconds += cpu_seconds
-        every = [self.started_us, self.cpu_seconds, list(pieces(self.counted))]
+        self.pieces = list(pieces(self.counted))
+        every = [self.started_us, self.cpu_seconds, self.pieces]
         os.ftruncate(self._file, BLOCK_BYTES)
         os.pwrite(self._file, json.dumps(every).encode(), BLOCK_BYTES)
 
     def show(self, cpu_seconds: float, counted: Sequence[Piece]) -> None:
         """The limiter itself has shown this; if it dies, so much is buried."""
-        block = json.dumps([cpu_seconds, counted]).encode()
-        if len(block) <= BLOCK_BYTES:
-            os.pwrite(self._file, block.ljust(BLOCK_BYTES), 0)
+        others = [piece for piece in counted if piece[0] != "memory"]
+        # Of a policy, what happened to its keys for want of room: as a rule nothing.
+        crowded = [piece for piece in counted if piece[0] == "memory" and any(piece[3:])]
+        for shown in ([*others, *crowded], others):
+            block = json.dumps([cpu_seconds, shown]).encode()
+            if len(block) <= BLOCK_BYTES:
+                os.pwrite(self._file, block.ljust(BLOCK_BYTES), 0)
+                return
 
     def _add(self, counted: Sequence[Piece]) -> None:
         for piece in counted:

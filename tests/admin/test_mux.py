@@ -31,6 +31,7 @@ def status_for(
     if isinstance(found, Resource):
         return 200
     assert found.content_type == "application/problem+json"
+    assert isinstance(found.body, bytes)
     assert json.loads(found.body)["status"] == found.status
     return found.status
 

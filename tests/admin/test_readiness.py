@@ -12,6 +12,14 @@ def test_serving_without_stores_is_ready() -> None:
     assert judge(Phase.SERVING, []) == Readiness(True, Phase.SERVING, ())
 
 
+def test_a_warning_makes_nobody_less_ready() -> None:
+    """It is among the reasons, of one process and of several."""
+    expected = Readiness(True, Phase.SERVING, ("the store is full",))
+    assert judge(Phase.SERVING, [], "the store is full") == expected
+    one = Readiness(True, Phase.SERVING, ())
+    assert judge_workers(Phase.SERVING, [one, one], 2, "the store is full") == expected
+
+
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.DRAINING])
 def test_other_phases_are_not_ready(phase: Phase) -> None:
     """Who starts or drains gets no traffic, whatever the stores say."""

@@ -15,7 +15,8 @@ from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask, ImmediateStore
-from gateway.stores.memory import NEW_KEYS_PER_SWEEP, OVERFLOW_KEY, MemoryStore
+from gateway.stores.memory import MemoryStore
+from gateway.stores.scope import NEW_KEYS_PER_SWEEP
 from tests.stores.contract import StoreContract
 
 SECOND_US = 1_000_000
@@ -204,7 +205,7 @@ def test_a_flood_of_keys_fits_into_the_room(
         for number, width, passed_us in flood:
             clock.advance(us=passed_us)
             store.decide_now(ask(f"{turn}:{number}", *(BUCKET, QUEUE, LOG)[:width]))
-            assert len(store) <= max_keys + 3  # one overflow key for each scope
+            assert len(store) <= max_keys
     assert f"{len(store)} of {max_keys} keys" in repr(store)
 
 
@@ -250,8 +251,8 @@ def test_expired_keys_make_room_first() -> None:
         assert look.decisions[0].remaining == 1
 
 
-def test_then_the_least_recently_used_make_room() -> None:
-    """Who keeps coming is remembered; who came once and long ago is forgotten."""
+def test_then_those_that_used_least_make_room() -> None:
+    """Who keeps coming keeps his place; who came once loses it."""
     clock = ManualClock(SECOND_US)
     store = MemoryStore(100, clock)
     slow = replace(BUCKET, count=100, period_us=3600 * SECOND_US, burst=100)
@@ -263,7 +264,8 @@ def test_then_the_least_recently_used_make_room() -> None:
         clock.advance(us=1)
     assert store.evicted > 0
     assert store.decide_now(ask("regular", slow, cost=0)).decisions[0].remaining < 70
-    assert store.decide_now(ask("stranger:0", slow, cost=0)).decisions[0].remaining == 100
+    assert store.scope(slow).table.get("regular") is not None
+    assert store.scope(slow).table.get("stranger:0") is None
 
 
 @pytest.mark.parametrize("limit", ALL, ids=lambda limit: limit.scope)
@@ -279,19 +281,25 @@ def test_a_flood_never_frees_a_key_that_is_being_refused(limit: Limit) -> None:
         clock.advance(us=10)
         if number % 100 == 0:
             assert not store.decide_now(Ask((slow,), ("attacker",), 1, 0)).allowed
-    assert store.evicted > 0
+    assert (store.evicted == 0) == (limit is IN_FLIGHT)
 
 
-def test_when_all_are_being_refused_new_keys_share_one() -> None:
-    """No room is left by keys under their limit: strangers are then counted together."""
-    store = MemoryStore(10, ManualClock(SECOND_US))
+def test_when_all_are_being_refused_new_keys_are_counted_in_short() -> None:
+    """Keys without a place are counted one by one all the same, and exactly."""
+    clock = ManualClock(SECOND_US)
+    store = MemoryStore(10, clock)
     for number in range(10):
         store.decide_now(ask(f"full:{number}", cost=2))
-    passed = sum(store.decide_now(ask(f"stranger:{number}")).allowed for number in range(50))
-    assert passed == BUCKET.burst
+    for turn in range(3):
+        passed = sum(store.decide_now(ask(f"stranger:{number}")).allowed for number in range(50))
+        assert passed == (50 if turn < 2 else 0)
     assert not any(store.decide_now(ask(f"full:{number}")).allowed for number in range(10))
-    assert len(store) == 11
-    assert store.decide_now(ask(OVERFLOW_KEY, cost=0)).decisions[0].remaining == 0
+    assert len(store) == 10
+    counted = store.memory["bucket"]
+    assert (counted.keys, counted.evicted, counted.overflowed, counted.refused) == (10, 0, 100, 0)
+    clock.advance(us=SECOND_US // 2)
+    assert store.decide_now(ask("stranger:7")).allowed
+    assert not store.decide_now(ask("stranger:7")).allowed
 
 
 def test_refusals_and_looks_take_no_room() -> None:
@@ -338,4 +346,4 @@ def test_the_keys_of_one_request_do_not_push_each_other_out() -> None:
         store.decide_now(ask(f"k:{number}", *limits))
         second = store.decide_now(ask(f"k:{number}", *limits))
         assert [decision.remaining for decision in second.decisions] == [0, 0, 0]
-        assert len(store) <= 3 + 3
+        assert len(store) <= 3

@@ -1,0 +1,190 @@
+"""What keys that were forgotten had used, in 16 bytes for each.
+
+A key is known by a part of its hash, in a set of eight that another part chooses, and its state is
+condensed (`limits.condensed`). If a set is full of states that still matter, the smallest goes, and
+is the least that from then on is held against every key of the set that is not in it. So nobody
+passes more than the limit for having been forgotten; some may pass less, and these can be told.
+
+Two keys are taken for one by a chance of less than one in a hundred million.
+
+Python's hash of a text has a key of its own in each process, so nobody can choose keys that meet.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from gateway.limits.condensed import MOST, Condensed, Condensing
+from gateway.limits.rate import Limit
+
+WAYS: Final = 8
+"""Keys of one set."""
+SETS_PER_PAGE: Final = 64
+"""Sets that are made together: memory grows by some 9 kB at a time."""
+_MOST_USED: Final = 2**32 - 1
+_NOTHING: Final[Condensed] = (0, 0)
+
+
+class _Page:
+    """Some sets: for each place a part of a hash, a time and a number; and the least of each."""
+
+    __slots__ = ("at", "least_at", "least_used", "names", "used")
+
+    def __init__(self) -> None:
+        places = SETS_PER_PAGE * WAYS
+        self.names = array("I", bytes(4 * places))
+        self.at = array("q", bytes(8 * places))
+        self.used = array("I", bytes(4 * places))
+        self.least_at = array("q", bytes(8 * SETS_PER_PAGE))
+        self.least_used = array("I", bytes(4 * SETS_PER_PAGE))
+
+
+class Recalled(NamedTuple):
+    """What is known of a key.
+
+    Attributes:
+        condensed: what is held against it.
+        is_own: whether that is what it used itself, or what others of its set may have.
+    """
+
+    condensed: Condensed
+    is_own: bool
+
+
+class Forgotten:
+    """The keys of one limit that had no room.
+
+    Args:
+        keys: for how many there is room, roughly.
+        condensing: what states are condensed by.
+        limit: gives the limit as it is now, by which states expire.
+    """
+
+    __slots__ = ("_condensing", "_hand", "_limit", "_pages", "_sets")
+
+    def __init__(self, keys: int, condensing: Condensing, limit: Callable[[], Limit]) -> None:
+        pages = -(-keys // (WAYS * SETS_PER_PAGE))
+        self._pages: list[_Page | None] = [None] * pages
+        self._sets = pages * SETS_PER_PAGE
+        self._condensing = condensing
+        self._limit = limit
+        self._hand = 0
+
+    @property
+    def room(self) -> int:
+        """For how many keys memory was taken."""
+        return sum(page is not None for page in self._pages) * SETS_PER_PAGE * WAYS
+
+    def recall(self, key: str, now_us: int) -> Recalled | None:
+        """What is held against a key that is not counted elsewhere; None for nothing."""
+        name, page, first = self._find(key)
+        if page is None:
+            return None
+        place = _place_of(page, name, first)
+        if place is not None:
+            condensed = page.at[place], page.used[place]
+            return Recalled(condensed, True) if self._matters(condensed, now_us) else None
+        number = first // WAYS
+        condensed = page.least_at[number], page.least_used[number]
+        return Recalled(condensed, False) if self._matters(condensed, now_us) else None
+
+    def put(self, key: str, condensed: Condensed, now_us: int) -> None:
+        """Keep what a key used, in the place of what was known of it."""
+        name, page, first = self._find(key)
+        if page is None:
+            page = self._make_page(key)
+        at, used = min(condensed[0], MOST), min(condensed[1], _MOST_USED)
+        place = _place_of(page, name, first)
+        if place is None:
+            place = self._free_place(page, first, (at, used), now_us)
+        if place is None:
+            self._raise_least(page, first // WAYS, (at, used), now_us)
+            return
+        page.names[place], page.at[place], page.used[place] = name, at, used
+
+    def put_right(self, key: str, condensed: Condensed) -> None:
+        """Keep what a refusal made of what was recalled: the clock may have gone back."""
+        name, page, first = self._find(key)
+        if page is None:
+            return
+        at, used = min(condensed[0], MOST), min(condensed[1], _MOST_USED)
+        place = _place_of(page, name, first)
+        number = first // WAYS
+        if place is not None:
+            page.at[place], page.used[place] = at, used
+        elif page.least_used[number]:
+            # How much others used stays, whatever this key's limit is.
+            page.least_at[number] = min(page.least_at[number], at)
+
+    def drop(self, key: str) -> None:
+        """The key is counted elsewhere again."""
+        name, page, first = self._find(key)
+        if page is None:
+            return
+        place = _place_of(page, name, first)
+        if place is not None:
+            page.names[place], page.at[place], page.used[place] = 0, 0, 0
+
+    def sweep(self, now_us: int) -> None:
+        """Give back the memory of one page, if nothing in it matters any more."""
+        self._hand = (self._hand + 1) % len(self._pages)
+        page = self._pages[self._hand]
+        if page is None:
+            return
+        held = (*zip(page.at, page.used, strict=True),)
+        least = zip(page.least_at, page.least_used, strict=True)
+        if not any(self._matters(one, now_us) for one in (*held, *least)):
+            self._pages[self._hand] = None
+
+    def _find(self, key: str) -> tuple[int, _Page | None, int]:
+        """The key's name, its page if there is one, and the first place of its set in it."""
+        number = hash(key)
+        chosen = number % self._sets
+        return (
+            # Never that of a place that is empty.
+            number >> 32 & _MOST_USED or 1,
+            self._pages[chosen // SETS_PER_PAGE],
+            chosen % SETS_PER_PAGE * WAYS,
+        )
+
+    def _make_page(self, key: str) -> _Page:
+        page = self._pages[hash(key) % self._sets // SETS_PER_PAGE] = _Page()
+        return page
+
+    def _matters(self, condensed: Condensed, now_us: int) -> bool:
+        if condensed == _NOTHING:
+            return False
+        return self._condensing.expires_us(condensed, self._limit()) > now_us
+
+    def _free_place(self, page: _Page, first: int, coming: Condensed, now_us: int) -> int | None:
+        """Where a new key of a set may be kept; None if it used less than all that are there."""
+        held = list(
+            zip(page.at[first : first + WAYS], page.used[first : first + WAYS], strict=True)
+        )
+        for offset, condensed in enumerate(held):
+            if not self._matters(condensed, now_us):
+                return first + offset
+        smallest = min(held, key=_weight)
+        if _weight(coming) <= _weight(smallest):
+            return None
+        self._raise_least(page, first // WAYS, smallest, now_us)
+        return first + held.index(smallest)
+
+    def _raise_least(self, page: _Page, number: int, gone: Condensed, now_us: int) -> None:
+        """From now on a key of this set that is not in it is taken for the one that goes."""
+        at, used = page.least_at[number], page.least_used[number]
+        if not self._matters((at, used), now_us):
+            at, used = 0, 0
+        page.least_at[number] = max(at, gone[0])
+        page.least_used[number] = max(used, gone[1])
+
+
+def _place_of(page: _Page, name: int, first: int) -> int | None:
+    names = page.names[first : first + WAYS]
+    return first + names.index(name) if name in names else None
+
+
+def _weight(condensed: Condensed) -> tuple[int, int]:
+    return condensed[1], condensed[0]

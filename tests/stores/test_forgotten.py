@@ -1,0 +1,220 @@
+"""A key that lost its place has what it used held against it; nobody passes more for that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.clock import ManualClock
+from gateway.limits import ALGORITHMS
+from gateway.limits.condensed import CONDENSED
+from gateway.limits.rate import Limit
+from gateway.stores.base import Ask
+from gateway.stores.forgotten import SETS_PER_PAGE, WAYS, Forgotten
+from gateway.stores.memory import MemoryStore
+from gateway.stores.scope import SHARED_KEYS
+
+SECOND_US = 1_000_000
+DAY_US = 86_400 * SECOND_US
+LEAST_ROOM = SETS_PER_PAGE * WAYS
+
+LIMITS = {
+    algorithm: Limit(
+        *(5, 100 * SECOND_US, 5, algorithm),
+        scope=f"{algorithm}/ip",
+        max_wait_us=0 if algorithm == "concurrency" else 20 * SECOND_US,
+    )
+    for algorithm in ALGORITHMS
+}
+COUNTED = {
+    f"{algorithm}, refused count": replace(
+        LIMITS[algorithm], max_wait_us=0, count_refused=True, scope=f"{algorithm}/refused"
+    )
+    for algorithm in ("sliding_window_log", "sliding_window_counter", "fixed_window")
+}
+ALL = {**LIMITS, **COUNTED}
+
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 30 * SECOND_US),  # time that passes
+        st.sampled_from("abc"),
+        st.integers(1, 3),  # cost
+        st.sampled_from((0, 0, 20 * SECOND_US)),  # how long it would wait
+        st.sampled_from((0, 1, 40, 700)),  # other keys that come meanwhile
+    ),
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize("name", ALL)
+@settings(max_examples=12)
+@given(max_keys=st.integers(1, 20), steps=STEPS, several=st.booleans())
+def test_nobody_passes_more_for_having_been_forgotten(
+    name: str, max_keys: int, steps: list[Any], several: bool
+) -> None:
+    """What passes of a key would have passed, no later, if nothing was ever forgotten.
+
+    By every algorithm, and with other keys by the thousand, for which there is neither a place
+    nor enough room to remember each of them in short.
+    """
+    limit = ALL[name]
+    other = replace(limit, scope="other/ip", count=50, burst=50)
+    limits = (limit, other) if several else (limit,)
+    clock = ManualClock(1000 * SECOND_US)
+    store = MemoryStore(max_keys, clock, clock)
+    states: dict[str, Any] = {}
+    algorithm = ALGORITHMS[limit.algorithm]
+    flood = 0
+    for passed_us, key, cost, max_wait_us, others in steps:
+        clock.advance(us=passed_us)
+        verdict = store.decide_now(Ask(limits, (key,) * len(limits), cost, max_wait_us))
+        if verdict.allowed:
+            wait_us = min(limit.max_wait_us, max_wait_us)
+            states[key], alone = algorithm.decide(states.get(key), clock(), cost, limit, wait_us)
+            assert alone.allowed
+            assert alone.wait_us <= verdict.decisions[0].wait_us
+        for number in range(flood, flood + others):
+            store.decide_now(Ask((limit,), (f"other:{number}",), 1 + number % 5, 0))
+        flood += others
+        more = 2 * SHARED_KEYS + 1 if limit.algorithm == "concurrency" else 0
+        assert len(store) <= max_keys + more
+
+
+@pytest.mark.parametrize("name", CONDENSED)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 60 * SECOND_US), st.integers(1, 5), st.booleans()), max_size=12
+    ),
+    later_us=st.integers(0, 150 * SECOND_US),
+    cost=st.integers(1, 5),
+)
+def test_what_is_condensed_is_never_less(
+    name: str, steps: list[tuple[int, int, bool]], later_us: int, cost: int
+) -> None:
+    """A state that was condensed and restored refuses all that it refused before, as long."""
+    limit, algorithm, condensing = LIMITS[name], ALGORITHMS[name], CONDENSED[name]
+    now_us = 1000 * SECOND_US
+    state = None
+    for passed_us, taken, waits in steps:
+        now_us += passed_us
+        state = algorithm.spend(state, now_us, taken, limit, waits * limit.max_wait_us)[0]
+    if state is None or algorithm.expires_us(state, limit) <= now_us:
+        return
+    condensed = condensing.condense(state, now_us, limit)
+    assert condensing.expires_us(condensed, limit) >= algorithm.expires_us(state, limit)
+    restored = condensing.restore(condensed, limit)
+    then_us = now_us + later_us
+    retry_after_us = algorithm.spend(state, then_us, cost, limit, 0)[2]
+    assert algorithm.spend(restored, then_us, cost, limit, 0)[2] >= retry_after_us
+
+
+def test_keys_of_a_full_set_are_told_apart_as_long_as_they_used_most() -> None:
+    """The smallest goes first; what it used is held against those that nobody knows any more."""
+    limit = replace(LIMITS["fixed_window"], count=100, burst=100, period_us=DAY_US)
+    forgotten = Forgotten(1, CONDENSED["fixed_window"], lambda: limit)
+    for number in range(8 * LEAST_ROOM):
+        forgotten.put(f"light:{number}", (SECOND_US, 1), SECOND_US)
+        if number % 100 == 0:
+            forgotten.put(f"heavy:{number}", (SECOND_US, 90), SECOND_US)
+    assert forgotten.room == LEAST_ROOM
+    heavy = [forgotten.recall(f"heavy:{n}", SECOND_US) for n in range(0, 8 * LEAST_ROOM, 100)]
+    assert all(one is not None and one.is_own and one.condensed[1] == 90 for one in heavy)
+    new = [forgotten.recall(f"new:{number}", SECOND_US) for number in range(1000)]
+    assert {one.condensed[1] for one in new if one is not None} == {1}
+    assert not any(one.is_own for one in new if one is not None)
+
+
+def test_what_matters_no_more_gives_its_memory_back() -> None:
+    """A flood of yesterday costs nothing today."""
+    limit = LIMITS["token_bucket"]
+    forgotten = Forgotten(100_000, CONDENSED["token_bucket"], lambda: limit)
+    for number in range(10_000):
+        forgotten.put(f"k:{number}", (SECOND_US * 1000, 0), 0)
+    assert 10_000 <= forgotten.room <= 100_000 + LEAST_ROOM
+    for _ in range(10_000):
+        forgotten.sweep(SECOND_US - 1)
+    assert forgotten.room >= 10_000
+    for _ in range(10_000):
+        forgotten.sweep(SECOND_US)
+    assert forgotten.room == 0
+    assert forgotten.recall("k:1", SECOND_US) is None
+
+
+def _day(name: str, count: int) -> Limit:
+    return Limit(count, DAY_US, count, "fixed_window", scope=f"{name}/ip")
+
+
+def test_a_flood_does_not_free_who_has_used_nearly_all() -> None:
+    """Four of five are used; whatever other keys come, one more passes that day and no other."""
+    clock = ManualClock(DAY_US)
+    store = MemoryStore(1_000, clock, clock)
+    limit = (_day("login", 5),)
+    passed = others = 0
+    for turn in range(6):
+        passed += sum(store.decide_now(Ask(limit, ("k",), 1, 0)).allowed for _ in range(4))
+        for number in range(2_400):
+            is_allowed = store.decide_now(Ask(limit, (f"o:{number}",), 1, 0)).allowed
+            assert not (is_allowed and turn == 5)
+            others += is_allowed
+            clock.advance(us=1)
+    assert passed == 5
+    # Nearly all of these can be told apart, so few of them suffer.
+    assert others > 0.97 * 5 * 2_400
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_flood_of_one_policy_takes_no_room_from_another(count: int) -> None:
+    """Spent keys of one policy are more than there is room for; all users of another pass."""
+    clock = ManualClock(DAY_US)
+    store = MemoryStore(1_000, clock, clock)
+    flooded = (_day("trial", count),)
+    normal = (Limit(10, SECOND_US, 20, scope="api/ip"),)
+    for number in range(3_000):
+        for _ in range(count + 1):
+            store.decide_now(Ask(flooded, (f"t:{number}",), 1, 0))
+    for turn in range(20):
+        for number in range(400):
+            assert store.decide_now(Ask(normal, (f"u:{number}",), 1, 0)).allowed
+        # The flood goes on meanwhile, and none of its keys is free again.
+        for number in range(turn * 100, turn * 100 + 100):
+            assert not store.decide_now(Ask(flooded, (f"t:{number}",), 1, 0)).allowed
+    assert not any(store.decide_now(Ask(normal, (f"u:{n}",), 1, 0)).allowed for n in range(400))
+    assert len(store) <= 1_000
+    api = store.memory["api"]
+    assert (api.keys, api.evicted, api.overflowed, api.refused) == (400, 0, 0, 0)
+
+
+def test_each_limit_has_its_share_of_the_room() -> None:
+    """Where two of them want more than all, each has half; a small one has all it wants."""
+    clock = ManualClock(DAY_US)
+    store = MemoryStore(900, clock, clock)
+    limits = {name: (_day(name, 5),) for name in ("one", "two", "small")}
+    for number in range(4_000):
+        for name in ("one", "two", "two", "two"):
+            store.decide_now(Ask(limits[name], (f"{name}:{number}",), 1, 0))
+        store.decide_now(Ask(limits["small"], (f"{number % 100}",), 1, 0))
+    keys = {name: counted.keys for name, counted in store.memory.items()}
+    assert keys["small"] == 100
+    assert 300 <= keys["one"] <= 500
+    assert 300 <= keys["two"] <= 500
+
+
+def test_work_for_a_new_key_of_a_full_store_is_bounded() -> None:
+    """States looked at to make room are some ten for each new key, however many keys there are."""
+    looks = []
+    for max_keys in (2_000, 20_000):
+        clock = ManualClock(DAY_US)
+        store = MemoryStore(max_keys, clock, clock)
+        limit = (_day("p", 5),)
+        for number in range(max_keys):
+            store.decide_now(Ask(limit, (f"k:{number}",), 1, 0))
+        table = store.scope(limit[0]).table
+        before = table.looked_at
+        for number in range(2_000):
+            store.decide_now(Ask(limit, (f"n:{number}",), 1, 0))
+        looks.append((table.looked_at - before) / 2_000)
+    assert max(looks) < 30
