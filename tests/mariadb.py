@@ -64,7 +64,7 @@ class MariaDB(OwnServer):
         passing = self._folder / "tmp"
         passing.mkdir(exist_ok=True)
         subprocess.run(
-            [*argv, *_as_user()],
+            [*argv, *_as_user(), *(each for each in self._options if "page-size" in each)],
             check=True,
             capture_output=True,
             env={**os.environ, "TMPDIR": str(passing)},

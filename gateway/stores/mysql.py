@@ -30,6 +30,7 @@ from gateway.stores.mysql_keeper import Keeper
 from gateway.stores.mysql_queue import Call, Entry, Queue, Work, is_late
 from gateway.stores.mysql_rows import KeyNames, Slot, load, read_sql, whose_sql, write_sql
 from gateway.stores.mysql_schema import folds_keys, migrate
+from gateway.stores.mysql_session import unfit
 
 log = logging.getLogger(__name__)
 
@@ -285,15 +286,16 @@ class MySQLStore:
         taken = entries
         entries, slots = self._slots_of(taken)
         try:
-            now_us = await self._read(link, slots)
+            now_us = await self._read(link, entries, slots)
             answers = [
                 (entry, entry.work(entry.ask, [slots[name] for name in entry.names], now_us))
                 for entry in entries
                 if not is_late(entry, self._clock())
             ]
-            packet = write_sql(slots.values(), now_us)
-            is_written = bool(packet)
-            await link.run(packet or "ROLLBACK", GIVE_UP_S)
+            packet = write_sql(slots.values(), now_us) or "ROLLBACK"
+            self._fit(link, entries, packet)
+            is_written = packet != "ROLLBACK"
+            await link.run(packet, GIVE_UP_S)
             for entry, answer in answers:
                 entry.call.answer(entry.at, answer)
         except Conflict as conflict:
@@ -334,15 +336,33 @@ class MySQLStore:
         self._queue.put_back(others)
         return kept, slots
 
-    async def _read(self, link: Link, slots: dict[str, Slot]) -> int:
+    async def _read(self, link: Link, entries: list[Entry], slots: dict[str, Slot]) -> int:
         """Lock and read the rows; the server's time."""
-        usage, *logs, now = await link.run(read_sql(slots.values()), GIVE_UP_S)
+        packet = read_sql(slots.values())
+        self._fit(link, entries, packet)
+        usage, *logs, now = await link.run(packet, GIVE_UP_S)
         now_us = int(now[0][0])
         log_rows = logs[0] if logs else ()
         question = whose_sql(slots, usage, log_rows)
+        self._fit(link, entries, question)
         answers = await link.run(question, GIVE_UP_S) if question else ()
         load(slots, usage, log_rows, now_us, chain.from_iterable(answers))
         return now_us
+
+    def _fit(self, link: Link, entries: list[Entry], packet: str) -> None:
+        """Let batches be smaller from now on if this one is too long to be sent.
+
+        Raises:
+            Conflict: it is; those whose request has no parts have failed.
+        """
+        if len(packet) < link.max_packet:
+            return
+        if len(entries) > 1:
+            self._queue.most = min(self._queue.most, -(-len(entries) // 2))
+        else:
+            why = f"max_allowed_packet is {link.max_packet}, which is too little for this request"
+            entries[0].call.fail(unfit(why))
+        raise Conflict("a batch was longer than max_allowed_packet", "settings")
 
     async def _step_back(self, link: Link, entries: list[Entry], conflict: Conflict) -> None:
         """Roll back, and let the entries be tried again as long as somebody waits for them."""

@@ -24,8 +24,8 @@ class MySQLAddress:
         port: TCP port.
         unix_socket: path of the server's socket; empty for TCP.
         database: its name.
-        username: who one is to the server.
-        password: empty for none; never shown.
+        username: who one is to the server; with surrogates for bytes that are not UTF-8.
+        password: empty for none, else likewise; never shown.
         connections: how many transactions may be under way at once.
         throttlex: the scope whose keys ThrottleX counts too; empty for none.
         tls: how to check the server, if the connection is encrypted.
@@ -74,12 +74,17 @@ def parse_mysql_url(url: str) -> MySQLAddress:
         port=port,
         unix_socket=options.get("unix_socket", ""),
         database=database,
-        username=unquote(parts.username or ""),
-        password=unquote(parts.password or ""),
+        username=_unescaped(parts.username or ""),
+        password=_unescaped(parts.password or ""),
         connections=_connections(options.get("connections", str(DEFAULT_CONNECTIONS))),
         throttlex=options.get("throttlex", ""),
         tls=_tls(options),
     )
+
+
+def _unescaped(text: str) -> str:
+    # To the server these are bytes, and those of an old password may be no UTF-8.
+    return unquote(text, errors="surrogateescape")
 
 
 def _connections(text: str) -> int:

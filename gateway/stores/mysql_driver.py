@@ -16,42 +16,33 @@ from asyncmy.errors import MySQLError
 
 from gateway.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
 from gateway.stores.mysql_address import MySQLAddress
+from gateway.stores.mysql_session import SESSION, read_session, unfit
 
 Rows = Sequence[tuple[Any, ...]]
 """One result of a packet; empty for a statement that returns none."""
 
 CONNECT_TIMEOUT_S: Final = 2.0
-LOCK_WAIT_S: Final = 1
-"""The least that InnoDB waits for a lock of somebody else; it counts in whole seconds."""
-SILENCE_S: Final = 10
-"""A connection on which nothing is said for so long is ended by the server, with its locks."""
-
-SESSION: Final = (
-    # Each statement sees what was committed before it began, and gaps are not locked.
-    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"
-    f"SET SESSION innodb_lock_wait_timeout={LOCK_WAIT_S}, time_zone='+00:00',"
-    # A gateway that stops in the middle of a transaction must not hold its locks for long.
-    # MySQL can only end connections that say nothing; those of ours say something sooner.
-    f" wait_timeout={SILENCE_S} /*M!100300 , idle_transaction_timeout={LOCK_WAIT_S} */,"
-    # MySQL warns about strictness that does not have all of its parts.
-    " sql_mode='STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
-    "NO_ENGINE_SUBSTITUTION', autocommit=0,"
-    # Of tables that are there already, which another gateway made, nobody needs to be warned.
-    " sql_notes=0"
-)
-
 CONFLICTS: Final = {1213: "deadlock", 1205: "lock_timeout", 1062: "duplicate", 1020: "changed"}
 """Errors after which the same transaction may be run again, once it is rolled back."""
 
+OPTION: Final = 1290
+"""What is asked for cannot be had with some option of the server; `read_only` is one."""
+
 REASONS: Final = {
-    **dict.fromkeys((1290, 1792, 1836), "read_only"),
-    **dict.fromkeys((1040, 1203, 1226), "too_many_connections"),
-    **dict.fromkeys((1044, 1045, 1142, 1143, 1698), "access_denied"),
+    **dict.fromkeys((OPTION, 1792, 1836), "read_only"),
+    **dict.fromkeys((1040, 1135, 1203, 1226, 1637), "too_many_connections"),
+    **dict.fromkeys((1044, 1045, 1129, 1130, 1142, 1143, 1227, 1698), "access_denied"),
+    # A password that has expired, and an account that is locked.
+    **dict.fromkeys((1820, 1862, 3118, 3955, 4151), "access_denied"),
     **dict.fromkeys((1049, 1051, 1054, 1146, 1176), "schema"),
-    **dict.fromkeys((1053, 1927, 2003, 2006, 2013, 2014), "connection_lost"),
+    **dict.fromkeys((1053, 1927, 2003, 2006, 2013, 2014, 3032), "connection_lost"),
     **dict.fromkeys((1158, 1159, 1160, 1161), "connection_lost"),
-    **dict.fromkeys((1021, 1114), "full"),
+    **dict.fromkeys((1021, 1041, 1114, 1206), "full"),
     **dict.fromkeys((126, 145, 1030, 1034, 1194, 1195), "table"),
+    # Somebody has ended the statement.
+    **dict.fromkeys((1317, 1969, 3024), "stalled"),
+    # An engine, a page, a packet or a log that does not do.
+    **dict.fromkeys((1071, 1118, 1153, 1286, 1665, 1709), "settings"),
 }
 """Errors by which a server says that it cannot serve now, or not us."""
 
@@ -68,6 +59,8 @@ def server_error(error: Exception) -> StoreError:
     if code in CONFLICTS:
         return Conflict(f"the transaction was in conflict with another ({code})", CONFLICTS[code])
     text = str(error.args[1])[:200] if len(error.args) > 1 else type(error).__name__
+    if code == OPTION and "read" not in text:
+        return unfit(f"{text} ({code})")
     if code in REASONS:
         return StoreUnavailable(f"the store cannot serve: {text} ({code})", REASONS[code])
     return StoreReplyError(f"the store answered an error: {code} {text}")
@@ -78,10 +71,14 @@ class Link:
 
     A call that fails other than with `Conflict`, or is cancelled, leaves the stream in no known
     state: the connection is closed and the server rolls back what was under way.
+
+    Attributes:
+        max_packet: so many bytes can be sent to it at a time.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.max_packet = 0
 
     @classmethod
     async def open(cls, address: MySQLAddress) -> Link:
@@ -93,8 +90,16 @@ class Link:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 link = cls(await _connect(address))
-                await link.run(SESSION)
+                try:
+                    await link._begin()
+                except BaseException:
+                    link.drop()
+                    raise
                 return link
+        except StoreUnavailable as error:
+            if error.reason != "connection_lost":
+                raise
+            raise StoreUnavailable("the store could not be reached", "connect") from error
         except TimeoutError:
             raise StoreUnavailable("the store did not accept a connection", "connect") from None
         except MySQLError as error:
@@ -109,6 +114,17 @@ class Link:
             # to log in may need a library that is not there.
             message = f"the store could not be spoken to: {type(error).__name__}: {error}"
             raise StoreUnavailable(message, "connect") from error
+
+    async def _begin(self) -> None:
+        """Set the session up."""
+        try:
+            *_, variables, ((ahead_s,),) = await self.run(SESSION)
+            session = read_session(dict(variables), int(ahead_s))
+            if session.pins:
+                await self.run(session.pins)
+        except StoreReplyError as error:
+            raise unfit(str(error)) from error
+        self.max_packet = session.max_packet
 
     async def run(self, packet: str, within_s: float = CONNECT_TIMEOUT_S) -> list[Rows]:
         """Send statements in one packet; the results of each, in order.
@@ -178,8 +194,9 @@ async def _connect(address: MySQLAddress) -> Connection:
             host=address.host if address.tls is None else address.host.removesuffix("."),
             port=address.port,
             unix_socket=address.unix_socket or None,
-            user=address.username,
-            password=address.password,
+            # As bytes: of text the driver takes a password to be Latin-1, and no other client does.
+            user=_bytes(address.username),
+            password=_bytes(address.password),
             database=address.database,
             ssl=address.tls,
             connect_timeout=CONNECT_TIMEOUT_S,
@@ -194,3 +211,7 @@ async def _connect(address: MySQLAddress) -> Connection:
                 connection.close()
             raise asyncio.CancelledError
     return connection
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

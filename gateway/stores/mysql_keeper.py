@@ -59,12 +59,15 @@ class Keeper:
 
     async def tidy(self, link: Link) -> bool:
         """Remove a piece of what has expired; whether there may be more."""
+        # What is found is named, so that no more is found than can be sent.
+        most_keys = min(KEYS_A_PIECE, link.max_packet // 128)
+        most_rows = min(ROWS_A_PIECE, link.max_packet // 64)
         found = await link.run(
             "SELECT id, sluice_state IS NULL"
             " OR sluice_state LIKE CONCAT('[', tokens, ',', last_refill, ',%')"
             " FROM throttlex_usage FORCE INDEX (idx_sluice_expires)"
             " WHERE sluice_expires < UNIX_TIMESTAMP() ORDER BY sluice_expires"
-            f" LIMIT {KEYS_A_PIECE} FOR UPDATE SKIP LOCKED"
+            f" LIMIT {most_keys} FOR UPDATE SKIP LOCKED"
         )
         ours = [str(row_id) for row_id, is_ours in found[0] if is_ours]
         theirs = [str(row_id) for row_id, is_ours in found[0] if not is_ours]
@@ -80,13 +83,13 @@ class Keeper:
                 "SELECT l.id FROM throttlex_usage u STRAIGHT_JOIN throttlex_sw_log l"
                 " FORCE INDEX (idx_sw_key_time) ON l.key_id = u.key_id"
                 f" WHERE u.id IN ({','.join(ours)}) AND l.sluice_us IS NOT NULL"
-                f" LIMIT {ROWS_A_PIECE}"
+                f" LIMIT {most_rows}"
             )
             rows = [str(row_id) for (row_id,) in logged[0]]
         if rows:
             statements.append(f"DELETE FROM throttlex_sw_log WHERE id IN ({','.join(rows)})")
-        if ours and len(rows) < ROWS_A_PIECE:
+        if ours and len(rows) < most_rows:
             # Only when nothing of its log is left: nobody would find that any more.
             statements.append(f"DELETE FROM throttlex_usage WHERE id IN ({','.join(ours)})")
         await link.run(";".join((*statements, "COMMIT")))
-        return len(found[0]) == KEYS_A_PIECE or len(rows) == ROWS_A_PIECE
+        return len(found[0]) == most_keys or len(rows) == most_rows

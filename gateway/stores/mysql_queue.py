@@ -77,9 +77,14 @@ class Entry:
 
 
 class Queue:
-    """Entries in the order of asking, for any number of workers."""
+    """Entries in the order of asking, for any number of workers.
+
+    Attributes:
+        most: so many are taken at a time.
+    """
 
     def __init__(self) -> None:
+        self.most = MAX_BATCH
         self._waiting: list[Entry] = []
         self._busy: set[str] = set()
         self._wake = asyncio.Event()
@@ -132,7 +137,7 @@ class Queue:
     def _take_now(self) -> list[Entry]:
         # With a free hand beside this one, it takes half: the server works on one half while
         # this process works on the other.
-        most = min(max(-(-len(self._waiting) // self._takers), MIN_SHARE), MAX_BATCH)
+        most = min(max(-(-len(self._waiting) // self._takers), MIN_SHARE), self.most)
         taken: list[Entry] = []
         left: list[Entry] = []
         blocked = set(self._busy)

@@ -8,10 +8,12 @@ applied again, and is noted in `sluice_schema`.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final, NamedTuple
 
 from gateway.errors import StoreUnavailable
 from gateway.stores.mysql_driver import Link
+from gateway.stores.mysql_session import unfit
 
 LOCK: Final = "sluice_schema"
 PATIENCE_S: Final = 60
@@ -79,8 +81,11 @@ class Index(NamedTuple):
 
 Step = Table | Column | Index
 
-# A binary collation, so that ThrottleX's own keys do not fall together if it is let in later.
-_KIND: Final = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+# Nothing of this is left to the defaults of a server or a database. A binary collation, so that
+# ThrottleX's own keys do not fall together if it is let in later; and a row format in which keys
+# of 255 characters can be indexed.
+_ROWS: Final = "ROW_FORMAT=DYNAMIC"
+_KIND: Final = f"ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin {_ROWS}"
 
 _USAGE: Final = Table(
     "throttlex_usage",
@@ -119,28 +124,28 @@ _POLICY: Final = Table(
 
 _GATEWAYS: Final = Table(
     "sluice_gateways",
-    """(
+    f"""(
   domain  VARBINARY(255) NOT NULL,
   id      BINARY(8)      NOT NULL,
   seen_us BIGINT         NOT NULL,
   PRIMARY KEY (domain, id)
-) ENGINE=InnoDB""",
+) {_KIND}""",
 )
 
 _VERSIONS: Final = Table(
     "sluice_schema",
-    """(
+    f"""(
   version    INT          PRIMARY KEY,
   name       VARCHAR(100) NOT NULL,
   applied_at TIMESTAMP    NOT NULL DEFAULT CURRENT_TIMESTAMP
-) ENGINE=InnoDB""",
+) {_KIND}""",
 )
 
 _KEY_INDEX: Final = Index(
-    "throttlex_usage", "idx_usage_key_id", "UNIQUE INDEX idx_usage_key_id (key_id)"
+    "throttlex_usage", "idx_usage_key_id", f"UNIQUE INDEX idx_usage_key_id (key_id), {_ROWS}"
 )
 _TIME_INDEX: Final = Index(
-    "throttlex_sw_log", "idx_sw_key_time", "INDEX idx_sw_key_time (key_id, request_time)"
+    "throttlex_sw_log", "idx_sw_key_time", f"INDEX idx_sw_key_time (key_id, request_time), {_ROWS}"
 )
 _EXPIRY_INDEX: Final = Index(
     "throttlex_usage", "idx_sluice_expires", "INDEX idx_sluice_expires (sluice_expires)"
@@ -168,10 +173,15 @@ async def migrate(link: Link, *, is_doubted: bool = False) -> None:
             dump of ThrottleX's tables, for one, brings them back without what we had added.
 
     Raises:
-        StoreError: not allowed to, somebody else is at it, or the connection was lost.
+        StoreError: not allowed to, somebody else is at it, or the connection was lost; or the
+            tables are there, and are none that hold a limit.
     """
-    if not is_doubted and await _version(link) >= len(MIGRATIONS):
-        return
+    if is_doubted or await _version(link) < len(MIGRATIONS):
+        await _change(link, is_doubted=is_doubted)
+    await _check(link)
+
+
+async def _change(link: Link, *, is_doubted: bool) -> None:
     # Statements that change tables end transactions, so a lock of another kind keeps others out.
     ((got,),) = (await link.run(f"SELECT GET_LOCK('{LOCK}', {PATIENCE_S})", PATIENCE_S + 1))[0]
     if got != 1:
@@ -189,6 +199,28 @@ async def migrate(link: Link, *, is_doubted: bool = False) -> None:
     finally:
         if link.is_open:
             await link.run(f"SELECT RELEASE_LOCK('{LOCK}')")
+
+
+async def _check(link: Link) -> None:
+    """See that the tables can do what limits are held by, whoever made them.
+
+    One that has been played back into another engine locks no row and rolls nothing back; without
+    the unique index two gateways that meet a new key make two rows of it. Neither would be told.
+    """
+    names = ",".join(f"'{table.name}'" for table in (_USAGE, _LOG, _POLICY, _GATEWAYS, _VERSIONS))
+    kinds, unique, _ = await link.run(
+        "SELECT table_name, COALESCE(engine, table_type) FROM information_schema.tables"
+        f" WHERE table_schema=DATABASE() AND table_name IN ({names});"
+        "SELECT index_name, column_name, sub_part FROM information_schema.statistics"
+        f" WHERE table_schema=DATABASE() AND table_name='{_USAGE.name}' AND non_unique=0;"
+        "COMMIT"
+    )
+    for name, kind in kinds:
+        if str(kind).lower() != "innodb":
+            raise unfit(f"the table {name} is of the kind {kind}, and must be of InnoDB")
+    columns = Counter(index for index, _, _ in unique)
+    if not any((*row[1:], columns[row[0]]) == ("key_id", None, 1) for row in unique):
+        raise unfit(f"{_USAGE.name} has no unique index on key_id alone")
 
 
 async def folds_keys(link: Link, table: str, column: str) -> bool:

@@ -516,7 +516,6 @@ def test_error_answers_are_told_apart() -> None:
     """A conflict may be run again, a server that cannot serve is named, the rest is a reply."""
     kinds = {
         1213: (Conflict, "deadlock"),
-        1290: (StoreUnavailable, "read_only"),
         1836: (StoreUnavailable, "read_only"),
         1040: (StoreUnavailable, "too_many_connections"),
         2006: (StoreUnavailable, "connection_lost"),
@@ -526,6 +525,12 @@ def test_error_answers_are_told_apart() -> None:
     for code, (kind, reason) in kinds.items():
         error = server_error(RuntimeError(code, "text"))
         assert (type(error), error.reason) == (kind, reason)
+    for option, reason in {
+        "--read-only": "read_only",
+        "--super-read-only": "read_only",
+        "NO_ENGINE_SUBSTITUTION": "settings",
+    }.items():
+        assert server_error(RuntimeError(1290, f"with the {option} option")).reason == reason
 
 
 @pytest.mark.parametrize(
