@@ -294,9 +294,11 @@ class Gate:
         request.decision = "delay"
         counters.waiting += 1
         started_us = monotonic_us()
+        request.is_waiting = True
         try:
-            await self._decider.wait_turn(outcome)
+            await self._decider.wait_turn(outcome, lambda: bool(request.error))
         finally:
+            request.is_waiting = False
             counters.waiting -= 1
             request.wait_us = monotonic_us() - started_us
         counters.delayed += 1

@@ -35,7 +35,7 @@ from gateway.proxy.patience import Patience
 from gateway.proxy.repeated import RepeatedRefusal, holds_for_ns
 from gateway.proxy.request import Request
 from gateway.proxy.tunnel import SWITCHED, asks_for_websocket
-from gateway.tasks import Tasks
+from gateway.tasks import Portions, Tasks
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -69,6 +69,7 @@ class Proxy:
     Attributes:
         gate: as given.
         server: makes a connection object for each client, for `loop.create_server`.
+        crowd: has the work that comes with many clients who leave at once.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Proxy:
         self._clients: set[ClientConnection] = set()
         self._all_gone = asyncio.Event()
         self._tasks = Tasks()
+        self.crowd = Portions()
         patience = Patience(
             head=config.header_timeout / US,
             body=config.body_timeout / US,
@@ -175,8 +177,11 @@ class Proxy:
         request.status = request.status or CLIENT_LEFT
         if request.task is not None:
             # The place is free at once, not when the task has come to its end.
-            _release(request)
-            request.task.cancel()
+            request.release()
+            if request.is_waiting:
+                self.crowd.do(request.task.cancel)
+            else:
+                request.task.cancel()
         elif request.pending is not None:
             request.pending.abandon()
             self._note(request)
@@ -396,7 +401,7 @@ class Proxy:
 
     def _note(self, request: Request) -> None:
         """Count and log a request whose fate is known."""
-        _release(request)
+        request.release()
         route = request.route
         duration_us = (time.monotonic_ns() - request.started_ns) // 1000
         if request.status == SWITCHED:
@@ -436,10 +441,3 @@ class Proxy:
         await self._tasks.finish(1)
         self._watch.stop()
         return cut_off
-
-
-def _release(request: Request) -> None:
-    """Give back what a request kept for as long as it lasted."""
-    holding, request.holding = request.holding, None
-    if holding is not None:
-        holding.release()
