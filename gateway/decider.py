@@ -157,6 +157,7 @@ class Decider:
     async def aclose(self) -> None:
         """Finish what is under way and let go of the store, even if cancelled meanwhile."""
         self._is_closing = True
+        self.waiting.close()
         try:
             await self._shards.aclose()
             await self._watching.finish(0)

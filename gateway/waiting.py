@@ -8,12 +8,16 @@ one to the next, and so on; what is left over is the last turn, and that can be 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gateway.limits.decision import Verdict
+from gateway.refusals import Refusals
 from gateway.stores.base import Ask
+
+log = logging.getLogger(__name__)
 
 US = 1_000_000
 GRAIN_US = 1000
@@ -212,6 +216,9 @@ class WaitingRoom:
         self._queues: dict[_Name, _Queue] = {}
         self._count = 0
         self._loop = asyncio.get_running_loop()
+        self._refusals = Refusals(
+            log, f"requests that would wait are refused: max_waiting ({capacity}) is reached"
+        )
 
     def __len__(self) -> int:
         return self._count
@@ -224,6 +231,7 @@ class WaitingRoom:
     ) -> bool:
         """Whether one more may wait, in all and for the key that makes it wait."""
         if self._count >= self._capacity:
+            self._refusals.note()
             return False
         queue = self._queues.get((*_name(ask, verdict), is_alone))
         return queue is None or queue.count < queue_max
@@ -262,6 +270,10 @@ class WaitingRoom:
             raise
         finally:
             self._count -= 1
+
+    def close(self) -> None:
+        """Nobody comes any more."""
+        self._refusals.stop()
 
     def _now_us(self) -> int:
         return int(self._loop.time() * US)

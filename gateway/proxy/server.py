@@ -25,7 +25,7 @@ from gateway.errors import BadRequestError, ClientError, UpstreamError
 from gateway.logs import AccessLog
 from gateway.metrics import GatewayMetrics
 from gateway.proxy.acceptor import ProxyServer
-from gateway.proxy.admission import Admission
+from gateway.proxy.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP, Admission
 from gateway.proxy.client import ClientConnection
 from gateway.proxy.deadlines import Watch
 from gateway.proxy.forward import Forwarder
@@ -35,6 +35,7 @@ from gateway.proxy.patience import Patience
 from gateway.proxy.repeated import RepeatedRefusal, holds_for_ns
 from gateway.proxy.request import Request
 from gateway.proxy.tunnel import SWITCHED, asks_for_websocket
+from gateway.refusals import Refusals
 from gateway.tasks import Portions, Tasks
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ US: Final = 1_000_000
 CLIENT_LEFT: Final = 499
 LINGER_S: Final = 2.0
 """How long a client that is still sending may take to read its answer (nginx: 5 s)."""
-COMPLAIN_AGAIN_S: Final = 60.0
-"""So often at the most the log says that clients are refused."""
 
 
 class Proxy:
@@ -99,7 +98,10 @@ class Proxy:
             rate=float(config.min_rate or 0),
         )
         self._admission = Admission(self._clients, max_connections, config.max_connections_per_ip)
-        self._complained_at: dict[str, float] = {}
+        self._refusals = {
+            limit: Refusals(log, f"clients are refused: server.{limit} is reached")
+            for limit in (MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP)
+        }
         self._watch = Watch(self._clients, min(patience[:-1]))
         self._forwarder = Forwarder(self._tasks, self._forwarded)
         self.server = ProxyServer(
@@ -126,7 +128,8 @@ class Proxy:
         now = asyncio.get_running_loop().time()
         limit, leaver = self._admission.judge(connection, now)
         if limit:
-            self._note_refusal(limit, now)
+            self._metrics.connections_refused[limit] += 1
+            self._refusals[limit].note()
             if connection.scheme == "https":
                 # An orderly end of TLS waits for the client.
                 transport.abort()
@@ -143,12 +146,6 @@ class Proxy:
         self._all_gone.clear()
         self._watch.start()
         return True
-
-    def _note_refusal(self, limit: str, now: float) -> None:
-        self._metrics.connections_refused[limit] += 1
-        if now >= self._complained_at.get(limit, now):
-            self._complained_at[limit] = now + COMPLAIN_AGAIN_S
-            log.warning("clients are refused: server.%s is reached", limit)
 
     def disconnected(self, connection: ClientConnection) -> None:
         """A client is gone."""
@@ -440,4 +437,6 @@ class Proxy:
             connection.break_off()
         await self._tasks.finish(1)
         self._watch.stop()
+        for refusals in self._refusals.values():
+            refusals.stop()
         return cut_off
