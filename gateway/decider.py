@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from gateway.clock import Clock, monotonic_us, wall_us
@@ -165,6 +165,7 @@ class Decider:
     async def aclose(self) -> None:
         """Finish what is under way and let go of the store, even if cancelled meanwhile."""
         self._is_closing = True
+        self.waiting.close()
         try:
             await self._shards.aclose()
             await self._watching.finish(0)
@@ -346,13 +347,21 @@ class Decider:
             outcome.ask, outcome.verdict, slowest.policy.queue_max, is_alone=outcome.alone
         )
 
-    async def wait_turn(self, outcome: Outcome) -> None:
-        """Return when the request's turn has come; if cancelled, the turn is given back."""
+    async def wait_turn(
+        self, outcome: Outcome, has_left: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Return when the request's turn has come; if cancelled, the turn is given back.
+
+        Args:
+            outcome: what the store said.
+            has_left: whether it will be cancelled; the turn is then for others already.
+        """
         await self.waiting.wait(
             outcome.ask,
             outcome.verdict,
             lambda ask, verdict: self.give_back(outcome._replace(ask=ask, verdict=verdict)),
             is_alone=outcome.alone,
+            has_left=has_left,
         )
 
     def give_back(self, outcome: Outcome) -> None:

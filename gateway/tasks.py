@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ log = logging.getLogger(__name__)
 
 
 LOOK_S: Final = 0.005
+AT_ONCE: Final = 16
+"""Pieces of work in a turn of the loop, of some dozens of microseconds each."""
 
 
 async def becomes(is_so: Callable[[], bool], within_s: float) -> bool:
@@ -68,6 +71,49 @@ class Tasks:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("A background task failed", exc_info=task.exception())
+
+
+class Portions:
+    """Work of which thousands of pieces may come at once: a few are done in each turn of the loop.
+
+    As long as few come they are done at once. What is put off must bear it.
+
+    Args:
+        at_once: how many pieces.
+    """
+
+    __slots__ = ("_at_once", "_left", "_loop", "_rest")
+
+    def __init__(self, at_once: int = AT_ONCE) -> None:
+        self._at_once = at_once
+        self._left = -1
+        self._rest: deque[Callable[[], object]] = deque()
+        self._loop = asyncio.get_running_loop()
+
+    def __len__(self) -> int:
+        return len(self._rest)
+
+    def do(self, piece: Callable[[], object]) -> None:
+        """Do a piece of work, after those that came before it."""
+        if self._left < 0:
+            self._left = self._at_once
+            self._loop.call_soon(self._go_on)
+        if self._left and not self._rest:
+            self._left -= 1
+            piece()
+        else:
+            self._rest.append(piece)
+
+    def _go_on(self) -> None:
+        """Another turn of the loop."""
+        if not self._rest:
+            self._left = -1
+            return
+        self._loop.call_soon(self._go_on)
+        self._left = self._at_once
+        while self._rest and self._left:
+            self._left -= 1
+            self._rest.popleft()()
 
 
 class Background:

@@ -12,7 +12,7 @@ import pytest
 ROOT: Final = Path(__file__).parent.parent
 
 LAYERS: Final = (
-    {"errors", "clock", "tasks", "extras", "unread", "lean"},
+    {"errors", "clock", "tasks", "extras", "unread", "lean", "refusals"},
     {"limits", "protocols", "breaker", "metrics"},
     {"routing", "stores", "balancing", "tls", "editing"},
     {"config", "logs"},

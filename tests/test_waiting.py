@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from itertools import combinations
+from itertools import combinations, pairwise
+from operator import itemgetter
 from typing import Any
 
 import uvloop
@@ -16,7 +17,7 @@ from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
 from gateway.stores.memory import MemoryStore
-from gateway.waiting import WaitingRoom
+from gateway.waiting import RELEASED_AT_ONCE, WaitingRoom
 from tests.virtual_time import clock, run
 
 SECOND_US = 1_000_000
@@ -35,6 +36,7 @@ class Queue:
         self.room = WaitingRoom(capacity)
         self.served: list[tuple[int, int]] = []  # who, when
         self.left: list[tuple[Ask, Verdict]] = []
+        self.leaving: set[int] = set()
         self.tasks: dict[int, asyncio.Task[None]] = {}
 
     def come(
@@ -49,7 +51,9 @@ class Queue:
 
     async def _wait(self, who: int, ask: Ask, verdict: Verdict) -> None:
         if verdict.wait_us:
-            await self.room.wait(ask, verdict, self._give_back)
+            await self.room.wait(
+                *(ask, verdict, self._give_back), has_left=lambda: who in self.leaving
+            )
         self.served.append((who, clock()()))
 
     def _give_back(self, ask: Ask, verdict: Verdict) -> None:
@@ -101,9 +105,8 @@ def test_turns_are_in_order_never_early_and_never_wasted(
             elif leaves in queue.tasks and not queue.tasks[leaves].done():
                 # Between the turn and its notice, what is left over cannot be sold again.
                 is_exact = is_exact and not any(
-                    waiter.turn_us <= clock()()
+                    inner.next_us is not None and inner.next_us <= clock()()
                     for inner in queue.room._queues.values()
-                    for waiter in inner.waiters
                 )
                 if await queue.leave(leaves):
                     del came[leaves]
@@ -265,6 +268,114 @@ def test_nobody_moves_up_past_another_limit_of_his() -> None:
 
     def await_all(queue: Queue) -> list[int]:
         return [who for who, _ in queue.served]
+
+    run(story())
+
+
+def test_a_turn_that_comes_for_one_who_is_about_to_leave_is_for_the_next() -> None:
+    """Between the leaving and the end of what waits, nothing is wasted."""
+
+    async def story() -> None:
+        queue = Queue()
+        start = clock()()
+        for number in range(4):
+            queue.come(number)
+        await asyncio.sleep(0)
+        queue.leaving = {1}
+        await asyncio.sleep(0.12)
+        assert await queue.leave(1)
+        await queue.end()
+        assert [(who, (when - start) // 100_000) for who, when in queue.served] == [
+            (0, 0),
+            (2, 1),
+            (3, 2),
+        ]
+        assert len(queue.left) == 1
+
+    run(story())
+
+
+def test_a_window_that_begins_lets_its_crowd_go_in_portions() -> None:
+    """Hundreds whose turns come in one moment go on in several turns of the loop, in order."""
+
+    async def story() -> None:
+        room = WaitingRoom(1000)
+        ask = Ask((TENTH,), ("k",), 1, FOREVER_US)
+        verdict = Verdict(True, 20_000, 0, (Decision(True, 20_000, 0, 1, 0, 0, 1),))
+        order: list[int] = []
+
+        async def wait(number: int) -> None:
+            await room.wait(ask, verdict, lambda *_: None)
+            order.append(number)
+
+        tasks = [asyncio.create_task(wait(number)) for number in range(300)]
+        await asyncio.sleep(0.01)
+        clock().advance(us=50_000)
+        lengths = [len(room)]
+        while len(room):
+            # Time that passes only while nothing is to be done must not stand still for this.
+            await asyncio.sleep(0.0001)
+            lengths.append(len(room))
+        await asyncio.gather(*tasks)
+        assert lengths[0] == 300
+        assert order == list(range(300))
+        assert max(before - after for before, after in pairwise(lengths)) <= RELEASED_AT_ONCE
+
+    run(story())
+
+
+MIXED = st.lists(
+    st.tuples(
+        st.integers(0, 60),  # milliseconds that pass
+        st.one_of(
+            st.tuples(st.integers(1, 2), st.booleans()),  # a cost, a second limit
+            st.integers(0, 40),  # who leaves
+        ),
+    ),
+    max_size=60,
+)
+
+
+@given(MIXED)
+@settings(max_examples=200)
+def test_whoever_moves_up_keeps_to_all_his_limits(
+    events: list[tuple[int, tuple[int, bool] | int]],
+) -> None:
+    """Of costs and limits of all kinds, nobody is early for any, or later than was promised."""
+
+    async def story() -> None:
+        first = Limit(10, SECOND_US, 2, max_wait_us=1000 * SECOND_US, scope="first")
+        second = Limit(9, SECOND_US, 3, max_wait_us=1000 * SECOND_US, scope="second")
+        queue = Queue()
+        promised: dict[int, tuple[int, int, int, bool]] = {}
+        for passed_ms, event in events:
+            await asyncio.sleep(passed_ms / 1000)
+            if isinstance(event, int):
+                if event in queue.tasks and await queue.leave(event):
+                    promised.pop(event)
+                continue
+            cost, has_second = event
+            who, now_us = len(queue.tasks), clock()()
+            limits = (first, second) if has_second else (first,)
+            verdict = queue.come(who, limits=limits, cost=cost)
+            waits = [decision.wait_us for decision in verdict.decisions]
+            earliest_us = now_us + min(waits) * (len(waits) > 1)
+            promised[who] = earliest_us, now_us + verdict.wait_us, cost, has_second
+            await asyncio.sleep(0)
+        await queue.end()
+        assert sorted(who for who, _ in queue.served) == sorted(promised)
+        for who, when in queue.served:
+            assert promised[who][0] <= when <= promised[who][1] + 2 * LATE_US
+        for limit in (first, second):
+            passed = [
+                (when, promised[who][2])
+                for who, when in sorted(queue.served, key=itemgetter(1))
+                if limit is first or promised[who][3]
+            ]
+            for start, stop in combinations(range(len(passed)), 2):
+                cost = sum(cost for _, cost in passed[start : stop + 1])
+                passed_us = passed[stop][0] - passed[start][0] + 2 * LATE_US
+                assert cost <= limit.burst + passed_us * 1000 // limit.interval_ns
 
     run(story())
 

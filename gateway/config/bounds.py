@@ -19,23 +19,24 @@ from gateway.config.values import (
 MAX_SHARE: Final = 10_000
 MAX_WORKERS: Final = 256
 MAX_CONNECTIONS: Final = 1_000_000
+MAX_PENDING: Final = 1_000_000_000
 
 
-def _auto_or_number(most: int) -> Callable[[object], Literal["auto"] | int]:
+def _auto_or_number(most: int, least: int = 1) -> Callable[[object], Literal["auto"] | int]:
     def read(value: object) -> Literal["auto"] | int:
         if value == "auto":
             return "auto"
         value = read_whole_number(value)
-        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
             return value
-        raise problem(f"found {describe(value)}", f"auto, or a whole number from 1 to {most}")
+        raise problem(f"found {describe(value)}", f"auto, or a whole number from {least} to {most}")
 
     return read
 
 
-def _auto_or_number_schema(most: int) -> dict[str, Any]:
+def _auto_or_number_schema(most: int, least: int = 1) -> dict[str, Any]:
     """For what `_auto_or_number` reads."""
-    return {"anyOf": [{"const": "auto"}, *whole_numbers(1, most)]}
+    return {"anyOf": [{"const": "auto"}, *whole_numbers(least, most)]}
 
 
 def _read_speed(value: object, info: ValidationInfo) -> int:
@@ -81,3 +82,10 @@ Connections = Annotated[
     WithJsonSchema(_auto_or_number_schema(MAX_CONNECTIONS)),
 ]
 """A number of connections, or `auto` for as many as the system lets a process have."""
+
+Pending = Annotated[
+    Literal["auto"] | int,
+    PlainValidator(_auto_or_number(MAX_PENDING, 0)),
+    WithJsonSchema(_auto_or_number_schema(MAX_PENDING, 0)),
+]
+"""A number of requests, or `auto` for as many as there may be clients."""

@@ -22,6 +22,7 @@ from gateway.config.address import (
 )
 from gateway.config.balancing import Balance, BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.base import Model, untouched
+from gateway.config.bounds import Pending
 from gateway.config.places import FilePath, KeyPassword
 from gateway.config.retry import RetryConfig
 from gateway.config.values import (
@@ -42,7 +43,7 @@ class Timeouts(Model):
     """How long an upstream may take."""
 
     connect: Duration = Field(2_000_000, description="To make a connection.")
-    queue: Duration = Field(2_000_000, description="For a free connection, if all are in use.")
+    queue: Duration = Field(10_000_000, description="For a free connection, if all are in use.")
     first_byte: Duration = Field(
         60_000_000, description="From the request sent to the first byte of the answer."
     )
@@ -175,10 +176,10 @@ class UpstreamConfig(Model):
         None, description="When a request that failed is sent again: how many tries, or more."
     )
     max_connections: Positive = Field(1024, description="Open connections to each target at most.")
-    max_pending: Annotated[
-        WholeNumber, Field(ge=0, le=1_000_000_000), whole_number_schema(0, 1_000_000_000)
-    ] = Field(
-        1024, description="Requests that may wait for a free connection; more are answered 503."
+    max_pending: Pending = Field(
+        "auto",
+        description="Requests that may wait for a free connection to a target; more are answered "
+        "503. auto for as many as there may be clients.",
     )
     keepalive: Duration = Field(
         60_000_000, description="How long an unused connection is kept open."

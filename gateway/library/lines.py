@@ -7,7 +7,7 @@ wait for it all the same has to ask again. Only the first of a line does.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -48,7 +48,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._pauses: dict[Hashable, asyncio.Future[None]] = {}
-        self._lines: dict[Hashable, deque[asyncio.Future[None]]] = {}
+        self._lines: dict[Hashable, OrderedDict[asyncio.Future[None], None]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
@@ -56,20 +56,20 @@ class Lines:
     @asynccontextmanager
     async def stand(self, name: Hashable) -> AsyncIterator[None]:
         """Come to the front of the line, and leave it afterwards."""
-        line = self._lines.setdefault(name, deque())
+        line = self._lines.setdefault(name, OrderedDict())
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line.append(place)
+        line[place] = None
         try:
-            if line[0] is not place:
+            if next(iter(line)) is not place:
                 await place
             yield
         finally:
-            was_first = line[0] is place
-            line.remove(place)
+            # Wherever in the line: thousands may leave at once.
+            del line[place]
             if not line:
                 del self._lines[name]
-            elif was_first and not line[0].done():
-                line[0].set_result(None)
+            elif not (first := next(iter(line))).done():
+                first.set_result(None)
 
     async def pause(self, name: Hashable, seconds: float) -> None:
         """For the first of the line: wait so long, or until `wake` is called."""

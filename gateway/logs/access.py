@@ -14,9 +14,10 @@ from gateway.clock import Clock, wall_us
 from gateway.logs.escape import (
     LogFormat,
     Timestamp,
-    escape_lone_surrogates,
     is_word,
+    json_string,
     quote,
+    without_surrogates,
     word,
 )
 
@@ -156,7 +157,9 @@ def _circumstances(route: str, policy: str, decision: str, upstream: str, error:
     names = ("route", "policy", "decision", "upstream", "error")
     values = (route, policy, decision, upstream, error)
     return "".join(
-        f',"{name}":{quote(value)}' for name, value in zip(names, values, strict=True) if value
+        f',"{name}":{json_string(value)}'
+        for name, value in zip(names, values, strict=True)
+        if value
     )
 
 
@@ -185,7 +188,13 @@ def _json_line(
         f',"wait_ms":{f"{wait_us / 1000:.3f}" if wait_us else "0.000"}{upstream_time},'
         f'"status":{status},"bytes":{body_bytes},"duration_ms":{duration_us / 1000:.3f}}}\n'
     )
-    return line if "\\ud" not in line else escape_lone_surrogates(line)
+    if "\\ud" in line:
+        said = (client, method, host, path)
+        client, method, host, path = plain = tuple([without_surrogates(word) for word in said])
+        if plain != said:
+            more = (route, policy, decision, wait_us, upstream, upstream_us, status, body_bytes)
+            return _json_line(time, client, method, host, path, *more, duration_us, error)
+    return line
 
 
 def _text_line(

@@ -15,26 +15,29 @@ LogFormat = Literal["json", "text"]
 """How every line of the output is written."""
 
 quote: Final = encode_basestring_ascii
-"""A JSON string in ASCII; it may hold lone surrogates, see `escape_lone_surrogates`."""
+"""A JSON string in ASCII; it may hold lone surrogates, see `without_surrogates`."""
 
 is_word: Final = re.compile(r"[!#-\[\]-~]+").fullmatch
 """Whether a text is visible ASCII without spaces, quotes and backslashes; not if empty."""
 
-_JSON_ESCAPE: Final = re.compile(r"\\(?:ud[89ab]..\\ud[c-f]..|u(d[89a-f]..)|.)")
+_is_half: Final = re.compile("[\ud800-\udbff]").search
 
 
-def escape_lone_surrogates(json_text: str) -> str:
-    r"""Make lone surrogates in JSON, as `quote` writes it, the visible text of their code.
+def without_surrogates(text: str) -> str:
+    r"""The text with lone surrogates as the visible text of their code.
 
     They stand for bytes that are no UTF-8. JSON has a form for them, `"\udcff"`, but many
     readers refuse the whole line for it; so it becomes `"\\udcff"`.
     """
-    return _JSON_ESCAPE.sub(lambda found: f"\\\\u{found[1]}" if found[1] else found[0], json_text)
+    if _is_half(text):
+        # Two halves make a whole.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def json_string(text: str) -> str:
     """Any text as a JSON string that every reader takes."""
-    return escape_lone_surrogates(quote(text))
+    return quote(text if text.isascii() else without_surrogates(text))
 
 
 def word(text: str) -> str:

@@ -177,7 +177,7 @@ class ClientConnection(PunctualIntake):
         if self.transport is None or not is_whole or self.scheme == "https":
             return False
         if self._half_closed is None:
-            self._half_closed = HalfClosed(self, self.transport)
+            self._half_closed = HalfClosed(self, self.transport, self._proxy.crowd)
         if current is not None and not self._rest:
             current.keeps_alive = False
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
@@ -72,7 +73,9 @@ def _path(request: Request) -> str:
 
 def _hops(via: Sequence[str]) -> int:
     """How often a request was here, or at others of this kind (RFC 9110, section 7.6.3)."""
-    return sum(hop.split()[1:2] == [PSEUDONYM] for line in via for hop in line.split(","))
+    # Each that is different once: thousands may be empty.
+    hops = Counter(",".join(via).split(","))
+    return sum(count for hop, count in hops.items() if hop.split()[1:2] == [PSEUDONYM])
 
 
 class Gate:
@@ -317,9 +320,11 @@ class Gate:
         request.decision = "delay"
         counters.waiting += 1
         started_us = monotonic_us()
+        request.is_waiting = True
         try:
-            await self._decider.wait_turn(outcome)
+            await self._decider.wait_turn(outcome, lambda: bool(request.error))
         finally:
+            request.is_waiting = False
             counters.waiting -= 1
             request.wait_us = monotonic_us() - started_us
         counters.delayed += 1

@@ -22,6 +22,7 @@ from gateway.proxy.hang_up import has_hung_up
 if TYPE_CHECKING:
     from gateway.proxy.client import ClientConnection
     from gateway.proxy.request import Request
+    from gateway.tasks import Portions
 
 GRACE_S: Final = 0.4
 """For so long nothing is asked or concluded: most answers are there before."""
@@ -38,18 +39,31 @@ class HalfClosed:
     Args:
         connection: what it is to the gateway.
         transport: of that connection.
+        crowd: puts work off where many have ended their sides at once.
     """
 
-    __slots__ = ("_connection", "_delay_s", "_has_asked", "_loop", "_sent", "_timer", "_transport")
+    __slots__ = (
+        "_connection",
+        "_crowd",
+        "_delay_s",
+        "_has_asked",
+        "_loop",
+        "_sent",
+        "_timer",
+        "_transport",
+    )
 
-    def __init__(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
+    def __init__(
+        self, connection: ClientConnection, transport: asyncio.Transport, crowd: Portions
+    ) -> None:
+        self._crowd = crowd
         self._connection = connection
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._has_asked = False
         self._sent = -1
         self._delay_s = FIRST_LOOK_S
-        self._timer = self._loop.call_later(GRACE_S, self._look)
+        self._timer = self._loop.call_later(GRACE_S, self._is_due)
 
     def __repr__(self) -> str:
         return f"<HalfClosed {self._connection.peer}{', asked' if self._has_asked else ''}>"
@@ -58,12 +72,17 @@ class HalfClosed:
         """The connection has ended."""
         self._timer.cancel()
 
+    def _is_due(self) -> None:
+        self._crowd.do(self._look)
+
     def _look(self) -> None:
+        if self._transport.is_closing():
+            return
         request = self._connection.current
         if has_hung_up(self._transport) or (request is not None and self._is_waste(request)):
             self._transport.abort()
             return
-        self._timer = self._loop.call_later(self._next_look_s(request), self._look)
+        self._timer = self._loop.call_later(self._next_look_s(request), self._is_due)
 
     def _next_look_s(self, request: Request | None) -> float:
         if request is None or request.status:

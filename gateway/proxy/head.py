@@ -100,7 +100,8 @@ def kind_of(name: bytes) -> int:
 
 def connection_options(values: Iterable[bytes]) -> frozenset[bytes]:
     """The names in `Connection` fields that may be removed, in lower case."""
-    names = {name.strip(b" \t").lower() for value in values for name in value.split(b",")}
+    # Each once, before anything is done to it: there may be thousands, most of them empty.
+    names = {name.strip(b" \t") for name in set(b",".join(values).lower().split(b","))}
     # Elements of a list may be empty (RFC 9110, section 5.6.1); they name nothing.
     return frozenset(names - _NOT_REMOVABLE - {b""})
 
@@ -189,8 +190,10 @@ def _told_of(origin: Origin, story: Story | None) -> tuple[bytes, ...]:
 
 def takes_trailers(headers: Sequence[Header]) -> bool:
     """Whether a client says that it reads trailers (RFC 9110, section 6.5.1)."""
-    values = [value.lower() for name, value in headers if kind_of(name) == TE]
-    return any(coding.strip(b" \t") == b"trailers" for coding in b",".join(values).split(b","))
+    codings = b",".join([value for name, value in headers if kind_of(name) == TE]).lower()
+    return b"trailers" in codings and any(
+        coding.strip(b" \t") == b"trailers" for coding in codings.split(b",")
+    )
 
 
 def _named_by_connection(headers: Sequence[Header]) -> frozenset[bytes] | None:

@@ -17,6 +17,7 @@ from gateway.editing.negotiation import preferred
 from gateway.editing.template import renderer
 from gateway.errors import BadRequestError
 from gateway.proxy.head import http_date
+from gateway.routing.escapes import PRINTABLE, Escapes
 from gateway.routing.path import is_plain
 from gateway.routing.rewrite import Rewrite
 
@@ -36,7 +37,8 @@ _told_with_errors: Final = re.compile(
     rb"(?im)^((?:retry-after|www-authenticate|allow|proxy-status):[^\r\n]*)"
 ).findall
 """What an error says to programs, and a page in its place has to say as well."""
-_unsafe: Final = re.compile(rb'[^!-~]|["<>\\^`{|}]')
+_URL: Final = PRINTABLE.translate(None, b' "<>\\^`{|}')
+_escape: Final = Escapes(_URL).apply
 
 
 def compile_own(route: RouteConfig) -> Own | None:
@@ -71,10 +73,14 @@ def _redirect(pattern: str, config: RedirectConfig) -> Own:
         if url.startswith(b"//"):
             # As a reference it would begin with a host (RFC 3986, section 4.2).
             url = b"/" + url.lstrip(b"/")
-        url = _unsafe.sub(lambda match: b"%%%02X" % match[0][0], url)
-        return Answer(config.status, b"Location: %b\r\n" % url, b"")
+        return Answer(config.status, b"Location: %b\r\n" % _without_unsafe(url), b"")
 
     return answer
+
+
+def _without_unsafe(url: bytes) -> bytes:
+    """The URL with escapes for all that cannot stand in one; those that it has stay."""
+    return _escape(url).encode("ascii") if url.translate(None, _URL) else url
 
 
 def _getters(location: Location) -> dict[str, Callable[[Request], str]]:

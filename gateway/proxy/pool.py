@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from math import inf
 from typing import TYPE_CHECKING, Protocol
@@ -31,6 +31,7 @@ from gateway.proxy.names import Name, Resolve, resolve
 from gateway.proxy.narrow import SlowReaders
 from gateway.proxy.retry import RetryBudget, RetryRule
 from gateway.proxy.upstream import Patience, UpstreamConnection
+from gateway.refusals import Refusals
 from gateway.tls.client import UpstreamTls
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class TargetPool:
         self._loop = asyncio.get_running_loop()
         self._max_head = max_head
         self._max_connections = config.max_connections
-        self._max_pending = config.max_pending
+        self._max_pending = inf if config.max_pending == "auto" else config.max_pending
         self._connect_timeout = config.timeouts.connect / US
         self._queue_timeout = config.timeouts.queue / US
         self._target = target
@@ -106,11 +107,16 @@ class TargetPool:
         self._complaint = ""
         self.metrics = metrics
         self.judge: Judge | None = None
-        self._idle: deque[UpstreamConnection] = deque()
+        # The one used last is the next; closed ones are taken out, however many there are.
+        self._idle: dict[UpstreamConnection, None] = {}
         self._open: set[UpstreamConnection] = set()
         self._connecting = 0
         self.slow_readers = SlowReaders()
-        self._pending: deque[asyncio.Future[UpstreamConnection | None]] = deque()
+        self._pending: OrderedDict[asyncio.Future[UpstreamConnection | None], None] = OrderedDict()
+        self._busy = self._refusals(f"max_pending ({config.max_pending}) is reached")
+        self._late = self._refusals(
+            f"none of max_connections ({config.max_connections}) came free within timeouts.queue"
+        )
         timeouts = config.timeouts
         self._patience = Patience(
             first_byte=timeouts.first_byte / US,
@@ -138,6 +144,10 @@ class TargetPool:
         """Whether there is a connection that waits for work, as far as is known."""
         return bool(self._idle)
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self._open) + self._connecting >= self._max_connections
+
     def keep_to(self, seconds: float) -> None:
         """Keep to a time limit of this length as well as to those of the configuration."""
         self._watch.keep_to(seconds)
@@ -145,7 +155,7 @@ class TargetPool:
     def take_idle(self) -> UpstreamConnection | None:
         """A connection that is open and waiting for work, the one used last."""
         while self._idle:
-            connection = self._idle.pop()
+            connection, _ = self._idle.popitem()
             if connection.is_open:
                 return connection
         return None
@@ -159,13 +169,16 @@ class TargetPool:
         Raises:
             UpstreamError: it could not be had.
         """
-        while self._pending or len(self._open) + self._connecting >= self._max_connections:
-            freed = await self._wait_for_place(due)
+        queue_due = min(self._loop.time() + self._queue_timeout, due)
+        was_first = False
+        while (self._pending and not was_first) or self._is_full:
+            freed = await self._wait_for_place(queue_due, was_first=was_first)
             if freed is None:
                 break
             if freed.is_open:
                 return freed
-            # It was closed on its way here.
+            # It was closed on its way here: whose turn it was is still before all others.
+            was_first = True
         else:
             self._connecting += 1
         connect_due = self._loop.time() + self._connect_timeout
@@ -242,7 +255,7 @@ class TargetPool:
             return
         connection.release()
         if not self._pending or not self._hand_over(connection):
-            self._idle.append(connection)
+            self._idle[connection] = None
 
     def close(self) -> None:
         """Close the idle connections; those in use close when they come back."""
@@ -250,28 +263,37 @@ class TargetPool:
         if self._named is not None:
             self._named.close()
         while self._idle:
-            self._idle.pop().abort()
+            self._idle.popitem()[0].abort()
+        self._busy.stop()
+        self._late.stop()
 
-    async def _wait_for_place(self, due: float) -> UpstreamConnection | None:
+    def _refusals(self, reason: str) -> Refusals:
+        return Refusals(log, f"requests to {self.name} are answered 503: {reason}")
+
+    async def _wait_for_place(self, due: float, *, was_first: bool) -> UpstreamConnection | None:
         """Wait in line: for a connection, or (None) for the right to open one.
 
         Whatever time ends it, it ended in line, and says nothing of the target.
         """
-        if len(self._pending) >= self._max_pending:
+        if len(self._pending) >= self._max_pending and not was_first:
+            self._busy.note()
             raise UpstreamBusyError("too many requests wait for a connection")
         place: asyncio.Future[UpstreamConnection | None]
         place = self._loop.create_future()
-        self._pending.append(place)
+        self._pending[place] = None
+        if was_first:
+            self._pending.move_to_end(place, last=False)
         try:
-            async with asyncio.timeout_at(min(self._loop.time() + self._queue_timeout, due)):
+            async with asyncio.timeout_at(due):
                 return await asyncio.shield(place)
         except (TimeoutError, asyncio.CancelledError) as error:
             if not place.done():
                 place.cancel()
-                self._pending.remove(place)
+                del self._pending[place]
             else:
                 self._pass_on(place.result())
             if isinstance(error, TimeoutError):
+                self._late.note()
                 raise UpstreamTimeout("queue") from None
             raise
 
@@ -281,27 +303,29 @@ class TargetPool:
             self._connecting -= 1
             self._admit_next()
         elif not self._hand_over(granted):
-            self._idle.append(granted)
+            self._idle[granted] = None
 
     def _hand_over(self, connection: UpstreamConnection) -> bool:
         if not self._pending or not connection.is_open:
             return False
-        self._pending.popleft().set_result(connection)
+        self._first().set_result(connection)
         return True
 
     def _admit_next(self) -> None:
         """Let the first in line open a connection, if there is room for one."""
-        if self._pending and len(self._open) + self._connecting < self._max_connections:
+        if self._pending and not self._is_full:
             self._connecting += 1
-            self._pending.popleft().set_result(None)
+            self._first().set_result(None)
+
+    def _first(self) -> asyncio.Future[UpstreamConnection | None]:
+        return self._pending.popitem(last=False)[0]
 
     def _closed(self, connection: UpstreamConnection) -> None:
         if connection in self._open:
             self._open.discard(connection)
             self.metrics.connections -= 1
         self._retired.discard(connection)
-        if connection in self._idle:
-            self._idle.remove(connection)
+        self._idle.pop(connection, None)
         self._admit_next()
 
 

@@ -52,6 +52,7 @@ class Request:
         route: the route it takes.
         added_fields: header lines that the gateway adds to the answer.
         policy, decision, wait_us: what the limiter said.
+        is_waiting: whether it stands in a queue.
         upstream, upstream_us: the target, and the time until the first byte of its answer.
         status, sent: of the answer, and how many bytes of body went out.
         received: bytes that came through a tunnel; not set before there is one.
@@ -78,6 +79,7 @@ class Request:
         "holding",
         "host",
         "is_http_1_0",
+        "is_waiting",
         "keeps_alive",
         "lent",
         "message",
@@ -137,6 +139,7 @@ class Request:
         self.policy = ""
         self.decision = "none"
         self.wait_us = 0
+        self.is_waiting = False
         self.upstream = ""
         self.upstream_us = -1
         self.status = 0
@@ -172,6 +175,12 @@ class Request:
             self.status,
             self.sent,
         )
+
+    def release(self) -> None:
+        """Give back what it kept for as long as it lasted."""
+        holding, self.holding = self.holding, None
+        if holding is not None:
+            holding.release()
 
     def read_target(self) -> None:
         """Find host, path and query in whatever form they were sent (RFC 9112, section 3.2).

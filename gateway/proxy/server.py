@@ -25,7 +25,7 @@ from gateway.errors import BadRequestError, ClientError, UpstreamError
 from gateway.logs import AccessLog
 from gateway.metrics import GatewayMetrics
 from gateway.proxy.acceptor import ProxyServer
-from gateway.proxy.admission import Admission
+from gateway.proxy.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP, Admission
 from gateway.proxy.answer_head import added_to
 from gateway.proxy.client import ClientConnection
 from gateway.proxy.deadlines import Watch
@@ -37,7 +37,8 @@ from gateway.proxy.repeated import RepeatedRefusal, holds_for_ns
 from gateway.proxy.request import Request
 from gateway.proxy.request_parser import RequestParser
 from gateway.proxy.tunnel import SWITCHED, asks_for_websocket
-from gateway.tasks import Tasks
+from gateway.refusals import Refusals
+from gateway.tasks import Portions, Tasks
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -53,8 +54,6 @@ US: Final = 1_000_000
 CLIENT_LEFT: Final = 499
 LINGER_S: Final = 2.0
 """How long a client that is still sending may take to read its answer (nginx: 5 s)."""
-COMPLAIN_AGAIN_S: Final = 60.0
-"""So often at the most the log says that clients are refused."""
 
 
 class Proxy:
@@ -72,6 +71,7 @@ class Proxy:
     Attributes:
         gate: as given.
         server: makes a connection object for each client, for `loop.create_server`.
+        crowd: has the work that comes with many clients who leave at once.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Proxy:
         self._clients: set[ClientConnection] = set()
         self._all_gone = asyncio.Event()
         self._tasks = Tasks()
+        self.crowd = Portions()
         patience = Patience(
             head=config.header_timeout / US,
             body=config.body_timeout / US,
@@ -100,7 +101,10 @@ class Proxy:
             rate=float(config.min_rate or 0),
         )
         self._admission = Admission(self._clients, max_connections, config.max_connections_per_ip)
-        self._complained_at: dict[str, float] = {}
+        self._refusals = {
+            limit: Refusals(log, f"clients are refused: server.{limit} is reached")
+            for limit in (MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP)
+        }
         self._watch = Watch(self._clients, min(patience[:-1]))
         self._forwarder = Forwarder(self._tasks, self._forwarded)
         self.server = ProxyServer(
@@ -126,7 +130,8 @@ class Proxy:
         now = asyncio.get_running_loop().time()
         limit, leaver = self._admission.judge(connection, now)
         if limit:
-            self._note_refusal(limit, now)
+            self._metrics.connections_refused[limit] += 1
+            self._refusals[limit].note()
             if connection.scheme == "https":
                 # An orderly end of TLS waits for the client.
                 transport.abort()
@@ -143,12 +148,6 @@ class Proxy:
         self._all_gone.clear()
         self._watch.start()
         return True
-
-    def _note_refusal(self, limit: str, now: float) -> None:
-        self._metrics.connections_refused[limit] += 1
-        if now >= self._complained_at.get(limit, now):
-            self._complained_at[limit] = now + COMPLAIN_AGAIN_S
-            log.warning("clients are refused: server.%s is reached", limit)
 
     def disconnected(self, connection: ClientConnection) -> None:
         """A client is gone."""
@@ -177,8 +176,11 @@ class Proxy:
         request.status = request.status or CLIENT_LEFT
         if request.task is not None:
             # The place is free at once, not when the task has come to its end.
-            _release(request)
-            request.task.cancel()
+            request.release()
+            if request.is_waiting:
+                self.crowd.do(request.task.cancel)
+            else:
+                request.task.cancel()
         elif request.pending is not None:
             request.pending.abandon()
             self._note(request)
@@ -399,7 +401,7 @@ class Proxy:
 
     def _note(self, request: Request) -> None:
         """Count and log a request whose fate is known."""
-        _release(request)
+        request.release()
         route = request.route
         duration_us = (time.monotonic_ns() - request.started_ns) // 1000
         if request.status == SWITCHED:
@@ -438,11 +440,6 @@ class Proxy:
             connection.break_off()
         await self._tasks.finish(1)
         self._watch.stop()
+        for refusals in self._refusals.values():
+            refusals.stop()
         return cut_off
-
-
-def _release(request: Request) -> None:
-    """Give back what a request kept for as long as it lasted."""
-    holding, request.holding = request.holding, None
-    if holding is not None:
-        holding.release()

@@ -28,6 +28,7 @@ from math import prod
 from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
+from gateway.routing.escapes import PRINTABLE, Escapes
 from gateway.routing.fields import Fields
 from gateway.routing.values import AMBIGUOUS, SEVERAL_MAX, Doubt, Values, compile_read
 
@@ -45,14 +46,14 @@ _SAFE: Final = r" -$&-<>-z~"
 """Printable ASCII without `%`, `=`, `{`, `|` and `}`, as ranges of a character class."""
 
 _is_safe: Final = re.compile(f"[{_SAFE}]*+").fullmatch
-_unsafe: Final = re.compile(f"[^{_SAFE}]")
+_escape_unsafe: Final = Escapes(PRINTABLE.translate(None, b"%={|}")).apply
 
 
 _PLAIN: Final = r" -$&-z|~"
 """The same with `=` and `|`, which join the parts of an identity."""
 
 _is_plain: Final = re.compile(f"[{_PLAIN}]*+").fullmatch
-_not_plain: Final = re.compile(f"[^{_PLAIN}]")
+_escape_others: Final = Escapes(PRINTABLE.translate(None, b"%{}")).apply
 
 
 class Absence(Enum):
@@ -299,14 +300,12 @@ def identity(key: str) -> str:
         raise TypeError(f"a key is text, not {key!r}")
     if _is_plain(key):
         return key if len(key) <= MAX_BYTES else bound(key)
-    return bound(_not_plain.sub(_escape_character, key))
+    return bound(_escape_others(key.encode("utf-8", "surrogatepass")))
 
 
 def _escape(value: str) -> str:
     """Make a value that is printable ASCII and holds no separator; one-to-one."""
-    return value if _is_safe(value) else _unsafe.sub(_escape_character, value)
-
-
-def _escape_character(match: re.Match[str]) -> str:
+    if _is_safe(value):
+        return value
     # Bytes that were not UTF-8 arrive as lone surrogates; any of them must do.
-    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
+    return _escape_unsafe(value.encode("utf-8", "surrogatepass"))

@@ -26,53 +26,38 @@ import re
 from typing import Final
 
 from gateway.errors import BadRequestError
+from gateway.routing.escapes import PRINTABLE, Escapes, unescape
 
 _PCHAR: Final = r"A-Za-z0-9_~!$&'()*+,=:@"
 """What may stand in a segment and reads the same everywhere; `.` and `;` need a closer look."""
 
 is_plain: Final = re.compile(rf"(?=/)(?:/[{_PCHAR}-][{_PCHAR}.-]*+)*+/?").fullmatch
 
-_REFUSALS: Final = tuple(
-    (re.compile(pattern).search, title)
-    for pattern, title in (
-        (r"[^!-~]", "The path holds a character that must be percent-encoded"),
-        (r"[?#]", "The path holds a delimiter that must be percent-encoded"),
-        (r"%(?![0-9A-Fa-f]{2})", "The path holds a malformed percent-encoding"),
-        (r"%(?:[01]|7[Ff])", "The path holds an encoded control character"),
-        (r"\\|%5[Cc]", "The path holds a backslash"),
-        (r"%[Cc][01]%[89ABab]|%[Ee]0%[89]|%[Ff]0%8", "The path holds overlong UTF-8"),
-    )
+_NOT_ENCODED: Final = "The path holds a character that must be percent-encoded"
+_DELIMITER: Final = "The path holds a delimiter that must be percent-encoded"
+_MALFORMED: Final = "The path holds a malformed percent-encoding"
+_CONTROL: Final = "The path holds an encoded control character"
+_BACKSLASH: Final = "The path holds a backslash"
+_OVERLONG: Final = "The path holds overlong UTF-8"
+
+_SLASH: Final = b"\x01"
+"""Stands for a slash while all escapes are undone, those of slashes too; refused otherwise."""
+_escape: Final = Escapes(PRINTABLE.translate(None, b" /%?#") + _SLASH).apply
+_has_overlong: Final = re.compile(rb"[\xC0\xC1][\x80-\xBF]|\xE0[\x80-\x9F]|\xF0[\x80-\x8F]").search
+
+# In decoded text one level of encoding is gone: what is still encoded there was encoded twice or
+# more (`%25...`), which some chains of servers undo as well.
+_levels: Final = re.compile(r"%(?:25)+").sub
+_FAST_LEVELS: Final = 3
+"""A walk for each of so many levels is faster than one step for each escape."""
+_STILL_ENCODED: Final = tuple(
+    (spelling, character)
+    for escape, character in (("%2E", "."), ("%2F", "/"), ("%5C", "/"), ("%3B", ";"))
+    for spelling in (escape, escape.lower())
 )
 
-_KEPT_ENCODED: Final = frozenset("/%?#")
-_HEX: Final = "0123456789ABCDEFabcdef"
-
-
-def _canonical_escape(escape: str) -> str:
-    character = chr(int(escape[1:], 16))
-    is_decoded = "!" <= character <= "~" and character not in _KEPT_ENCODED
-    return character if is_decoded else escape.upper()
-
-
-_ESCAPES: Final = {
-    escape: _canonical_escape(escape)
-    for escape in (f"%{high}{low}" for high in _HEX for low in _HEX)
-}
-_escape: Final = re.compile(r"%..")
-_has_dot_segment: Final = re.compile(r"/\.\.?(?:/|\Z)").search
-_has_encoded_dot: Final = re.compile(r"%2[Ee]").search
-
-# Applied to decoded text, where one level of encoding is gone: what is still encoded here was
-# encoded twice or more (`%25...`), which some chains of servers undo as well.
-_SLASH: Final = r"(?:/|%(?:25)*2[Ff]|%(?:25)+5[Cc])"
-_DOT: Final = r"(?:\.|%(?:25)+2[Ee])"
-_PARAMETERS: Final = r"(?:;|%(?:25)+3[Bb])"
-_has_disguised_dots: Final = re.compile(
-    rf"{_SLASH}{_DOT}{{1,2}}(?:{_SLASH}|{_PARAMETERS}|\Z)"
-).search
-
-_parameters: Final = re.compile(r";[^/]*")
-_slashes: Final = re.compile(r"/{2,}")
+_LONG_RUN: Final = 64 * "/"
+_parameters: Final = re.compile(r";[^/]*").sub
 
 _DISGUISED: Final = "The path holds a dot segment that can be read in several ways"
 
@@ -147,10 +132,29 @@ def _decode(raw: str) -> str:
     """Undo one level of percent-encoding, or refuse."""
     if not raw.startswith("/"):
         raise BadRequestError("The path does not begin with a slash", kind="path")
-    for is_in, title in _REFUSALS:
-        if is_in(raw):
-            raise BadRequestError(title, kind="path")
-    return _escape.sub(lambda match: _ESCAPES[match[0]], raw) if "%" in raw else raw
+    if not (raw.isascii() and raw.isprintable()) or " " in raw:
+        raise BadRequestError(_NOT_ENCODED, kind="path")
+    if "?" in raw or "#" in raw:
+        raise BadRequestError(_DELIMITER, kind="path")
+    if "%" not in raw:
+        if "\\" in raw:
+            raise BadRequestError(_BACKSLASH, kind="path")
+        return raw
+    try:
+        data = unescape(raw.encode("ascii").replace(b"/", _SLASH))
+    except ValueError:
+        raise BadRequestError(_MALFORMED, kind="path") from None
+    if "%0" in raw or "%1" in raw or b"\x7f" in data:
+        raise BadRequestError(_CONTROL, kind="path")
+    if b"\\" in data:
+        raise BadRequestError(_BACKSLASH, kind="path")
+    if not data.isascii() and _has_overlong(data):
+        raise BadRequestError(_OVERLONG, kind="path")
+    return _escape(data).replace("\x01", "/")
+
+
+def _has_dot_segment(path: str) -> bool:
+    return "/./" in path or "/../" in path or path.endswith(("/.", "/.."))
 
 
 def _is_ambiguous(text: str) -> bool:
@@ -162,7 +166,7 @@ def _resolve_dots(raw: str, text: str) -> str:
     """Remove the dot segments of an otherwise unsuspicious path (RFC 3986, section 5.2.4)."""
     if _is_ambiguous(text):
         raise BadRequestError(_DISGUISED, kind="path")
-    if _has_dot_segment(raw) and _has_encoded_dot(raw):
+    if _has_dot_segment(raw) and ("%2E" in raw or "%2e" in raw):
         raise BadRequestError(_DISGUISED, kind="path")
     kept: list[str] = []
     segments = text[1:].split("/")
@@ -179,7 +183,15 @@ def _resolve_dots(raw: str, text: str) -> str:
 
 
 def _refuse_disguised_dots(text: str) -> None:
-    if _has_disguised_dots(text):
+    if "%25" in text:
+        for _ in range(_FAST_LEVELS):
+            text = text.replace("%25", "%")
+        text = _levels("%", text)
+        for spelling, character in _STILL_ENCODED:
+            text = text.replace(spelling, character)
+    else:
+        text = text.replace("%2F", "/")
+    if _has_dot_segment(text) or "/.;" in text or "/..;" in text:
         raise BadRequestError(_DISGUISED, kind="path")
 
 
@@ -188,8 +200,13 @@ def _decode_slashes(path: str) -> str:
 
 
 def _cut_parameters(path: str) -> str:
-    return _parameters.sub("", path)
+    return _parameters("", path) if ";" in path else path
 
 
 def _merge_slashes(path: str) -> str:
-    return _slashes.sub("/", path)
+    if "//" in path:
+        path = path.replace(_LONG_RUN, "/")
+    while "//" in path:
+        # Each time half of a run is gone.
+        path = path.replace("//", "/")
+    return path

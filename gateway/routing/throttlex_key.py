@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Final
 
+from gateway.routing.escapes import PRINTABLE, Escapes
 from gateway.routing.keys import (
     REJECT,
     SKIP,
@@ -34,7 +35,7 @@ from gateway.routing.path import counted_path
 from gateway.routing.values import Doubt, compile_read
 
 _odd: Final = re.compile(r"[^ -$&-z~]").search
-_ODD: Final = re.compile(r"[^ -$&-z~]")
+_escape_odd: Final = Escapes(PRINTABLE.translate(None, b"%{|}")).apply
 _LABELLED: Final = re.compile(r"(ip|api_key|user|route):")
 
 Labelled = tuple[str, str]
@@ -124,10 +125,7 @@ def escape(value: str) -> str:
     """A value without what joins parts, of printable ASCII; one-to-one."""
     if not _odd(value):
         return value
-    return _ODD.sub(
-        lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass")),
-        value,
-    )
+    return _escape_odd(value.encode("utf-8", "surrogatepass"))
 
 
 def _is_address(value: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import select
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ import pytest
 
 from tests.conftest import StartGateway
 from tests.e2e.memory import peak_mib, reset_peak
-from tests.e2e.raw import RawClient, RawConnection, RawUpstream, RecordingUpstream, get
+from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import metric, wait_for_metric
 from tests.processes import Gateway, answers, free_port
 
@@ -235,6 +237,42 @@ def test_a_hundred_thousand_requests_in_one_write(small: Small) -> None:
         assert asked[-1] < 50_000
         assert peak_mib(pid) - before < 5
     assert wait_for_metric(gateway, "sluice_client_connections", 0)
+
+
+def test_all_clients_may_wait_for_a_connection(start_gateway: StartGateway) -> None:
+    """More than a thousand at once over two connections: nobody is answered 503."""
+    crowd = 1100
+    go_on = threading.Event()
+
+    def hold(connection: RawConnection) -> None:
+        while connection.read_head():
+            go_on.wait(60)
+            connection.send(OK)
+
+    with _open_files(2 * crowd), RawUpstream(hold) as upstream, ExitStack() as stack:
+        gateway = start_gateway(
+            f"upstreams: {{ u: {{ targets: '{upstream.url}', max_connections: 2,"
+            " timeouts: { queue: 5m } } }\n"
+            "routes:\n  /here: { respond: 204 }\n  /**: { upstream: u }\n"
+        )
+        clients = [stack.enter_context(RawClient(gateway.port)) for _ in range(crowd)]
+        for client in clients:
+            client.request()
+        assert wait_for_metric(gateway, "sluice_client_connections", crowd)
+        assert get(gateway.port, "/here").status == 204
+        go_on.set()
+        assert Counter(client.read().status for client in clients) == {200: crowd}
+
+
+@contextmanager
+def _open_files(number: int) -> Iterator[None]:
+    """Let this process have so many files."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], number), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_more_connections_than_the_upstream_may_have(start_gateway: StartGateway) -> None:

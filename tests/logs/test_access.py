@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.clock import ManualClock
-from gateway.logs import AccessLog
+from gateway.logs import AccessLog, access, escape
 from gateway.logs.escape import LogFormat
+from tests.work import counted
 
 NOON_US = 1_700_000_000_123_999
 
@@ -148,3 +149,18 @@ def test_time_moves_on() -> None:
         "2023-11-15T22:13:21.000Z",
         "2023-11-15T22:13:20.000Z",
     ]
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+@pytest.mark.parametrize(
+    "piece", ['"', "\\", "\udcff", '"\udcff', "\u00e9", "\U0001f600\udc80", "%41"]
+)
+def test_what_must_be_escaped_costs_what_its_bytes_do(log_format: LogFormat, piece: str) -> None:
+    """A path of thousands of quotes, or of bytes that are no UTF-8, takes no step for each."""
+    lines = []
+    for count in (4, 4000):
+        fields = ("203.0.113.9", "GET", "a", "/" + count * piece, "r", "p", "pass", 0, "", -1)
+        with counted(access, escape) as work:
+            log_line(log_format, *fields, 200, 1, 1)
+        lines.append(work.lines)
+    assert lines[1] == lines[0]

@@ -181,6 +181,52 @@ async def test_who_comes_first_is_served_first() -> None:
         assert len(upstream.peers) <= 3
 
 
+async def test_who_gets_a_connection_that_is_closed_stays_first_in_line() -> None:
+    """Whoever came later is not served before, though the line has moved on."""
+    async with answering(OK) as upstream, pool_of(upstream, max_connections=1) as (pool, _):
+        served: list[int] = []
+
+        async def ask(number: int) -> None:
+            connection = await pool.connect()
+            served.append(number)
+            await exchange(connection)
+            pool.give_back(connection)
+
+        connection = await pool.connect()
+        await exchange(connection)
+        asking = [asyncio.create_task(ask(number)) for number in range(6)]
+        await until(lambda: len(pool._pending) == 6)
+        pool.give_back(connection)
+        connection.abort()
+        await asyncio.gather(*asking)
+        # The next may open one at the moment in which it is closed; all others are behind.
+        assert served == [1, 0, 2, 3, 4, 5]
+
+
+async def test_bounds_of_the_line_that_refuse_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The log names the setting, and says how often it did."""
+    settings = {"max_connections": 1, "max_pending": 1, "timeouts": {"queue": "50ms"}}
+    async with answering(OK) as upstream, pool_of(upstream, **settings) as (pool, _):
+        connection = await pool.connect()
+        waiting = asyncio.create_task(pool.connect())
+        await asyncio.sleep(0)
+        for _ in range(4):
+            with pytest.raises(UpstreamBusyError):
+                await pool.connect()
+        with pytest.raises(UpstreamTimeout):
+            await waiting
+        await exchange(connection)
+        pool.give_back(connection)
+        pool.close()
+    busy = f"requests to {pool.name} are answered 503: max_pending (1) is reached"
+    late = f"requests to {pool.name} are answered 503: none of max_connections (1) came free"
+    assert caplog.messages == [
+        busy,
+        f"{late} within timeouts.queue",
+        f"{busy}: 3 more since this was last said",
+    ]
+
+
 async def test_waiting_in_line_has_an_end() -> None:
     """After `timeouts.queue`, and the next in line is not harmed."""
     settings = {"max_connections": 1, "timeouts": {"queue": "50ms"}}
@@ -295,7 +341,11 @@ async def test_clients_of_a_busy_upstream(tmp_path: Path) -> None:
             await peer.send(OK)
 
     settings = {"max_connections": 1, "max_pending": 1, "timeouts": {"queue": "150ms"}}
-    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream, u=settings) as run:
+    said = "are answered 503"
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(tmp_path, upstream, said, u=settings) as run,
+    ):
         clients = [await run.client() for _ in range(3)]
         pool = run.upstream().pick()
         clients[0].send(get())

@@ -1,0 +1,50 @@
+"""A bound that refuses is told in the log: at once, then once a minute with how often it did."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from gateway.refusals import Refusals
+from tests.virtual_time import run
+
+log = logging.getLogger("bound")
+
+
+def test_a_flood_of_refusals_is_a_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """The first is told at once, a thousand that follow as their number, and then nothing."""
+
+    async def story() -> None:
+        refusals = Refusals(log, "requests are refused: max_pending (8) is reached")
+        for _ in range(1001):
+            refusals.note()
+        await asyncio.sleep(61)
+        refusals.note()
+        await asyncio.sleep(200)
+        refusals.note()
+        refusals.stop()
+
+    run(story())
+    what = "requests are refused: max_pending (8) is reached"
+    assert caplog.messages == [
+        what,
+        f"{what}: 1000 more since this was last said",
+        f"{what}: 1 more since this was last said",
+        what,
+    ]
+
+
+def test_what_was_counted_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """A gateway that stops within the minute says what it owes; nothing, if it owes nothing."""
+
+    async def story() -> None:
+        never, often = Refusals(log, "never"), Refusals(log, "often")
+        often.note()
+        often.note()
+        never.stop()
+        often.stop()
+
+    run(story())
+    assert caplog.messages == ["often", "often: 1 more since this was last said"]
