@@ -41,6 +41,7 @@ class Limit:
             nanosecond, so that rounding never lets more through than the rate.
         tolerance_ns: `burst` intervals; how far the theoretical arrival time may run ahead.
         debt_us: `debt` intervals; how much further it may do so for what is owed.
+        furthest_ns: how far it may do so in all, with the queue.
     """
 
     count: int
@@ -56,6 +57,7 @@ class Limit:
     interval_ns: int = 0
     tolerance_ns: int = 0
     debt_us: int = 0
+    furthest_ns: int = 0
 
     def __post_init__(self) -> None:
         least = 0 if self.algorithm == "token_bucket" else 1
@@ -71,7 +73,10 @@ class Limit:
         interval_ns = -(-self.period_us * NS_PER_US // self.count)
         object.__setattr__(self, "interval_ns", interval_ns)
         object.__setattr__(self, "tolerance_ns", interval_ns * self.burst)
-        object.__setattr__(self, "debt_us", -(-interval_ns * self.debt // NS_PER_US))
+        debt_us = -(-interval_ns * self.debt // NS_PER_US)
+        object.__setattr__(self, "debt_us", debt_us)
+        furthest_ns = self.tolerance_ns + (self.max_wait_us + debt_us) * NS_PER_US
+        object.__setattr__(self, "furthest_ns", furthest_ns)
 
     def __hash__(self) -> int:
         # Of what tells most limits apart: all fields would take longer than most decisions.

@@ -36,7 +36,7 @@ def spend(
     """
     now = now_us * NS_PER_US
     tolerance = limit.tolerance_ns
-    furthest = now + tolerance + (limit.max_wait_us + limit.debt_us) * NS_PER_US
+    furthest = now + limit.furthest_ns
     tat = now
     if state is not None and state > now:
         # Further ahead than any reservation or debt can be: the clock went back or the limit was

@@ -45,7 +45,7 @@ _DECISION: Final = Struct("<?qqqqqq")
 _FIELDS: Final = tuple(
     field.name
     for field in fields(Limit)
-    if field.name not in {"interval_ns", "tolerance_ns", "debt_us"}
+    if field.name not in {"interval_ns", "tolerance_ns", "debt_us", "furthest_ns"}
 )
 """Of a limit; the others follow from these."""
 

@@ -24,6 +24,19 @@ def test_stores_spend_each_value(store: str, tmp_path: Path) -> None:
     assert [answer.status for answer in answers] == [200, 429, 200, 429, 429]
 
 
+def test_workers_spend_each_value(tmp_path: Path) -> None:
+    """Their limiter knows a limit that is asked about several times."""
+    with RecordingUpstream() as upstream:
+        route = f"{{ upstream: {upstream.url}, limit: 1/h per cookie:sid }}"
+        gateway = Gateway.start(f"server: {{ workers: 2 }}\nroutes: {{ /**: {route} }}\n", tmp_path)
+        statuses = [
+            get(gateway.port, "/", f"Cookie: {line}").status
+            for line in ("sid=a; sid=b; sid=c", "sid=c; sid=d", "sid=d", "sid=b; sid=e", "sid=e")
+        ]
+        gateway.stop()
+    assert statuses == [200, 429, 200, 429, 200]
+
+
 @pytest.mark.parametrize("consistency", ["leased", "eventual"])
 def test_gateways_that_decide_by_themselves_spend_each_value(
     consistency: str, redis_url: str, tmp_path: Path
