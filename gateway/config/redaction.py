@@ -24,6 +24,17 @@ _PLAIN_HOST: Final = re.compile(
 _IN_PROSE: Final = re.compile(r"://.*@", re.DOTALL)
 _OPTION: Final = re.compile(r"password=", re.IGNORECASE)
 _KEY_PASSWORD: Final = re.compile(r"key_password[\"']?\s*:\s*")
+CREDENTIAL: Final = (
+    r"authorization|cookie|credential|passw|secret|token|signature|api[-_]?key|auth[-_]?key"
+)
+"""What is in the names of header fields that let somebody in; for a pattern without case."""
+_FIELD: Final = re.compile(
+    r"(?<![\w:-])(?:authorization|cookie|"
+    rf"(?=[\w-]{{0,64}}-)[\w-]{{0,64}}(?:{CREDENTIAL})[\w-]{{0,64}})[\"']?:\s{{1,9}}"
+    r"(?P<value>\"[^\"]*\"?|'[^']*'?|(?![\[{&*#])(?:\$\{[^{}]*\}|[^,}\]#])+)",
+    re.IGNORECASE,
+)
+"""Such a field and its value on a line of a file."""
 _REFERENCE: Final = re.compile(
     r"((?<!\$)\$\{(?:[A-Za-z_][A-Za-z0-9_]*(?::-[^{}]*)?|file:[^{}\s]*)\})"
 )
@@ -56,9 +67,10 @@ def redact_prose(text: str) -> str:
 
 def redact_line(line: str) -> str:
     """A line of a file with stars for credentials; columns and references stay."""
-    for begin, end in tuple(_hidden_parts(line)):
-        line = line[:begin] + _blank(line[begin:end]) + line[end:]
-    return line
+    shown = list(line)
+    for begin, end in _hidden_parts(line):
+        shown[begin:end] = _blank("".join(shown[begin:end]))
+    return "".join(shown)
 
 
 def _hidden_parts(line: str) -> Iterator[tuple[int, int]]:
@@ -70,6 +82,9 @@ def _hidden_parts(line: str) -> Iterator[tuple[int, int]]:
             yield begin, at
         elif not is_web and not rest.startswith("${") and not _PLAIN_HOST.match(rest):
             yield begin + len(_before_colon(rest)), len(line)
+    for field in _FIELD.finditer(line):
+        if field["value"].strip("\"'") != "*":
+            yield field.span("value")
     for secret in (_OPTION, _KEY_PASSWORD):
         option = secret.search(line)
         if option:

@@ -10,13 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-HIDDEN: Final = "***"
+from gateway.config.redaction import CREDENTIAL, HIDDEN
 
-_CREDENTIAL: Final = re.compile(
-    r"authorization|cookie|credential|passw|secret|token|signature|api[-_]?key|auth[-_]?key",
-    re.IGNORECASE,
-)
-"""Names of header fields whose values let somebody in."""
+_is_credential: Final = re.compile(CREDENTIAL, re.IGNORECASE).search
 
 
 class Part(NamedTuple):
@@ -119,4 +115,4 @@ def show_field(name: str, value: str, written: str) -> str:
     """
     if value == "*" or written != value:
         return f"{name}: {written}"
-    return f"{name}: {HIDDEN if _CREDENTIAL.search(name) else value}"
+    return f"{name}: {HIDDEN if _is_credential(name) else value}"

@@ -159,6 +159,12 @@ def test_redacted(text: str, shown: str) -> None:
         ("store: redis://redis/0 # mail", "store: redis://redis/0 # mail"),
         ("store: redis://:a b", "store: redis://:***"),
         ("upstream: http://a:1", "upstream: http://a:1"),
+        ("set: {Authorization: Bearer abc, X: 1}", "set: {Authorization: **********, X: 1}"),
+        ('X-API-Key: "k, 1"  # mine', "X-API-Key: ******  # mine"),
+        ("X-Token: ${TOK}", "X-Token: ${TOK}"),
+        ('headers: {X-API-Key: "*"}', 'headers: {X-API-Key: "*"}'),
+        ("limit: 10/s per cookie:session+ip", "limit: 10/s per cookie:session+ip"),
+        ("algorithm: token_bucket", "algorithm: token_bucket"),
     ],
 )
 def test_redacted_lines(line: str, shown: str) -> None:

@@ -203,6 +203,20 @@ def test_credentials_that_are_written_out_are_not_explained(name: str) -> None:
     assert "abcdef" not in said(text)
 
 
+def test_credentials_are_not_in_the_line_that_a_problem_shows() -> None:
+    """Beside a mistake, what lets somebody in is blanked out; what is around it is not."""
+    text = (
+        "routes: {/**: {upstream: 'http://a', request_headers: "
+        "{set: {Authorization: Bearer abcdef, X-Auth-Token: 'abc def', X-V: 1.10}}}}\n"
+    )
+
+    shown = said(text)
+
+    assert "abc" not in shown
+    assert 'quote it: "1.10"' in shown
+    assert "Authorization: *************, X-Auth-Token: *********, X-V: 1.10" in shown
+
+
 def test_words_are_not_secrets() -> None:
     """A user called `throttlex`, or a password `policy`, masks no word but where it came from."""
     text = (
