@@ -131,7 +131,13 @@ class Decider:
         self._near: Near | None = None
         if terms and self._immediate is None:
             self._near = Near(
-                terms, self._ask, self._send, self._give_back_later, clock, calendar_clock
+                terms,
+                self._ask,
+                self._send,
+                self._give_back_later,
+                clock,
+                calendar_clock,
+                lambda: self._parts > 1,
             )
         self.waiting = WaitingRoom(max_waiting)
         if isinstance(store, MessagingStore):
@@ -320,7 +326,12 @@ class Decider:
         return await decide_within(self._store, asks, self._deadline)
 
     def _decide_alone(self, pending: Pending) -> Outcome:
-        return self._alone.decide(pending, self._share or max(self._store.gateways, self._siblings))
+        return self._alone.decide(pending, self._parts)
+
+    @property
+    def _parts(self) -> int:
+        """How many gateways share the limits."""
+        return self._share or max(self._store.gateways, self._siblings)
 
     def may_wait(self, outcome: Outcome) -> bool:
         """Whether there is room for one more that waits, of its policy and in all."""

@@ -28,17 +28,18 @@ class Heard:
         resets_us: when all of it is over.
         heard_us: when it was heard.
         spent: what was let through here and was not counted in it.
+        passed_us: when something was last let through here, or later.
     """
 
     __slots__ = (
         *("_is_looked", "at_us", "blocked_cost", "heard_us", "remaining", "resets_us"),
-        *("spent", "until_us"),
+        *("passed_us", "spent", "until_us"),
     )
 
     def __init__(self, remaining: int, resets_us: int, now_us: int) -> None:
         self.remaining = remaining
         self.resets_us = resets_us
-        self.at_us = self.heard_us = now_us
+        self.at_us = self.heard_us = self.passed_us = now_us
         self.until_us = 0
         self.blocked_cost = 1
         self.spent = 0
@@ -100,6 +101,26 @@ class Heard:
         # A report says what is left, but not always when there is more.
         is_known = self._is_looked or limit.algorithm in WHOLLY_HEARD
         return not is_known or now_us - self.heard_us >= interval_us
+
+    def is_settled(self, limit: Limit, cost: int, now_us: int, report_us: int) -> bool:
+        """Whether it says when a request may pass, and others have let nothing through since.
+
+        They share the requests of a key: where none has passed here for as long as reports take,
+        none has there, or it has been reported.
+
+        Args:
+            limit: the limit.
+            cost: of the request.
+            now_us: the present.
+            report_us: how long it takes until what was let through has been reported.
+        """
+        if self.passed_us + report_us > self.heard_us or now_us - self.heard_us > report_us:
+            return False
+        # A sum says how much is left, and not when there is more for this cost.
+        is_named = limit.algorithm in WHOLLY_HEARD or (
+            self.until_us > now_us and self._is_looked and self.blocked_cost == cost
+        )
+        return is_named or not self.wait_us(limit, cost, now_us)
 
     def wait_us(self, limit: Limit, cost: int, now_us: int) -> int:
         """How long a request has to stay away; 0 if it may pass."""

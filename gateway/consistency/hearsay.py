@@ -12,13 +12,15 @@ one that is refused by what was heard of it: nothing else would ever correct tha
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.consistency.generations import Generations
 from gateway.consistency.heard import WHOLLY_HEARD, Heard
 from gateway.consistency.reports import report
-from gateway.limits.decision import Decision, Verdict
+from gateway.consistency.unheard import HEARD_INTERVALS, longest_us
+from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.limits.terms import Eventual
 from gateway.stores.base import Ask
@@ -72,10 +74,18 @@ class Hearsay:
     Args:
         clock: this process's time.
         calendar_clock: the time of day, for windows of the calendar.
+        has_others: whether other gateways decide on the same keys.
     """
 
-    def __init__(self, clock: Clock = monotonic_us, calendar_clock: Clock = wall_us) -> None:
+    def __init__(
+        self,
+        clock: Clock = monotonic_us,
+        calendar_clock: Clock = wall_us,
+        has_others: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._clock = clock
+        self._calendar_clock = calendar_clock
+        self._has_others = has_others
         self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock)
         self._heard: Generations[Key, Heard] = Generations(MAX_KEYS, HEARD_FOR_US)
         # In the order of coming; the first is taken out at no cost, which a `dict` would have.
@@ -97,19 +107,46 @@ class Hearsay:
         elif 0 < cost <= limit.burst:
             wait_us = heard.wait_us(limit, cost, now_us)
             if wait_us > 0:
-                if heard.is_stale(limit, now_us, terms.interval_us):
-                    self._look(name, limit, 0 if limit.algorithm in WHOLLY_HEARD else cost, terms)
-                return self._refuse(limit, key, cost, wait_us, heard.resets_us - now_us)
+                self._see_through(heard, limit, key, terms, cost)
+                refusal = self._refuse(limit, key, cost, wait_us, heard.resets_us - now_us)
+                return self._with_unheard(refusal, heard, limit, terms, cost)
         decision = self._replica.decide_limit(limit, key, cost, 0)
         if decision.allowed and cost:
             self._note(limit, key, terms, cost)
             if heard is not None:
                 heard.spent += cost
+                heard.passed_us = now_us
+        elif not decision.allowed and decision.retry_after_us != NEVER and self._has_others():
+            if heard is not None:
+                self._see_through(heard, limit, key, terms, cost)
+            decision = self._with_unheard(decision, heard, limit, terms, cost)
         if heard is not None:
             left = heard.left(limit, now_us)
             if left < decision.remaining:
                 decision = decision._replace(remaining=left)
         return decision
+
+    def _see_through(
+        self, heard: Heard, limit: Limit, key: str, terms: Eventual, cost: int
+    ) -> None:
+        """Ask the store about a key that is refused, if what was heard of it is old."""
+        if heard.is_stale(limit, self._clock(), terms.interval_us):
+            look_cost = 0 if limit.algorithm in WHOLLY_HEARD else cost
+            self._look((limit.scope, key), limit, look_cost, terms)
+
+    def _with_unheard(
+        self, refusal: Decision, heard: Heard | None, limit: Limit, terms: Eventual, cost: int
+    ) -> Decision:
+        """A refusal that allows for what others may have let through and not yet reported."""
+        report_us = HEARD_INTERVALS * terms.interval_us
+        if heard is not None and heard.is_settled(limit, cost, self._clock(), report_us):
+            return refusal
+        if not self._has_others():
+            return refusal
+        longest = longest_us(limit, cost, report_us, self._calendar_clock())
+        retry_after_us = max(refusal.retry_after_us, longest)
+        reset_us = max(refusal.reset_us, retry_after_us)
+        return refusal._replace(retry_after_us=retry_after_us, reset_us=reset_us)
 
     def _refuse(self, limit: Limit, key: str, cost: int, wait_us: int, reset_us: int) -> Decision:
         """A refusal by what was heard, or by what passed here if that takes longer."""
@@ -220,4 +257,7 @@ class Hearsay:
         name = (limit.scope, key)
         waiting = (*self._unreported.values(), *self._leaving.values())
         heard.spent = sum(noted[name].count for noted in waiting if name in noted)
+        before = self._heard.get(name, heard.heard_us)
+        if before is not None:
+            heard.passed_us = before.passed_us
         self._heard.put(name, heard, heard.heard_us)

@@ -36,6 +36,7 @@ class Near:
         give_back: returns something to the store.
         clock: this process's time.
         calendar_clock: the time of day, for windows of the calendar.
+        has_others: whether other gateways decide on the same keys.
     """
 
     def __init__(
@@ -46,10 +47,11 @@ class Near:
         give_back: GiveBack,
         clock: Clock,
         calendar_clock: Clock = wall_us,
+        has_others: Callable[[], bool] = lambda: False,
     ) -> None:
         lifetimes = [each.lifetime_us for each in terms if isinstance(each, Leased)]
         self.leasing = Leasing(max(lifetimes, default=US), enqueue, give_back, clock)
-        self._reporting = Reporting(send, give_back, clock, calendar_clock)
+        self._reporting = Reporting(send, give_back, clock, calendar_clock, has_others)
         self.enqueue = enqueue
         self.clock = clock
 

@@ -39,12 +39,18 @@ class Reporting:
         give_back: returns something to the store.
         clock: this process's time.
         calendar_clock: the time of day, for windows of the calendar.
+        has_others: whether other gateways decide on the same keys.
     """
 
     def __init__(
-        self, send: Send, give_back: GiveBack, clock: Clock, calendar_clock: Clock
+        self,
+        send: Send,
+        give_back: GiveBack,
+        clock: Clock,
+        calendar_clock: Clock,
+        has_others: Callable[[], bool],
     ) -> None:
-        self._hearsay = Hearsay(clock, calendar_clock)
+        self._hearsay = Hearsay(clock, calendar_clock, has_others)
         self._send = send
         self._give_back = give_back
         self._clock = clock

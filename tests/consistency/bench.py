@@ -102,6 +102,7 @@ class Gateways:
         number: how many gateways.
         delays_s: how long the store takes.
         counts: what it knows already.
+        know_each_other: whether the store tells them how many they are.
 
     Attributes:
         passed: when each request was let through, in microseconds.
@@ -113,6 +114,7 @@ class Gateways:
         number: int = 1,
         delays_s: Sequence[float] = (),
         counts: MemoryStore | None = None,
+        know_each_other: bool = False,
     ) -> None:
         time: Clock = clock()
         self.rules = rules
@@ -120,6 +122,8 @@ class Gateways:
             counts = MemoryStore(clock=time, calendar_clock=time)
         self.counts = counts
         self.stores = [RemoteStore(self.counts, delays_s) for _ in range(number)]
+        for store in self.stores:
+            store.gateways = number if know_each_other else 1
         self.deciders = [
             Decider(
                 store,

@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.clock import ManualClock
+from gateway.consistency.heard import WHOLLY_HEARD
 from gateway.consistency.hearsay import MAX_KEYS, MAX_LOOKS, Hearsay
 from gateway.consistency.reporting import REPORTS_A_CALL
 from gateway.consistency.reports import MAX_PIECES
@@ -20,7 +21,7 @@ from gateway.limits.terms import Eventual
 from gateway.stores.base import Ask
 from tests.consistency.bench import FOREVER_US, SECOND_US, Gateways, rule
 from tests.consistency.laws import excess
-from tests.virtual_time import run
+from tests.virtual_time import clock, run
 
 HOUR_US = 3600 * SECOND_US
 OFTEN = Eventual(50_000)
@@ -299,6 +300,105 @@ def test_who_comes_back_when_told_passes(
         if not verdict.allowed:
             await asyncio.sleep(verdict.retry_after_us / SECOND_US)
             assert (await gateways.ask(0)).verdict.allowed
+        await gateways.aclose()
+
+    run(told())
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("count", [1, 5])
+def test_both_are_spent_and_whoever_obeys_passes(algorithm: str, count: int) -> None:
+    """What a gateway has not yet heard of is allowed for: nobody is told to come back too early."""
+    limit = Limit(count, 4 * SECOND_US, count, algorithm, scope="p/ip")
+
+    async def told(phase_s: float, gateway: int) -> None:
+        gateways = Gateways(rule(limit, OFTEN), number=2, know_each_other=True)
+        await asyncio.sleep(phase_s)
+        for _ in range(count):
+            for each in (0, 1):
+                assert (await gateways.ask(each)).verdict.allowed
+        verdict = (await gateways.ask(0)).verdict
+        assert not verdict.allowed
+        assert verdict.decisions[0].reset_us >= verdict.retry_after_us
+        await asyncio.sleep(verdict.retry_after_us / SECOND_US)
+        assert (await gateways.ask(gateway)).verdict.allowed
+        await gateways.aclose()
+
+    for phase_s in (0, 1.3, 3.93, 3.999):
+        for gateway in (0, 1):
+            run(told(phase_s, gateway))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=25)
+@given(
+    st.integers(1, 12),
+    st.sampled_from([SECOND_US, 7 * SECOND_US]),
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.integers(1, 14),
+            st.integers(1, 3),
+            st.sampled_from([0, 0.003, 0.03, 0.2, 2]),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(0, 2),
+    st.integers(0, 2),
+)
+def test_whoever_obeys_passes_whatever_has_not_been_heard(
+    algorithm: str,
+    count: int,
+    period_us: int,
+    steps: list[tuple[int, int, int, float]],
+    asked: int,
+    returns_to: int,
+) -> None:
+    """Never too early at any gateway, whatever passed at others just before, and nothing after."""
+    limit = Limit(count, period_us, count, algorithm, scope="p/ip")
+
+    async def told() -> None:
+        gateways = Gateways(rule(limit, OFTEN), number=3, know_each_other=True)
+        last_us = [-FOREVER_US] * 3
+        for gateway, requests, cost, pause_s in steps:
+            for _ in range(requests):
+                outcome = await gateways.ask(gateway, cost=min(cost, count))
+                if outcome.verdict.allowed:
+                    last_us[gateway] = clock()()
+            await asyncio.sleep(pause_s)
+        # A gateway that has refused a key for a while, and asked the store since, does not expect
+        # that it has just begun to pass at another.
+        lately_us = clock()() - 3 * OFTEN.interval_us
+        assume(last_us[asked] >= lately_us or max(last_us) < lately_us)
+        verdict = (await gateways.ask(asked)).verdict
+        if not verdict.allowed:
+            await asyncio.sleep(verdict.retry_after_us / SECOND_US)
+            # What comes back of a sum others estimate, until they have asked about the key.
+            there = returns_to if algorithm in WHOLLY_HEARD else asked
+            assert (await gateways.ask(there)).verdict.allowed
+        await gateways.aclose()
+
+    run(told())
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_once_all_has_been_heard_that_is_what_is_told(algorithm: str) -> None:
+    """Who is refused again, after reports have been made, hears what the store knows."""
+    limit = Limit(5, 40 * SECOND_US, 5, algorithm, scope="p/ip")
+
+    async def told() -> None:
+        gateways = Gateways(rule(limit, OFTEN), number=2, know_each_other=True)
+        for _ in range(5):
+            await gateways.ask(0)
+        first = last = (await gateways.ask(0)).verdict.retry_after_us
+        assert first >= limit.period_us
+        for _ in range(10):
+            await asyncio.sleep(0.03)
+            last = (await gateways.ask(0)).verdict.retry_after_us
+        strict = gateways.counts.decide_now(Ask((limit,), ("k",), 1, 0)).retry_after_us
+        assert abs(last - strict) < 120_000
+        assert last < first
         await gateways.aclose()
 
     run(told())
