@@ -102,17 +102,25 @@ class Heard:
         is_known = self._is_looked or limit.algorithm in WHOLLY_HEARD
         return not is_known or now_us - self.heard_us >= interval_us
 
-    def is_settled(self, now_us: int, report_us: int) -> bool:
-        """Whether others have probably let nothing through that was not counted in it.
+    def is_settled(self, limit: Limit, cost: int, now_us: int, report_us: int) -> bool:
+        """Whether it says when a request may pass, and others have let nothing through since.
 
         They share the requests of a key: where none has passed here for as long as reports take,
         none has there, or it has been reported.
 
         Args:
+            limit: the limit.
+            cost: of the request.
             now_us: the present.
             report_us: how long it takes until what was let through has been reported.
         """
-        return self.passed_us + report_us <= self.heard_us and now_us - self.heard_us <= report_us
+        if self.passed_us + report_us > self.heard_us or now_us - self.heard_us > report_us:
+            return False
+        # A sum says how much is left, and not when there is more for this cost.
+        is_named = limit.algorithm in WHOLLY_HEARD or (
+            self.until_us > now_us and self._is_looked and self.blocked_cost == cost
+        )
+        return is_named or not self.wait_us(limit, cost, now_us)
 
     def wait_us(self, limit: Limit, cost: int, now_us: int) -> int:
         """How long a request has to stay away; 0 if it may pass."""

@@ -139,7 +139,7 @@ class Hearsay:
     ) -> Decision:
         """A refusal that allows for what others may have let through and not yet reported."""
         report_us = HEARD_INTERVALS * terms.interval_us
-        if heard is not None and heard.is_settled(self._clock(), report_us):
+        if heard is not None and heard.is_settled(limit, cost, self._clock(), report_us):
             return refusal
         if not self._has_others():
             return refusal

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.limits.fixed_window import bounds
-from gateway.limits.paced_history import interval_us
+from gateway.limits.paced_history import window_us
 from gateway.limits.rate import NS_PER_US, Limit
 
 HEARD_INTERVALS: Final = 2
@@ -38,6 +38,7 @@ def longest_us(limit: Limit, cost: int, within_us: int, calendar_us: int) -> int
         "sliding_window_log": period + 1,
         # That turn may be at the beginning of its window, which is full, as the next sees it.
         "sliding_window_counter": period - (-cost * period // limit.count),
-        "paced_history": cost * interval_us(limit) + 1,
+        # Who does not wait for a turn has to wait until requests have left the window.
+        "paced_history": window_us(limit) + 1,
     }[limit.algorithm]
     return within_us + period + back_us

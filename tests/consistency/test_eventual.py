@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.clock import ManualClock
+from gateway.consistency.heard import WHOLLY_HEARD
 from gateway.consistency.hearsay import MAX_KEYS, MAX_LOOKS, Hearsay
 from gateway.consistency.reporting import REPORTS_A_CALL
 from gateway.consistency.reports import MAX_PIECES
@@ -329,7 +330,7 @@ def test_both_are_spent_and_whoever_obeys_passes(algorithm: str, count: int) -> 
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.integers(1, 12),
     st.sampled_from([SECOND_US, 7 * SECOND_US]),
@@ -373,7 +374,9 @@ def test_whoever_obeys_passes_whatever_has_not_been_heard(
         verdict = (await gateways.ask(asked)).verdict
         if not verdict.allowed:
             await asyncio.sleep(verdict.retry_after_us / SECOND_US)
-            assert (await gateways.ask(returns_to)).verdict.allowed
+            # What comes back of a sum others estimate, until they have asked about the key.
+            there = returns_to if algorithm in WHOLLY_HEARD else asked
+            assert (await gateways.ask(there)).verdict.allowed
         await gateways.aclose()
 
     run(told())
@@ -388,7 +391,7 @@ def test_once_all_has_been_heard_that_is_what_is_told(algorithm: str) -> None:
         gateways = Gateways(rule(limit, OFTEN), number=2, know_each_other=True)
         for _ in range(5):
             await gateways.ask(0)
-        first = (await gateways.ask(0)).verdict.retry_after_us
+        first = last = (await gateways.ask(0)).verdict.retry_after_us
         assert first >= limit.period_us
         for _ in range(10):
             await asyncio.sleep(0.03)

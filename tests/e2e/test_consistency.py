@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,39 @@ def test_a_frozen_new_store_costs_no_decision_and_is_seen(
         new.stop()
     lines = [line for line in log_lines(gateway) if "moved to" in line.get("message", "")]
     assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["sliding_window_log", "sliding_window_counter", "fixed_window"]
+)
+def test_whoever_obeys_two_gateways_is_not_told_too_early(
+    start_gateway: StartGateway,
+    redis_server: RedisServer,
+    nginx_upstream: Upstream,
+    algorithm: str,
+) -> None:
+    """Both are spent before they have heard of each other; a client that waits as told passes."""
+    config = f"""
+store: {{ url: '{redis_server.url}', deadline: 20s, share: 2 }}
+policies:
+  main:
+    limit: 4/2s per header:X-Key
+    algorithm: {algorithm}
+    consistency: eventual
+routes:
+  /**: {{ upstream: {nginx_upstream.url}, policies: [main] }}
+"""
+    urls = [f"{start_gateway(config).url}/1k" for _ in range(2)]
+    keys = [f"k{number}" for number in range(10)]
+    for key in keys:
+        for url in urls * 4:
+            requests.get(url, headers={"X-Key": key}, timeout=20)
+    due: dict[str, float] = {}
+    for key in keys:
+        answer = requests.get(urls[0], headers={"X-Key": key}, timeout=20)
+        if answer.status_code == 429:
+            due[key] = time.monotonic() + int(answer.headers["Retry-After"])
+    assert due
+    for key, moment in sorted(due.items(), key=lambda each: each[1]):
+        time.sleep(max(moment - time.monotonic(), 0))
+        assert requests.get(urls[0], headers={"X-Key": key}, timeout=20).status_code == 200, key
