@@ -223,9 +223,8 @@ def _service(name: str, hits: int, *, is_done: bool = False) -> dict[str, Any]:
     return {"actions": [key], "hits_addend": {"number": hits}, "apply_on_stream_done": is_done}
 
 
-@pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "sliding_window_counter"])
 def test_tokens_are_told_at_the_end_and_count_beyond_the_limit(
-    start_gateway: StartGateway, start_envoy: StartEnvoy, store: str, algorithm: str
+    start_gateway: StartGateway, start_envoy: StartEnvoy, store: str
 ) -> None:
     """A request passes as long as nothing is owed: the example `token-quota` of Envoy's service.
 
@@ -240,7 +239,6 @@ def test_tokens_are_told_at_the_end_and_count_beyond_the_limit(
         shop:
           - match: {{ service: "*" }}
             limit: 1000/365d
-            algorithm: {algorithm}
     bind: 127.0.0.1:{port}
 """
     )
