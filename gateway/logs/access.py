@@ -189,11 +189,11 @@ def _json_line(
         f'"status":{status},"bytes":{body_bytes},"duration_ms":{duration_us / 1000:.3f}}}\n'
     )
     if "\\ud" in line:
-        said = [client, method, host, path]
-        plain = [without_surrogates(word) for word in said]
+        said = (client, method, host, path)
+        client, method, host, path = plain = tuple([without_surrogates(word) for word in said])
         if plain != said:
             more = (route, policy, decision, wait_us, upstream, upstream_us, status, body_bytes)
-            return _json_line(time, *plain, *more, duration_us, error)
+            return _json_line(time, client, method, host, path, *more, duration_us, error)
     return line
 
 

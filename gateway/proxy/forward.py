@@ -366,18 +366,20 @@ async def _stream(request: Request, connection: UpstreamConnection) -> None:
     request.sent = len(data)
     body = chunk(data, is_chunked=is_chunked) if data else b""
     client.send(_answer_head(request, answer, framing, body))
-    while True:
-        if client.writing_paused:
-            # The client is slow, not the upstream.
-            connection.hold_back()
-            with request.pool.slow_readers.one(connection):
-                await client.drained()
-            connection.flow()
-        data = await connection.read()
-        if not data:
-            break
-        request.sent += len(data)
-        client.send(chunk(data, is_chunked=is_chunked))
+    readers = request.pool.slow_readers
+    with readers.stream(connection):
+        while True:
+            if client.writing_paused:
+                # The client is slow, not the upstream.
+                connection.hold_back()
+                with readers.one(connection):
+                    await client.drained()
+                connection.flow()
+            data = await connection.read()
+            if not data:
+                break
+            request.sent += len(data)
+            client.send(chunk(data, is_chunked=is_chunked))
     if is_chunked:
         client.send(_last_chunk(answer) if has_trailers else b"0\r\n\r\n")
     await client.drained()

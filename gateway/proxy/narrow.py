@@ -1,9 +1,10 @@
-"""Reading in small pieces, while many clients are slow to take their answers.
+"""Reading in small pieces, while many answers come at once or many clients are slow to take theirs.
 
 An event loop reads as much as is there, up to 256 KiB at a time, and all of that lies here while
-the client does not take it: for some hundred slow clients, some hundred MiB. Small pieces cost
-twice the time for each byte (bench: transfer), so answers are read in them only where they are
-needed.
+the client does not take it: for some hundred slow clients, some hundred MiB. Whoever takes his or
+not, some hundred reads of that size in one turn of the loop are a time in which nobody else is
+served. Small pieces cost twice the time for each byte (bench: transfer), so answers are read in
+them only where they are needed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ PIECE: Final = 32 * 1024
 
 MANY: Final = 16
 """So many slow clients have a large piece each; those who come later have small ones."""
+
+MANY_STREAMS: Final = 32
+"""So many answers are read in large pieces at the same time, whatever their clients do: a turn of
+the loop that reads one of each takes some 5 ms."""
 
 SLOW_S: Final = 0.1
 """A client that has taken nothing for so long is slow, and not only busy."""
@@ -38,9 +43,20 @@ class SlowReaders:
         self._buffer = bytearray()
         self._loop = asyncio.get_running_loop()
         self._since: dict[Narrowable, float] = {}
+        self._streams = 0
 
     def __repr__(self) -> str:
-        return f"<SlowReaders: {len(self._since)}>"
+        return f"<SlowReaders: {len(self._since)} of {self._streams}>"
+
+    @contextmanager
+    def stream(self, connection: Narrowable) -> Iterator[None]:
+        """While an answer that has not come as a whole is passed on."""
+        self._streams += 1
+        self.narrow_if_many(connection)
+        try:
+            yield
+        finally:
+            self._streams -= 1
 
     @contextmanager
     def one(self, connection: Narrowable) -> Iterator[None]:
@@ -53,14 +69,18 @@ class SlowReaders:
             del self._since[connection]
 
     def narrow_if_many(self, connection: Narrowable) -> None:
-        """Let a connection read small pieces, if there are many slow clients."""
-        if len(self._since) <= MANY:
-            return
-        # They stand in the order in which they became slow.
-        since = next(islice(self._since.values(), MANY, None))
-        if self._loop.time() - since >= SLOW_S:
+        """Let a connection read small pieces, if there are many answers, or many slow clients."""
+        if self._streams > MANY_STREAMS or self._are_many_slow:
             self._buffer = self._buffer or bytearray(PIECE)
             connection.narrow(self._buffer)
+
+    @property
+    def _are_many_slow(self) -> bool:
+        if len(self._since) <= MANY:
+            return False
+        # They stand in the order in which they became slow.
+        since = next(islice(self._since.values(), MANY, None))
+        return self._loop.time() - since >= SLOW_S
 
 
 class NarrowReader(asyncio.BufferedProtocol):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.proxy.admission import LOOK_AGAIN_S
-from gateway.proxy.narrow import MANY, SLOW_S
+from gateway.proxy.narrow import MANY, MANY_STREAMS, SLOW_S
 from tests.proxy.wire import (
     OK,
     PATIENCE_S,
@@ -244,6 +244,35 @@ async def test_a_reader_of_little_is_seen_to_read(tmp_path: Path) -> None:
             await asyncio.sleep(0.03)
         assert taken < 200_000
         assert run.gateway.metrics.connections == 1
+
+
+async def test_while_many_answers_come_they_are_read_in_small_pieces(tmp_path: Path) -> None:
+    """Of more than a few dozen at once the later ones, at once, and not only when clients stall."""
+    body = random.Random(7).randbytes(200_000)
+    go_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        while await peer.request():
+            await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body))
+            await peer.send(body[:1000])
+            await go_on.wait()
+            await peer.send(body[1000:])
+
+    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream) as run:
+        (pool,) = run.upstream()._pools
+        for _ in range(MANY_STREAMS + 20):
+            client = await run.client()
+            client.send(get())
+            await client.reader.readuntil(b"\r\n\r\n")
+        await until(lambda: pool.slow_readers._streams == MANY_STREAMS + 20)
+        assert not pool.slow_readers._since
+        assert sum(connection._is_narrow for connection in pool._open) == 20
+        go_on.set()
+        for client in run.clients:
+            assert await client.reader.readexactly(len(body)) == body
+        await until(lambda: len(pool._idle) == MANY_STREAMS + 20)
+        assert not any(connection._is_narrow for connection in pool._open)
+        assert pool.slow_readers._streams == 0
 
 
 async def test_while_many_clients_are_slow_answers_are_read_in_small_pieces(
