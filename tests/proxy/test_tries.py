@@ -362,7 +362,10 @@ async def test_waiting_in_line_says_nothing_of_the_target(tmp_path: Path) -> Non
         "retry": 2,
         "breaker": {"failures": "50%", "min_requests": 3},
     }
-    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream, u=u) as run:
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(tmp_path, upstream, "came free in time", u=u) as run,
+    ):
         first = await run.client()
         first.send(get())
         await until(lambda: len(upstream.requests) == 1)
