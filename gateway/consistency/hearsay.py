@@ -76,7 +76,8 @@ class Hearsay:
 
     def __init__(self, clock: Clock = monotonic_us, calendar_clock: Clock = wall_us) -> None:
         self._clock = clock
-        self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock)
+        remedy = "it has what this gateway let through of keys that are kept eventually"
+        self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock, remedy)
         self._heard: Generations[Key, Heard] = Generations(MAX_KEYS, HEARD_FOR_US)
         # In the order of coming; the first is taken out at no cost, which a `dict` would have.
         self._unreported: dict[int, OrderedDict[Key, _Noted]] = {}
