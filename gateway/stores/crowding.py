@@ -129,7 +129,7 @@ class Crowd:
             self._told_refused[policy] = counted.refused
             log.warning(
                 "requests of policy %s are refused for what other keys used: the memory store is "
-                "full (max_keys=%d) and cannot tell all keys apart; %d since this was last said; %s",
+                "full (max_keys=%d) and cannot tell all keys apart; %d since it last said so; %s",
                 *(policy, self._max_keys, refused, self._remedy),
             )
         else:
