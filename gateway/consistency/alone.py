@@ -65,7 +65,8 @@ class Alone:
         remembers: bool = True,
     ) -> None:
         self._remembers = remembers
-        self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock)
+        remedy = "it has the counts of this gateway while its store is away"
+        self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock, remedy=remedy)
         # In the order of coming; the first is dropped at no cost, which a `dict` would have.
         self._untold: dict[Hashable, OrderedDict[Key, _Untold]] = {}
 

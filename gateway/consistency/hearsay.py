@@ -86,7 +86,8 @@ class Hearsay:
         self._clock = clock
         self._calendar_clock = calendar_clock
         self._has_others = has_others
-        self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock)
+        remedy = "it has what this gateway let through of keys that are kept eventually"
+        self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock, remedy)
         self._heard: Generations[Key, Heard] = Generations(MAX_KEYS, HEARD_FOR_US)
         # In the order of coming; the first is taken out at no cost, which a `dict` would have.
         self._unreported: dict[int, OrderedDict[Key, _Noted]] = {}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SCOPES_PER_LOOK: Final = 16
 """Of how many limits it is seen who has most keys, and whether something expired."""
-EVICTED_OF: Final = 8
+EVICTED_OF: Final = 4
 """One of so many keys that are looked at loses its place: room for the next ones too."""
 LOOK_EVERY: Final = 64
 """After it was in vain, so many new keys of a limit go without a look for room."""
@@ -45,6 +45,7 @@ class Crowd:
         self._remedy = remedy
         self._ring: deque[Scope] = deque()
         self._told_us: dict[str, int] = {}
+        self._told_refused: dict[str, int] = {}
         self._full_until_us = 0
         self._policy = ""
 
@@ -85,8 +86,8 @@ class Crowd:
         if largest is scope:
             # Of the same limit there is no sense in taking a place from who has used it up.
             chosen = [one for one in chosen if not scope.is_refusing(one[2], now_us)]
-        largest.evict(chosen, now_us)
-        self.tell(largest)
+        if largest.evict(chosen, now_us) or not chosen:
+            self.tell(largest)
         return len(chosen)
 
     def _forget_expired(self) -> int:
@@ -119,15 +120,17 @@ class Crowd:
         self._full_until_us = now_us + TOLD_EVERY_US
         self._policy = policy = policy_of(scope.limit.scope)
         counted = scope.counted
-        kind = "refused" if counted.refused else "full"
+        refused = counted.refused - self._told_refused.get(policy, 0)
+        kind = "refused" if refused else "full"
         if now_us < self._told_us.get(kind, now_us):
             return
         self._told_us[kind] = now_us + TOLD_EVERY_US
-        if counted.refused:
+        if refused:
+            self._told_refused[policy] = counted.refused
             log.warning(
                 "requests of policy %s are refused for what other keys used: the memory store is "
-                "full (max_keys=%d) and cannot tell all keys apart; %d refused so far; %s",
-                *(policy, self._max_keys, counted.refused, self._remedy),
+                "full (max_keys=%d) and cannot tell all keys apart; %d since it last said so; %s",
+                *(policy, self._max_keys, refused, self._remedy),
             )
         else:
             log.warning(

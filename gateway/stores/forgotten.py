@@ -160,6 +160,9 @@ class Forgotten:
 
     def _free_place(self, page: _Page, first: int, coming: Condensed, now_us: int) -> int | None:
         """Where a new key of a set may be kept; None if it used less than all that are there."""
+        empty = _place_of(page, 0, first)
+        if empty is not None:
+            return empty
         held = list(
             zip(page.at[first : first + WAYS], page.used[first : first + WAYS], strict=True)
         )

@@ -259,11 +259,12 @@ class Scope:
         """Whether a request of a key that has a place would be refused now."""
         return bool(self._spend(self.table.get(key), now_us, 1, self.limit, 0)[2])
 
-    def evict(self, idle: Sequence[Idle], now_us: int) -> None:
-        """Take their places from keys; what they used is kept, if it matters."""
-        for used, at, key in idle:
-            self.counted.evicted += self._remember(key, (at, used), now_us)
+    def evict(self, idle: Sequence[Idle], now_us: int) -> int:
+        """Take their places from keys; returns of how many it matters what they used."""
+        evicted = sum(self._remember(key, (at, used), now_us) for used, at, key in idle)
+        self.counted.evicted += evicted
         self._forget([key for _, _, key in idle])
+        return evicted
 
     def _remember(self, key: str, condensed: Condensed, now_us: int) -> bool:
         """Keep what a key used that has no place; false if it matters no more."""

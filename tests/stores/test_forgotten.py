@@ -218,3 +218,25 @@ def test_work_for_a_new_key_of_a_full_store_is_bounded() -> None:
             store.decide_now(Ask(limit, (f"n:{number}",), 1, 0))
         looks.append((table.looked_at - before) / 2_000)
     assert max(looks) < 30
+
+
+def test_leases_without_a_place_are_held_renewed_and_released() -> None:
+    """A key that finds no place for its leases holds no more of them than one that does."""
+    clock = ManualClock(SECOND_US)
+    store = MemoryStore(1, clock)
+    limits = (Limit(2, SECOND_US, 2, "concurrency", scope="flight/ip"),)
+    assert store.decide_now(Ask(limits, ("first",), 1, 0)).allowed
+    asks = [Ask(limits, ("second",), 1, 0)] * 3
+    held = [store.decide_now(one) for one in asks]
+    assert [verdict.allowed for verdict in held] == [True, True, False]
+    clock.advance(us=SECOND_US // 2)
+    assert store.renew_now(asks[0], held[0])
+    clock.advance(us=SECOND_US // 2)
+    # The other has expired meanwhile, as has that of the first key: there is room again, but not
+    # for who holds something elsewhere.
+    again = [store.decide_now(one) for one in asks]
+    assert [verdict.allowed for verdict in again] == [True, False, False]
+    store.give_back_now(asks[0], held[0])
+    assert store.decide_now(asks[0]).allowed
+    assert not store.renew_now(asks[1], held[1])
+    assert store.memory["flight"].overflowed == 4
