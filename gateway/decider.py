@@ -16,6 +16,7 @@ from typing import Final
 
 from gateway.clock import Clock, monotonic_us, wall_us
 from gateway.consistency.alone import Alone
+from gateway.consistency.backfill import Backfill
 from gateway.consistency.near import Near
 from gateway.consistency.outcome import Outcome, Pending, refused_key, refusing_rule, slowest_rule
 from gateway.consistency.parts import split
@@ -33,7 +34,7 @@ from gateway.stores.base import (
     Store,
     UntoldStore,
 )
-from gateway.stores.deadline import decide_within
+from gateway.stores.deadline import Deadline, decide_within
 from gateway.stores.shards import Shard, Shards
 from gateway.tasks import Tasks
 from gateway.waiting import WaitingRoom
@@ -55,8 +56,6 @@ BATCH: Final = 32
 """Asks in one call to the store. While it works on some, answers to others are read and new asks
 are made ready; in one large batch this process would wait for the store, and then the store for it.
 """
-REPORTED_AT_ONCE: Final = 64
-"""Keys of which the store is told in one call: few, since requests may have to wait for it."""
 RETURNED_AT_ONCE: Final = 32
 """Asks that are given back at a time; the others wait, rather than fill a connection."""
 START_S: Final = 1.0
@@ -112,11 +111,10 @@ class Decider:
             metrics,
             clock,
             lost=self._lost,
-            found=self._tell,
+            found=self._found,
             back=self._back,
         )
         self._whole = self._shards[None]
-        self._told: set[Hashable] = set()
         remembers = not isinstance(store, UntoldStore)
         self._alone = Alone(clock, calendar_clock, remembers=remembers)
         self._pending: list[Pending] = []
@@ -124,7 +122,7 @@ class Decider:
         self._returning = 0
         self._tasks = Tasks()
         self._watching = Tasks()
-        self._is_closing = False
+        self._backfill = Backfill(self._alone, self._shards, self._within_deadline, self._watching)
         self.holding = Tasks()
         self._loop = asyncio.get_running_loop()
         terms = tuple(terms)
@@ -156,7 +154,7 @@ class Decider:
 
     async def aclose(self) -> None:
         """Finish what is under way and let go of the store, even if cancelled meanwhile."""
-        self._is_closing = True
+        self._backfill.close()
         try:
             await self._shards.aclose()
             await self._watching.finish(0)
@@ -245,10 +243,14 @@ class Decider:
         asks = [pending.ask for pending in batch]
         started_us = self._clock()
         try:
-            verdicts = await self._within_deadline(asks)
+            if self._alone.untold:
+                verdicts = await self._decide_after_backfill(shard, asks)
+            else:
+                verdicts = await self._within_deadline(asks)
         except StoreError as error:
             self._shards.failed(shard, error, asks[0])
             self._lose(batch)
+            self._backfill.tell()
             return
         except asyncio.CancelledError:
             # The end has come; but nobody is to wait for ever.
@@ -257,7 +259,7 @@ class Decider:
         self._shards.succeeded(shard, asks, verdicts)
         metrics.answered(len(batch), self._clock() - started_us)
         if self._alone.untold:
-            self._tell()
+            self._backfill.tell()
         for pending, verdict in zip(batch, verdicts, strict=True):
             outcome = Outcome(verdict, pending.rules, None, False, pending.ask)
             if not pending.is_abandoned:
@@ -265,6 +267,13 @@ class Decider:
             elif verdict.allowed:
                 # The client left while the store was being asked.
                 self.give_back(outcome)
+
+    async def _decide_after_backfill(self, shard: Shard, asks: list[Ask]) -> Sequence[Verdict]:
+        """What the store says once it knows what passed of the same keys without it."""
+        with Deadline(self._loop, self._deadline):
+            reports = await self._backfill.before(shard, asks)
+            verdicts = await self._within_deadline(reports + asks)
+        return verdicts[len(reports) :]
 
     def _lose(self, batch: list[Pending]) -> None:
         for pending in batch:
@@ -274,35 +283,11 @@ class Decider:
     def _lost(self, error: StoreError) -> None:
         log.warning("the store does not decide (%s: %s); on_store_error does", error.reason, error)
 
+    def _found(self) -> None:
+        self._backfill.tell()
+
     def _back(self, seconds: float) -> None:
         log.warning("the store decides again, after %.1f s", seconds)
-
-    def _tell(self) -> None:
-        """Tell what was let through without the store to those of its shards that decide again."""
-        if self._is_closing:
-            return
-        for name in self._alone.untold:
-            if _may_be_told(self._shards[name]) and name not in self._told:
-                self._told.add(name)
-                self._watching.start(self._report(name))
-
-    async def _report(self, name: Hashable) -> None:
-        shard = self._shards[name]
-        while _may_be_told(shard) and name in self._alone.untold:
-            # Who has not counted anything yet may fail: that costs one key then, and not all.
-            reports = self._alone.reports(name, 1 if shard.is_on_trial else REPORTED_AT_ONCE)
-            # Requests go on meanwhile, whoever chose so many keys.
-            await asyncio.sleep(0)
-            if not reports:
-                continue
-            try:
-                verdicts = await self._within_deadline(reports)
-            except StoreError as error:
-                # Nobody knows whether it was counted, and it must not be counted twice.
-                self._shards.failed(shard, error, reports[0])
-            else:
-                self._shards.succeeded(shard, reports, verdicts)
-        self._told.discard(name)
 
     async def _look_at_store(self) -> None:
         """See whether the store can be used at all, before the first request needs it."""
@@ -389,11 +374,6 @@ class Decider:
                 return await self._store.renew(outcome.ask, outcome.verdict)
         except TimeoutError:
             raise StoreTimeout("no answer within the deadline") from None
-
-
-def _may_be_told(shard: Shard) -> bool:
-    """Whether servers would probably take down what they do not know."""
-    return shard.is_in_use and not shard.has_failed
 
 
 def without_queue(verdict: Verdict) -> Verdict:

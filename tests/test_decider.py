@@ -251,6 +251,75 @@ def test_one_failure_is_told_of_with_the_next_answer() -> None:
     story(test)
 
 
+async def spent_alone(bench: Bench, key: str = "k") -> None:
+    """All of a key's limit passes because of one call that fails."""
+    bench.scripted.then(DOWN)
+    outcomes = await asyncio.gather(*(bench.start(key=key) for _ in range(5)))
+    assert all(each.alone and each.verdict.allowed for each in outcomes)
+
+
+def test_who_asks_first_is_decided_on_with_what_passed_alone() -> None:
+    """The store is told in the same call, in front of the question, as much as passed."""
+
+    async def test(bench: Bench) -> None:
+        await spent_alone(bench)
+        first = await bench.decide()
+        assert not first.alone
+        assert not first.verdict.allowed
+        assert counted(bench) == 5
+        assert (bench.metrics.decisions, bench.metrics.batches) == (1, 1)
+
+    story(test)
+
+
+def test_what_passed_alone_is_told_without_anybody_asking() -> None:
+    """Also where too little failed for a probe; others share the store and need to know."""
+
+    async def test(bench: Bench) -> None:
+        await spent_alone(bench)
+        await asyncio.sleep(2)
+        assert counted(bench) == 5
+        asked = len(bench.scripted.asked)
+        await asyncio.sleep(10)
+        assert len(bench.scripted.asked) == asked
+
+    story(test)
+
+
+def test_a_store_that_goes_on_failing_is_left_alone_though_nobody_asks() -> None:
+    """A look that fails counts like any call; nothing is told meanwhile, and so nothing lost."""
+
+    async def test(bench: Bench) -> None:
+        await spent_alone(bench)
+        bench.scripted.then(*[DOWN] * 4)
+        await asyncio.sleep(0.6)
+        assert not bench.decider.is_ready
+        assert all(ask.cost == 0 for batch in bench.scripted.asked[1:] for ask in batch)
+        await asyncio.sleep(5)
+        assert counted(bench) == 5
+
+    story(test)
+
+
+def test_a_full_store_costs_one_key_and_not_all_that_are_asked_for() -> None:
+    """It answers a look and counts nothing: one report is tried, the others are told later."""
+
+    async def test() -> None:
+        store = FullStore(clock())
+        bench = Bench(store)
+        for _ in range(2):
+            await asyncio.gather(*(bench.start(key=str(number)) for number in range(10)))
+        store.is_full = False
+        await asyncio.sleep(3)
+        counts = [
+            store._counts.decide_limit(FIVE, str(number), 0, 0).remaining for number in range(10)
+        ]
+        assert counts.count(3) >= 8
+        await bench.decider.aclose()
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     ("algorithm", "least", "most"),
     [

@@ -9,8 +9,9 @@ counts stay: a store that comes and goes gives nobody a fresh share each time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from gateway.clock import Clock, monotonic_us, wall_us
@@ -20,7 +21,7 @@ from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
 from gateway.policy import Rule
-from gateway.stores.base import Ask
+from gateway.stores.base import Ask, only
 from gateway.stores.memory import MemoryStore
 
 CLOSED_RETRY_AFTER_US: Final = 1_000_000
@@ -120,18 +121,52 @@ class Alone:
         """The shards of the store that do not know all."""
         return self._untold
 
+    def looks(self, shard: Hashable) -> list[Ask]:
+        """What to ask a shard to see whether it answers: of the key that it is told of next."""
+        noted = next(iter(self._untold.get(shard, {}).values()), None)
+        return [] if noted is None else [Ask(only(noted.limit), (noted.key,), 0, 0)]
+
     def reports(self, shard: Hashable, at_most: int) -> list[Ask]:
         """What to tell a shard that decides again, of so many keys; they count as told then."""
         untold = self._untold.get(shard, OrderedDict())
         asks: list[Ask] = []
         for _ in range(min(at_most, len(untold))):
             _, noted = untold.popitem(last=False)
-            cost = self._matters(noted)
-            if cost > 0:
-                asks += filled(noted.limit, noted.key, cost)
+            asks += self._report(noted)
         if not untold:
             self._untold.pop(shard, None)
         return asks
+
+    def has_untold_of(self, asks: Sequence[Ask]) -> bool:
+        """Whether some of what is asked for is not known to the store."""
+        return bool(self._untold) and any(True for _ in self._untold_of(asks))
+
+    def reports_of(self, asks: Sequence[Ask], at_most: int = MAX_KEYS) -> list[Ask]:
+        """What to tell of the keys that are asked for; they count as told then."""
+        reports: list[Ask] = []
+        for shard, name in list(islice(self._untold_of(asks), at_most)):
+            untold = self._untold[shard]
+            noted = untold.pop(name, None)
+            if noted is not None:
+                reports += self._report(noted)
+            if not untold:
+                del self._untold[shard]
+        return reports
+
+    def _untold_of(self, asks: Sequence[Ask]) -> Iterator[tuple[Hashable, Key]]:
+        names = {
+            (limit.scope, key): None
+            for ask in asks
+            for limit, key in zip(ask.limits, ask.keys, strict=True)
+        }
+        for name in names:
+            for shard, untold in self._untold.items():
+                if name in untold:
+                    yield shard, name
+
+    def _report(self, noted: _Untold) -> Sequence[Ask]:
+        cost = self._matters(noted)
+        return filled(noted.limit, noted.key, cost) if cost > 0 else ()
 
     def _matters(self, noted: _Untold) -> int:
         """How much of what passed still counts, by this gateway's own counts."""

@@ -119,6 +119,29 @@ async def test_a_throttr_that_is_away_is_found_again(
         server.stop()
 
 
+async def test_a_throttr_that_was_missed_by_few_knows_of_them_when_it_decides(
+    start_gateway: StartGateway, nginx_upstream: Upstream, tmp_path: Path
+) -> None:
+    """What passed alone counts for the first request that the new server decides on."""
+    server = ThrottrServer(tmp_path / "throttr")
+    server.start()
+    config = CONFIG.format(store=server.url, domain=free_port(), url=nginx_upstream.url)
+    gateway = start_gateway(config)
+    url = [f"{gateway.url}/16k"]
+
+    server.kill()
+    assert wait_for_metric(gateway, "sluice_store_ready", 0)
+    # Too few to give it up.
+    for _ in range(2):
+        assert (await passed(url, ("k",), 1))["k"] == 1
+    server.start()
+    try:
+        assert wait_for_metric(gateway, "sluice_store_ready", 1)
+        assert (await passed(url, ("k",), 5))["k"] == 2
+    finally:
+        server.stop()
+
+
 async def _is_told(gateway: Gateway, url: list[str]) -> bool:
     """Whether nobody passes by what the new server knows, as soon as it decides."""
     decided = metric(gateway, "sluice_store_decisions_total")
