@@ -19,6 +19,17 @@ from cryptography.hazmat.primitives.asymmetric.types import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAY: Final = timedelta(days=1)
+_CA_USAGE: Final = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=True,
+    crl_sign=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Issued(NamedTuple):
@@ -50,15 +61,20 @@ class Authority:
     Args:
         folder: where its own certificate is written, as `NAME.pem`.
         name: what it is called.
+        is_complete: whether its certificates have every extension that RFC 5280 asks for; many a
+            private authority's have not.
     """
 
-    def __init__(self, folder: Path, name: str = "ca") -> None:
+    def __init__(self, folder: Path, name: str = "ca", *, is_complete: bool = True) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self._is_complete = is_complete
         self._count = 0
         builder = self._builder(self._name, self._key.public_key(), DAY, 30 * DAY)
+        if is_complete:
+            builder = builder.add_extension(_CA_USAGE, critical=True)
         certificate = builder.add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         ).sign(self._key, hashes.SHA256())
@@ -128,7 +144,7 @@ class Authority:
         self, name: x509.Name, key: CertificatePublicKeyTypes, before: timedelta, after: timedelta
     ) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
-        return (
+        builder = (
             x509.CertificateBuilder()
             .subject_name(name)
             .issuer_name(self._name)
@@ -137,6 +153,12 @@ class Authority:
             .not_valid_before(now - before)
             .not_valid_after(now + after)
         )
+        if not self._is_complete:
+            return builder
+        ours = self._key.public_key()
+        return builder.add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(key), critical=False
+        ).add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ours), critical=False)
 
 
 def _general_name(text: str) -> x509.GeneralName:

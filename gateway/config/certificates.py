@@ -33,7 +33,8 @@ def server_tls(tls: ListenerTls) -> ServerTls:
     """TLS of a listener, not loaded yet."""
     clients = None
     if tls.client_certificates is not None and tls.client_ca is not None:
-        clients = ClientAuth(tls.client_ca, tls.client_certificates == "required")
+        is_required = tls.client_certificates == "required"
+        clients = ClientAuth(tls.client_ca, is_required, is_strict=tls.client_strict)
     pairs = [_pair(one) for one in tls.pairs]
     return ServerTls(pairs, tls.min_version, clients, is_strict=tls.strict_sni)
 
@@ -47,7 +48,13 @@ def upstream_tls(tls: UpstreamTlsConfig | None) -> UpstreamTls:
     """TLS to an upstream, not loaded yet."""
     if tls is None:
         return UpstreamTls(None, None)
-    return UpstreamTls(tls.ca, _pair_of(tls), tls.server_name or "", verifies=tls.verify)
+    return UpstreamTls(
+        tls.ca,
+        _pair_of(tls),
+        tls.server_name or "",
+        verifies=tls.verify,
+        is_strict=tls.strict,
+    )
 
 
 def inspection(*, is_start: bool) -> Inspect:

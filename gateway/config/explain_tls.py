@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from gateway.config.listeners import ListenerConfig, ListenerTls
 from gateway.config.upstreams import UpstreamConfig
+
+STRICT: Final = "Certificates must have every extension that RFC 5280 asks for."
 
 
 def explain_listener(listener: ListenerConfig, where: str) -> Iterator[str]:
@@ -35,6 +38,8 @@ def explain_tls(tls: ListenerTls, where: str) -> Iterator[str]:
     if tls.client_certificates is not None:
         verb = "must" if tls.client_certificates == "required" else "may"
         yield f"  Clients {verb} show a certificate that is signed by {tls.client_ca}."
+    if tls.client_strict:
+        yield f"  {STRICT}"
     if tls.client_names:
         yield f"  It must be for {' or '.join(tls.client_names)}."
     if tls.client_headers is not None:
@@ -53,5 +58,7 @@ def explain_upstream_tls(upstream: UpstreamConfig) -> Iterator[str]:
     else:
         by = tls.ca or "an authority of the system"
         yield f"Its certificate must be for {name}, and signed by {by}."
+    if tls.strict:
+        yield STRICT
     if tls.cert is not None:
         yield f"It is shown {tls.cert} if it asks for a certificate."

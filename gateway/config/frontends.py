@@ -83,6 +83,7 @@ _UNFIT: Final[Mapping[str, tuple[object, str, str]]] = {
         "gRPC shows the first certificate to those who ask for another name",
         "leave it out",
     ),
+    "client_strict": (False, "gRPC judges certificates in its own way", "leave it out"),
     "client_headers": (None, "there is no upstream to be told who a client is", "leave it out"),
 }
 """Words of a listener's TLS that mean nothing with gRPC: what is as good as unsaid, and why."""

@@ -124,6 +124,11 @@ class ListenerTls(Model):
     client_ca: FilePath | None = Field(
         None, description="PEM: the authorities that clients' certificates must be from."
     )
+    client_strict: Switch = Field(
+        False,
+        description="Whether clients' certificates, their authorities' own too, must have every "
+        "extension that RFC 5280 asks for.",
+    )
     client_names: Annotated[tuple[str, ...], ListOf] = Field(
         (),
         min_length=1,
@@ -160,8 +165,8 @@ class ListenerTls(Model):
             message = "client_certificates without client_ca: nobody could have a valid one"
             hint = "client_ca: the file of the authority that signs them"
             raise problem(message, hint, under=("client_certificates",))
-        for field in ("client_ca", "client_names", "client_headers"):
-            if self.client_certificates is None and getattr(self, field) not in (None, ()):
+        for field in ("client_ca", "client_strict", "client_names", "client_headers"):
+            if self.client_certificates is None and getattr(self, field) not in (None, (), False):
                 message = f"{field} without client_certificates: clients are asked for none"
                 raise problem(message, "client_certificates: required", under=(field,))
         return self

@@ -39,6 +39,7 @@ _HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^/?#\s@,:\[\]]+)(:0{0,4}[1-9][0-9]{0,4})?"
 _HOSTS: Final = rf"{_LOGIN}{_HOST}(,{_HOST})*"
 _MYSQL_OPTION: Final = (
     r"(connections=([1-9]|[1-5][0-9]|6[0-4])|ssl=true|"
+    r"ssl_strict=(true|false)|"
     r"(ssl_ca_certs|ssl_certfile|ssl_keyfile|throttlex|unix_socket)=[^&\s]+)"
 )
 _SMOCKRON_OPTION: Final = r"(domain=[^&\s]+|rejected=[0-9]+(\.[0-9]{1,3})?%)"
@@ -305,6 +306,9 @@ def _check_options(options: dict[str, str], known: dict[str, int]) -> None:
         most = known[name]
         if most == 0 and not value:
             raise StoreUrlError(f"{name} is empty")
+        if name == "ssl_strict" and value not in {"true", "false"}:
+            shown = repr(value) if may_quote else "neither"
+            raise StoreUrlError(f"ssl_strict is {shown}", "true or false")
         is_number = re.fullmatch(r"[0-9]{1,9}", value) is not None
         least = 0 if name == "db" else 1
         if most and not (is_number and least <= int(value) <= most):
@@ -341,10 +345,11 @@ _TLS_OPTIONS: Final[dict[str, int]] = dict.fromkeys(
         "ssl_check_hostname",
         "ssl_keyfile",
         "ssl_password",
+        "ssl_strict",
     ),
     0,
 )
-"""As redis-py names them; the store reads their values."""
+"""As redis-py names them, but for the last; the store reads their values."""
 
 _MYSQL_OPTIONS: Final[dict[str, int]] = {
     "connections": 64,
@@ -352,6 +357,7 @@ _MYSQL_OPTIONS: Final[dict[str, int]] = {
     "ssl_ca_certs": 0,
     "ssl_certfile": 0,
     "ssl_keyfile": 0,
+    "ssl_strict": 0,
     "throttlex": 0,
     "unix_socket": 0,
 }

@@ -124,6 +124,11 @@ class UpstreamTlsConfig(Model):
         "out.",
     )
     verify: Switch = Field(True, description="Whether the certificate and its name are checked.")
+    strict: Switch = Field(
+        False,
+        description="Whether certificates, the authorities' own too, must have every extension "
+        "that RFC 5280 asks for, such as the Authority Key Identifier.",
+    )
 
     @field_validator("server_name")
     @classmethod
@@ -149,6 +154,9 @@ class UpstreamTlsConfig(Model):
         if not self.verify and self.ca is not None:
             message = "ca is there to verify, and verify is off"
             raise problem(message, "leave one of the two out", under=("ca",))
+        if not self.verify and self.strict:
+            message = "strict is how to verify, and verify is off"
+            raise problem(message, "leave one of the two out", under=("strict",))
         return self
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from gateway.stores.tls_options import STRICT, judge, read_strict
+
 DEFAULT_PORT: Final = 3306
-TLS_OPTIONS: Final = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"})
+TLS_OPTIONS: Final = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", STRICT})
 OPTIONS: Final = TLS_OPTIONS | {"ssl", "unix_socket", "connections", "throttlex"}
 MAX_CONNECTIONS: Final = 64
 DEFAULT_CONNECTIONS: Final = 2
@@ -93,10 +95,11 @@ def _tls(options: dict[str, str]) -> ssl.SSLContext | None:
         raise ValueError("ssl is true, or is left out")
     if "ssl" not in options and not options.keys() & TLS_OPTIONS:
         return None
+    is_strict = read_strict(options)
     try:
         context = ssl.create_default_context(cafile=options.get("ssl_ca_certs"))
         if "ssl_certfile" in options or "ssl_keyfile" in options:
             context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"))
     except (OSError, KeyError, ValueError):
         raise ValueError("an ssl_... option of the MySQL URL has no usable value") from None
-    return context
+    return judge(context, is_strict=is_strict)

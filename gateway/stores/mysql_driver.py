@@ -16,6 +16,7 @@ from asyncmy.errors import MySQLError
 
 from gateway.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
 from gateway.stores.mysql_address import MySQLAddress
+from gateway.stores.tls_options import why
 
 Rows = Sequence[tuple[Any, ...]]
 """One result of a packet; empty for a statement that returns none."""
@@ -103,7 +104,8 @@ class Link:
                 known = StoreUnavailable(f"the store could not be reached: {error}", "connect")
             raise known from error
         except OSError as error:
-            raise StoreUnavailable("the store could not be reached", "connect") from error
+            message = f"the store could not be reached: {why(error)}"
+            raise StoreUnavailable(message, "connect") from error
         except Exception as error:
             # What does not speak the protocol makes the driver stumble in many ways; and a way
             # to log in may need a library that is not there.

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from redis.asyncio.connection import SSLConnection, parse_url
 from redis.exceptions import RedisError
 
+from gateway.stores.tls_options import STRICT, judge, read_strict
+
 SCHEMES: Final = ("redis", "rediss", "unix")
 DEFAULT_PORT: Final = 6379
 OPTIONS: Final = frozenset({"host", "port", "path", "db", "username", "password"})
@@ -84,8 +86,10 @@ def parse_redis_url(url: str) -> RedisAddress:
 
 
 def _tls(options: dict[str, Any]) -> ssl.SSLContext:
+    is_strict = read_strict(options)
+    options.pop(STRICT, None)
     try:
         context: ssl.SSLContext = SSLConnection(**options).ssl_context.get()
     except (RedisError, OSError, TypeError, ValueError):
         raise ValueError("an ssl_... option of the Redis URL has no usable value") from None
-    return context
+    return judge(context, is_strict=is_strict)

@@ -19,6 +19,7 @@ from gateway.clock import Clock, monotonic_us
 from gateway.errors import StoreError, StoreReplyError, StoreUnavailable
 from gateway.stores.pipelining import Pipelining
 from gateway.stores.redis_address import RedisAddress
+from gateway.stores.tls_options import why
 
 Command = tuple[bytes | int | str, ...]
 """A command with its arguments."""
@@ -168,7 +169,7 @@ async def open_pipe(
         raise StoreUnavailable(f"{address} does not answer", "connect") from error
     except OSError as error:
         pipe.close()
-        message = f"{address} cannot be reached: {error.strerror or type(error).__name__}"
+        message = f"{address} cannot be reached: {why(error)}"
         raise StoreUnavailable(message, "connect") from error
     except BaseException:
         pipe.close()

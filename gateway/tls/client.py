@@ -17,6 +17,7 @@ class UpstreamTls(Renewed):
         pair: likewise.
         server_name: the name that is asked for and checked; empty for the target's own.
         verifies: whether certificate and name are checked.
+        is_strict: as in `files.client_context`.
 
     Attributes:
         context: for new connections, once it is loaded.
@@ -24,14 +25,23 @@ class UpstreamTls(Renewed):
     """
 
     def __init__(
-        self, ca: Path | None, pair: KeyPair | None, server_name: str = "", *, verifies: bool = True
+        self,
+        ca: Path | None,
+        pair: KeyPair | None,
+        server_name: str = "",
+        *,
+        verifies: bool = True,
+        is_strict: bool = False,
     ) -> None:
         super().__init__(files_of(() if pair is None else (pair,), ca))
         self._ca = ca
         self._pair = pair
         self._verifies = verifies
+        self._is_strict = is_strict
         self.server_name = server_name
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
     def _read(self) -> None:
-        self.context = client_context(self._ca, self._pair, verifies=self._verifies)
+        self.context = client_context(
+            self._ca, self._pair, verifies=self._verifies, is_strict=self._is_strict
+        )

@@ -66,10 +66,12 @@ class ClientAuth(NamedTuple):
     Attributes:
         ca: the authorities whose certificates clients may have, as PEM.
         is_required: whether a client without one is turned away.
+        is_strict: whether certificates need every extension that RFC 5280 asks for.
     """
 
     ca: Path
     is_required: bool
+    is_strict: bool = False
 
 
 def files_of(pairs: Iterable[KeyPair], authorities: Path | None) -> tuple[Path, ...]:
@@ -190,16 +192,20 @@ def server_context(min_version: str, clients: ClientAuth | None) -> ssl.SSLConte
         is_required = clients.is_required
         context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
         load_authorities(context, clients.ca)
+        _judge(context, is_strict=clients.is_strict)
     return context
 
 
-def client_context(ca: Path | None, pair: KeyPair | None, *, verifies: bool) -> ssl.SSLContext:
+def client_context(
+    ca: Path | None, pair: KeyPair | None, *, verifies: bool, is_strict: bool = False
+) -> ssl.SSLContext:
     """A context for connections to an upstream.
 
     Args:
         ca: the authorities to trust; None for those of the system.
         pair: the certificate to show if one is asked for.
         verifies: whether the upstream's certificate and name are checked.
+        is_strict: whether certificates need every extension that RFC 5280 asks for.
 
     Raises:
         TlsFileError: a file will not do.
@@ -215,9 +221,18 @@ def client_context(ca: Path | None, pair: KeyPair | None, *, verifies: bool) -> 
         load_authorities(context, ca)
     else:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    _judge(context, is_strict=is_strict)
     if pair is not None:
         load_pair(context, pair)
     return context
+
+
+def _judge(context: ssl.SSLContext, *, is_strict: bool) -> None:
+    """Decide how strictly certificates are judged, rather than leave it to some Python."""
+    if is_strict:
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+    else:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
 
 def _read(path: Path, field: Field) -> str:

@@ -18,11 +18,13 @@ address counts as theirs.
 On port 443 of 127.0.0.1, clients speak TLS 1.3 or newer with /c/a.pem, others by name: /c/b.pem.
   Clients that ask for a name that no certificate has are turned away.
   Clients may show a certificate that is signed by /c/clients.pem.
+  Certificates must have every extension that RFC 5280 asks for.
   Upstreams are told of it: subject in X-Client-Subject, fingerprint in X-Client-Hash; such fields \
 of clients are removed.
 On the socket /run/sluice.sock, connections from trusted proxies begin with a PROXY header, whose \
 address counts as theirs.
   Its certificate must be for pay.internal, and signed by /c/ca.pem.
+  Certificates must have every extension that RFC 5280 asks for.
   It is shown /c/gw.pem if it asks for a certificate.
 """
 

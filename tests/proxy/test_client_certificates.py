@@ -84,6 +84,22 @@ async def test_who_gets_in_where_certificates_are_required(
     assert len(upstream.requests) == 2
 
 
+@pytest.mark.parametrize("is_complete", [True, False])
+@pytest.mark.parametrize("strict", [False, True])
+async def test_clients_certificates_that_lack_extensions(
+    tmp_path: Path, authority: Authority, shown: Issued, is_complete: bool, strict: bool
+) -> None:
+    """They will do on every Python, unless it is to be strict."""
+    private = Authority(tmp_path / "private", is_complete=is_complete)
+    where = listen(private, shown, "required", client_strict=strict)
+    context = authority.client_context(alice(private))
+    async with answering(OK) as upstream, running(tmp_path, upstream, listen=where) as run:
+        if is_complete or not strict:
+            assert (await (await connect(run, context)).get()).status == 200
+        else:
+            assert await is_turned_away(run, context)
+
+
 async def test_who_gets_in_where_certificates_are_optional(
     tmp_path: Path, authority: Authority, stranger: Authority, shown: Issued
 ) -> None:

@@ -123,6 +123,21 @@ async def test_an_upstream_that_is_not(
     assert not server.subjects
 
 
+@pytest.mark.parametrize("is_complete", [True, False])
+@pytest.mark.parametrize("strict", [False, True])
+async def test_certificates_that_lack_extensions(
+    tmp_path: Path, is_complete: bool, strict: bool
+) -> None:
+    """They will do on every Python, unless it is to be strict; then the log names the extension."""
+    private = Authority(tmp_path / "private", is_complete=is_complete)
+    shown = private.issue("127.0.0.1")
+    will_do = is_complete or not strict
+    async with Server(private.server_context(shown)).serving() as server:
+        words = "" if will_do else "missing authority key identifier"
+        answer = await status_of(tmp_path, server, words, **upstream(private, strict=strict))
+    assert answer == ((200, "") if will_do else (502, "tls"))
+
+
 async def test_authorities_of_the_system_do_not_know_ours(
     tmp_path: Path, authority: Authority
 ) -> None:

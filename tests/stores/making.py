@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
+import pytest
+
+from gateway.errors import StoreError
 from gateway.stores.base import Store
-from tests.servers import until
+from tests.servers import WAIT_S, until
+from tests.stores.contract import BUCKET, ask
 
 S = TypeVar("S", bound=Store)
 
@@ -31,3 +36,14 @@ async def ready(store: S) -> S:
     await store.start()
     await until(lambda: store.is_ready and "down" not in repr(store))
     return store
+
+
+async def says(store: Store, words: str) -> None:
+    """Return when a store says so of why it does not decide."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            with pytest.raises(StoreError) as caught:
+                await store.decide([ask(BUCKET)])
+            if words in str(caught.value):
+                return
+            await asyncio.sleep(0.01)

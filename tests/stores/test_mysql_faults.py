@@ -25,11 +25,12 @@ from gateway.stores.mysql import MySQLStore
 from gateway.stores.mysql_address import parse_mysql_url
 from gateway.stores.mysql_driver import Conflict, Link, server_error
 from gateway.stores.mysql_schema import MIGRATIONS
+from tests.certificates import Authority
 from tests.mariadb import MariaDB
 from tests.processes import ROOT, free_port
 from tests.servers import Certificate, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, ask, remaining
-from tests.stores.making import making, ready
+from tests.stores.making import making, ready, says
 
 PASSWORD = "s3cret/word"
 LIMIT = replace(BUCKET, count=1000, burst=1000)
@@ -507,6 +508,27 @@ async def test_over_tls(tmp_path: Path) -> None:
         await distrustful.start()
         await reason_becomes(distrustful, "connect")
         await distrustful.aclose()
+    finally:
+        server.stop()
+
+
+async def test_certificates_that_lack_extensions(tmp_path: Path) -> None:
+    """They will do on every Python, unless `ssl_strict=true`; then the extension is named."""
+    private = Authority(tmp_path / "ca", is_complete=False)
+    shown = private.issue("127.0.0.1")
+    server = MariaDB(tmp_path / "server", (f"--ssl-cert={shown.cert}", f"--ssl-key={shown.key}"))
+    server.start()
+    try:
+        for option in ("", "&ssl_strict=false", "&ssl_strict=true"):
+            url = f"{server.url}?ssl_ca_certs={private.file}{option}"
+            store = await asyncio.to_thread(MySQLStore, url, domain="faults", deadline_us=5_000_000)
+            if "true" in option:
+                await store.start()
+                await says(store, "Missing Authority Key Identifier")
+            else:
+                await ready(store)
+                assert await outcome(store) == ""
+            await store.aclose()
     finally:
         server.stop()
 

@@ -13,9 +13,10 @@ from gateway.errors import StoreError
 from gateway.stores import open_store
 from gateway.stores.base import Store
 from gateway.stores.redis import RedisStore
+from tests.certificates import Authority
 from tests.servers import Certificate, ClusterServers, RedisServer, SentinelServers, until
 from tests.stores.contract import BUCKET, StoreContract, ask
-from tests.stores.making import ready
+from tests.stores.making import ready, says
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,29 @@ async def test_other_ways_in(tmp_path: Path, way: str) -> None:
                 await store.start()
                 with pytest.raises(StoreError):
                     await store.decide([ask(BUCKET)])
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+@pytest.mark.parametrize("option", ["", "&ssl_strict=false", "&ssl_strict=true"])
+async def test_certificates_that_lack_extensions(
+    tmp_path: Path, is_complete: bool, option: str
+) -> None:
+    """They will do on every Python, unless `ssl_strict=true`; then the extension is named."""
+    private = Authority(tmp_path / "ca", is_complete=is_complete)
+    shown = private.issue("127.0.0.1")
+    running = RedisServer(tmp_path / "server", tls=Certificate(shown.key, shown.cert))
+    running.start()
+    url = running.url.replace(str(shown.cert), str(private.file)) + option
+    try:
+        async with opened(url) as store:
+            if is_complete or "true" not in option:
+                await ready(store)
+                await StoreContract().test_as_many_as_the_limit_pass(store)
+            else:
+                await store.start()
+                await says(store, "Missing Authority Key Identifier")
     finally:
         running.stop()
 

