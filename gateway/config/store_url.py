@@ -17,6 +17,7 @@ from gateway.config.redaction import redact
 from gateway.protocols.smockron import DEFAULT_PORT as SMOCKRON_PORT
 from gateway.protocols.smockron import MAX_NAME
 from gateway.stores.throttr_words import SIZES, USUAL_SIZE
+from gateway.stores.urls import split_url
 
 MAX_KEYS: Final = 100_000_000
 MAX_DATABASE: Final = 99_999
@@ -111,7 +112,7 @@ def parse_store_url(url: str) -> StoreUrl:
     if _UNESCAPED.search(text):
         raise StoreUrlError("the password of the store is not escaped", _ESCAPE_HINT)
     try:
-        parts = urlsplit(text)
+        parts = split_url(text)
         # Raises for a port that is no number.
         ports = [host.port for host in _hosts(parts)]
     except ValueError:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from gateway.errors import ConfigError, Problem
 from gateway.extras import remedy
 from gateway.stores.base import Store
 from gateway.stores.memory import DEFAULT_MAX_KEYS, MemoryStore
+from gateway.stores.urls import split_url
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -76,7 +77,7 @@ def find_store(url: str) -> StoreMaker:
     Raises:
         ConfigError: no store has that scheme, or the one that has it cannot be used.
     """
-    scheme = urlsplit(url).scheme
+    scheme = split_url(url).scheme
     make = _builtin(scheme) if scheme in STORES else _from_elsewhere(scheme)
 
     def make_store(url: str, *, domain: str, deadline_us: int) -> Store:
@@ -105,7 +106,7 @@ def offered() -> dict[str, EntryPoint]:
 
 def open_memory(url: str, *, domain: str, deadline_us: int) -> MemoryStore:  # noqa: ARG001
     """The store of `memory://?max_keys=...`, which nobody shares."""
-    options = parse_qs(urlsplit(url).query)
+    options = parse_qs(split_url(url).query)
     return MemoryStore(int(options.get("max_keys", [str(DEFAULT_MAX_KEYS)])[0]))
 
 

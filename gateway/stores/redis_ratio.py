@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
 from gateway.stores.redis_script import Codec
 from gateway.stores.redis_words import decide_words, give_back_words
+from gateway.stores.urls import split_url
 
 OPTION: Final = "ratio"
 TAG: Final = b"ratio"
@@ -24,7 +25,7 @@ TAG: Final = b"ratio"
 
 def shared_policy(url: str) -> str:
     """The policy whose counts a URL shares with ratio; empty for none."""
-    return dict(parse_qsl(urlsplit(url).query)).get(OPTION, "")
+    return dict(parse_qsl(split_url(url).query)).get(OPTION, "")
 
 
 def without_option(url: str) -> str:

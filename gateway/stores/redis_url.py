@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final, NamedTuple
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode
 
 from gateway.stores.redis_address import RedisAddress, parse_redis_url
+from gateway.stores.urls import split_url
 
 SENTINEL_SCHEMES: Final = ("redis+sentinel", "rediss+sentinel")
 CLUSTER_SCHEMES: Final = ("redis+cluster", "rediss+cluster")
@@ -76,10 +77,7 @@ def parse_cluster_url(url: str) -> tuple[RedisAddress, ...]:
 
 def _split(url: str, schemes: tuple[str, ...]) -> tuple[str, str, list[str], str, str]:
     """Scheme, credentials with their @, hosts, path and query."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise ValueError("the Redis URL has an address of no usable value") from None
+    parts = split_url(url)
     if parts.scheme not in schemes:
         raise ValueError(f"the scheme of this URL is one of {', '.join(schemes)}")
     credentials, at, hosts = parts.netloc.rpartition("@")

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
+from gateway.config.store_url import parse_store_url
 from gateway.errors import StoreReplyError, StoreUnavailable
 from gateway.limits.decision import Decision, Verdict
+from gateway.stores import find_store
 from gateway.stores.base import Ask
 from gateway.stores.redis_script import gateways_key, key_prefix, store_key
 from gateway.stores.redis_slots import (
@@ -173,6 +175,23 @@ def test_urls_of_several_servers() -> None:
     nodes = parse_cluster_url("rediss+cluster://user:pw@a,b:7000")
     assert [str(each) for each in nodes] == ["a:6379", "b:7000"]
     assert all(each.tls is not None and each.password == "pw" for each in nodes)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+sentinel://user:pw@a:1,[::1],c/counts/3?sentinel_password=other",
+        "redis+cluster://[::1]:7000,[fd00::2]",
+        "rediss+cluster://a,[::1]",
+    ],
+)
+def test_a_store_of_several_servers_is_made_whichever_of_them_is_an_ipv6_address(url: str) -> None:
+    """`urlsplit` of newer Pythons refuses brackets behind other hosts; the configuration does not.
+
+    Nothing is connected to yet.
+    """
+    assert parse_store_url(url).place.count("[") == url.count("[")
+    find_store(url)(url, domain="d", deadline_us=1)
 
 
 @pytest.mark.parametrize(
