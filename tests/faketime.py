@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from tests.programs import path_of
+
 LIBRARY: Final = "faketime/libfaketimeMT.so.1"
 FOLDERS: Final = (Path("/usr/lib"), Path("/usr/local/lib"), Path("/usr/lib64"))
 
@@ -27,6 +29,16 @@ def _preload() -> str:
 def wrong_clock(words: str) -> dict[str, str]:
     """The environment of a process whose clock is off, such as by `+30s`, or fast: `+0 x1.05`."""
     return {"LD_PRELOAD": _preload(), "FAKETIME": words, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
+def redis_command() -> str:
+    """A Redis whose clock may be wrong; empty for the one that is installed.
+
+    Debian's is linked with jemalloc, which looks at the clock before libfaketime is ready, and for
+    ever waits for it. Up to Redis 7 the usual `malloc` may take its place; Redis 8 calls functions
+    that only jemalloc has.
+    """
+    return str(path) if (path := path_of("redis-8")).is_file() else ""
 
 
 class SetClock:

@@ -500,7 +500,8 @@ async def test_what_others_say_of_a_far_future_is_not_believed(redis_server: Red
                 far_away = DelayUntil("default", f"k{far}", far)
                 client.publish(channel, write_relay(b"another.", [far_away]))
                 ((_, until_ms),) = delays(await _heard(peer))
-                assert until_ms <= now_ms() + 3 * 60 * SECOND_MS
+                # What is on the wire is rounded up, lest somebody comes too early.
+                assert until_ms <= now_ms() + 1 + 3 * 60 * SECOND_MS
 
 
 async def test_who_may_not_listen_is_a_master_all_the_same(

@@ -14,7 +14,7 @@ import redis
 
 from gateway.clock import monotonic_us
 from gateway.stores.redis_slots import slot_of
-from tests.faketime import SetClock
+from tests.faketime import SetClock, redis_command
 from tests.mariadb import MariaDB
 from tests.model.check import Loss
 from tests.model.history import Span
@@ -147,7 +147,9 @@ class Redis(OneServer[RedisServer]):
         folder.mkdir(parents=True, exist_ok=True)
         options = ("--appendonly", "yes", "--appendfsync", "always") if durable else ()
         clock = SetClock(folder / "clock") if has_set_clock else None
-        super().__init__(RedisServer(folder, options, env=clock.env if clock else None), clock)
+        command = redis_command() if clock else ""
+        env = clock.env if clock else None
+        super().__init__(RedisServer(folder, options, command=command, env=env), clock)
         self._durable = durable
 
     def keys_without_end(self) -> int:

