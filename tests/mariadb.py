@@ -116,6 +116,8 @@ class MariaDB(OwnServer):
     def sql(self, statements: str, database: str = DATABASE) -> list[tuple[str, ...]]:
         """Run statements as the administrator; the rows of what they answer, as text."""
         done = self._client(statements, database)
+        if done.returncode:
+            self.revive()
         assert done.returncode == 0, done.stderr
         return [tuple(line.split("\t")) for line in done.stdout.splitlines()]
 

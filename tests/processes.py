@@ -190,6 +190,24 @@ class OwnServer:
         assert self._process is not None, "the server was not started"
         return self._process
 
+    def start(self) -> None:
+        """Start it; each kind of server does that in its own way."""
+        raise NotImplementedError
+
+    def revive(self) -> None:
+        """See that it has not ended by itself; otherwise start it again, for the tests to come.
+
+        Raises:
+            AssertionError: it had; how, and what it said at last.
+        """
+        status = None if self._process is None else self._process.process.poll()
+        if self._process is None or status is None:
+            return
+        said = self._process.stderr[-3000:]
+        name, self._process = self._process.name, None
+        self.start()
+        raise AssertionError(f"{name} had ended with {status}, by itself; it said:\n{said}")
+
     @property
     def is_running(self) -> bool:
         """Whether there is a process."""

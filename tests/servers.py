@@ -432,7 +432,11 @@ def run(server: RedisServer, *command: Any, raw: bool = False) -> Any:
     with contextlib.closing(server.client()) as client:
         if raw:
             client.response_callbacks.clear()
-        return client.execute_command(*command)  # type: ignore[no-untyped-call]  # its stub
+        try:
+            return client.execute_command(*command)  # type: ignore[no-untyped-call]  # its stub
+        except redis.ConnectionError:
+            server.revive()
+            raise
 
 
 def is_primary(server: RedisServer) -> bool:

@@ -19,7 +19,8 @@ RUNS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "servers that fail over": (("cluster", 0), ("sentinel", 1)),
 }
 """What runs at the same time: most of it waits most of the time."""
-SECONDS: Final = 5.0
+SECONDS: Final = (5.0, 10.0, 20.0)
+"""How long a run is; and how long if the one before has shown little, the machine being busy."""
 
 
 @pytest.mark.timeout(300)
@@ -29,12 +30,18 @@ def test_what_is_promised_holds_whatever_is_done(together: str, tmp_path: Path) 
 
     def run(plan: tuple[str, int]) -> str:
         store, seed = plan
-        report = perform(store, seed, tmp_path / store, SECONDS)
-        assert report.loose == [], f"{report}\nwhat passed was not bounded by these limits"
-        return str(report) if report.wrong else ""
+        shown = ""
+        for number, seconds in enumerate(SECONDS):
+            report = perform(store, seed, tmp_path / f"{store}-{number}", seconds)
+            if report.wrong:
+                return f"{report}\nafter {seconds:g} seconds"
+            if not report.loose:
+                return ""
+            shown = f"{report}\nwhat passed was not bounded by {', '.join(report.loose)}"
+        return shown
 
     plans = RUNS[together]
     with ThreadPoolExecutor(len(plans)) as pool:
         failed = [report for report in pool.map(run, plans) if report]
-    repeat = f"again: make model ARGS='--store STORE --seed SEED --seconds {SECONDS:g}'"
+    repeat = "again: make model ARGS='--store STORE --seed SEED' SECONDS=..."
     assert not failed, "\n".join([*failed, repeat])
