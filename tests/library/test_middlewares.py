@@ -8,48 +8,14 @@ from typing import Any
 
 import aiohttp
 import pytest
-from yarl import URL
 
 from gateway import Limiter, Policy
 from gateway.errors import ConfigError
 from gateway.integrations.guard import Guard
 from tests.conftest import StartGateway
-from tests.library.http import APPS, Serve
+from tests.library.http import Serve, asgi_served, site_at
+from tests.servers import until
 from tests.upstreams import Upstream
-
-OF_SERVERS = {"date", "server", "connection", "via", "keep-alive"}
-
-
-@pytest.fixture(params=APPS)
-def serve(request: pytest.FixtureRequest) -> Serve:
-    """An application under each middleware."""
-    return APPS[request.param]
-
-
-class Answer:
-    """What a client sees."""
-
-    def __init__(self, response: aiohttp.ClientResponse, body: bytes) -> None:
-        self.status = response.status
-        self.headers = response.headers
-        self.body = body
-
-    @property
-    def own(self) -> tuple[int, dict[str, str], bytes]:
-        """Everything but what any server says of itself."""
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        kept = {name: value for name, value in headers.items() if name not in OF_SERVERS}
-        return self.status, kept, self.body
-
-
-async def ask(url: str | URL, method: str = "GET", **options: Any) -> Answer:
-    """One request on a connection of its own."""
-    async with (
-        aiohttp.ClientSession(skip_auto_headers=["Accept-Encoding"]) as session,
-        session.request(method, url, **options) as response,
-    ):
-        return Answer(response, await response.read())
-
 
 POLICIES: Mapping[str, Any] = {
     "plain": {"limit": "1/h per header:X-API-Key", "if_missing": "reject"},
@@ -72,40 +38,40 @@ async def test_refusals_are_those_of_the_gateway(
         f"routes: {{ /**: {{ upstream: {nginx_upstream.url}, policies: [{name}] }} }}\n"
     )
     limiter = Limiter.from_mapping({"policies": {name: POLICIES[name]}})
-    async with serve(limiter, name) as url:
-        passed, theirs = [await ask(f"{base}/hello", **options) for base in (url, gateway.url)]
+    async with serve(limiter, name) as site, site_at(gateway.url) as other:
+        both = (site, other)
+        passed, theirs = [await each.ask("/hello", **options) for each in both]
         fields = {"ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining"}
         for field in fields:
             assert passed.headers.get(field) == theirs.headers.get(field)
         assert passed.body == b"hello "
-        refused, theirs = [await ask(f"{base}/hello", **options) for base in (url, gateway.url)]
+        refused, theirs = [await each.ask("/hello", **options) for each in both]
         assert refused.own == theirs.own
         if "if_missing" in POLICIES[name]:
-            missing, theirs = [await ask(f"{base}/hello") for base in (url, gateway.url)]
+            missing, theirs = [await each.ask("/hello") for each in both]
             assert (missing.status, missing.own) == (400, theirs.own)
 
 
 async def test_every_kind_of_answer_says_what_is_left(serve: Serve) -> None:
     """Plain, streamed, an error of the framework's own, and the opening of a WebSocket."""
-    async with serve(Limiter(Policy("pay", "9/h")), "pay") as url:
-        streamed = await ask(f"{url}/stream")
+    async with serve(Limiter(Policy("pay", "9/h")), "pay") as site:
+        streamed = await site.ask("/stream")
         assert (streamed.body, streamed.headers["X-RateLimit-Remaining"]) == (b"streamed", "8")
-        lost = await ask(f"{url}/nowhere")
+        lost = await site.ask("/nowhere")
         assert (lost.status, lost.headers["X-RateLimit-Remaining"]) == (404, "7")
-        posted = await ask(f"{url}/hello", "POST", data=b"x" * 300_000)
+        posted = await site.ask("/hello", "POST", data=b"x" * 300_000)
         assert (len(posted.body), posted.headers["X-RateLimit-Remaining"]) == (300_006, "6")
-        async with aiohttp.ClientSession() as session, session.ws_connect(f"{url}/socket") as ws:
+        async with site.session.ws_connect(site.url("/socket")) as ws:
             assert await ws.receive_str() == "connected"
-        assert (await ask(f"{url}/hello")).headers["X-RateLimit-Remaining"] == "4"
+        assert (await site.ask("/hello")).headers["X-RateLimit-Remaining"] == "4"
 
 
 async def test_the_handshake_of_a_websocket_can_be_refused(serve: Serve) -> None:
     """With the answer that any other request would get."""
-    async with serve(Limiter(Policy("pay", "1/h")), "pay") as url:
-        await ask(f"{url}/hello")
-        async with aiohttp.ClientSession() as session:
-            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
-                await session.ws_connect(f"{url}/socket")
+    async with serve(Limiter(Policy("pay", "1/h")), "pay") as site:
+        await site.ask("/hello")
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await site.session.ws_connect(site.url("/socket"))
         assert caught.value.status == 429
         assert caught.value.headers is not None
         assert caught.value.headers["Retry-After"] == "3600"
@@ -118,12 +84,12 @@ async def test_patterns_choose_the_policies(serve: Serve) -> None:
     with pytest.raises(ConfigError, match="is not a parameter"):
         Guard(limiter, patterns)
     del patterns["/s{}/**"]
-    async with serve(limiter, patterns) as url:
-        assert (await ask(f"{url}/hello")).headers["X-RateLimit-Remaining"] == "8"
-        assert (await ask(f"{url}/hello", "POST")).status == 200
-        assert (await ask(f"{url}/hello", "POST")).status == 429
-        assert "RateLimit" not in (await ask(f"{url}/stream")).headers
-        bad = await ask(f"{url}/hello", headers={"Host": "a b"})
+    async with serve(limiter, patterns) as site:
+        assert (await site.ask("/hello")).headers["X-RateLimit-Remaining"] == "8"
+        assert (await site.ask("/hello", "POST")).status == 200
+        assert (await site.ask("/hello", "POST")).status == 429
+        assert "RateLimit" not in (await site.ask("/stream")).headers
+        bad = await site.ask("/hello", headers={"Host": "a b"})
         assert bad.status == 400
     with pytest.raises(ValueError, match="did you mean write"):
         Guard(limiter, {"/**": "wrote"})
@@ -134,16 +100,16 @@ async def test_patterns_choose_the_policies(serve: Serve) -> None:
 )
 async def test_no_spelling_of_a_path_is_a_way_around_a_limit(serve: Serve, path: str) -> None:
     """It is counted like any other, refused because it could be read in two ways, or unknown."""
-    async with serve(Limiter(Policy("p", "1/h per all")), {"/hello": "p", "/x/y": "p"}) as url:
-        assert (await ask(f"{url}/hello")).status == 200
-        assert (await ask(URL(url + path, encoded=True))).status in {400, 404, 429}
+    async with serve(Limiter(Policy("p", "1/h per all")), {"/hello": "p", "/x/y": "p"}) as site:
+        assert (await site.ask("/hello")).status == 200
+        assert (await site.ask(path)).status in {400, 404, 429}
 
 
 async def test_the_head_of_an_answer_is_counted_as_the_answer(serve: Serve) -> None:
     """Frameworks run the same handler for both."""
-    async with serve(Limiter(Policy("p", "1/h per all")), {"GET /hello": "p"}) as url:
-        assert (await ask(f"{url}/hello", "HEAD")).status == 200
-        assert (await ask(f"{url}/hello")).status == 429
+    async with serve(Limiter(Policy("p", "1/h per all")), {"GET /hello": "p"}) as site:
+        assert (await site.ask("/hello", "HEAD")).status == 200
+        assert (await site.ask("/hello")).status == 429
 
 
 async def test_clients_are_found_behind_trusted_proxies_only(serve: Serve) -> None:
@@ -151,19 +117,19 @@ async def test_clients_are_found_behind_trusted_proxies_only(serve: Serve) -> No
     headers = {"X-Forwarded-For": "203.0.113.9"}
     for trusted in (["127.0.0.0/8"], []):
         limiter = Limiter(Policy("pay", "3/h"), trusted_proxies=trusted)
-        async with serve(limiter, "pay") as url:
-            await ask(f"{url}/hello")
-            await ask(f"{url}/hello")
-            answer = await ask(f"{url}/hello", headers=headers)
+        async with serve(limiter, "pay") as site:
+            await site.ask("/hello")
+            await site.ask("/hello")
+            answer = await site.ask("/hello", headers=headers)
             assert answer.headers["X-RateLimit-Remaining"] == ("2" if trusted else "0")
 
 
 async def test_a_request_waits_for_its_turn(serve: Serve) -> None:
     """Its body is whole afterwards; one for whom there is no room is refused."""
     policy = Policy("slow", "5/s burst 1 per all", queue={"max": 2, "max_wait": "5s"})
-    async with serve(Limiter(policy), "slow") as url:
+    async with serve(Limiter(policy), "slow") as site:
         started = asyncio.get_running_loop().time()
-        asked = [ask(f"{url}/hello", "POST", data=b"y" * 200_000) for _ in range(4)]
+        asked = [site.ask("/hello", "POST", data=b"y" * 200_000) for _ in range(4)]
         answers = await asyncio.gather(*asked)
         assert sorted(answer.status for answer in answers) == [200, 200, 200, 429]
         assert {len(answer.body) for answer in answers if answer.status == 200} == {200_006}
@@ -172,25 +138,23 @@ async def test_a_request_waits_for_its_turn(serve: Serve) -> None:
 
 async def test_slots_are_held_while_a_request_is_worked_on(serve: Serve) -> None:
     """A limit such as `1 at once` lets the next one in when the last one is answered."""
-    async with serve(Limiter(Policy("one", "1 at once per all")), "one") as url:
-        slow = asyncio.get_running_loop().create_task(ask(f"{url}/slow"))
+    async with serve(Limiter(Policy("one", "1 at once per all")), "one") as site:
+        slow = asyncio.get_running_loop().create_task(site.ask("/slow"))
         await asyncio.sleep(0.1)
-        assert (await ask(f"{url}/hello")).status == 429
+        assert (await site.ask("/hello")).status == 429
         assert (await slow).status == 200
-        assert (await ask(f"{url}/hello")).status == 200
+        assert (await site.ask("/hello")).status == 200
 
 
 async def test_who_leaves_while_waiting_gives_his_turn_back() -> None:
     """Under ASGI, where the server tells: the next one has the turn."""
-    policy = Policy("slow", "1/2s burst 1 per all", queue={"max": 5, "max_wait": "9s"})
+    # Two turns are further away than anybody waits.
+    policy = Policy("slow", "1/2s burst 1 per all", queue={"max": 5, "max_wait": "3s"})
     limiter = Limiter(policy)
-    async with APPS["asgi"](limiter, "slow") as url:
-        await ask(f"{url}/hello")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await ask(f"{url}/hello")
-        started = asyncio.get_running_loop().time()
-        assert (await ask(f"{url}/hello")).status == 200
-        # Without that turn it would be after four seconds.
-        assert asyncio.get_running_loop().time() - started < 3.8
-        assert limiter.metrics.policies["slow"].waiting == 0
+    async with asgi_served(limiter, "slow") as site:
+        await site.ask("/hello")
+        leaver = asyncio.get_running_loop().create_task(site.ask("/hello"))
+        await until(lambda: limiter.metrics.policies["slow"].waiting == 1)
+        leaver.cancel()
+        await until(lambda: limiter.metrics.policies["slow"].waiting == 0)
+        assert (await site.ask("/hello")).status == 200

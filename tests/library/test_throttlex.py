@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import aiohttp
+import json
+
 import pytest
 
 from gateway import Limiter, Policy
 from gateway.errors import ConfigError
-from tests.library.http import APPS, Serve
+from tests.library.http import Serve
 
 FEW = Policy("few", throttlex={"capacity": 2, "refillRate": 0})
 
@@ -35,18 +36,15 @@ async def test_a_token_that_is_yet_to_come() -> None:
         assert (await limiter.acquire("a")).headers["Retry-After"] == "100"
 
 
-@pytest.mark.parametrize("serve", APPS.values(), ids=APPS)
 async def test_middlewares_answer_as_its_design_says(serve: Serve) -> None:
     """A refusal is its JSON, with the key that the request was counted under."""
     policy = Policy("few", throttlex={"capacity": 1, "refillRate": 0, "per": ["api_key"]})
     fields = {"X-API-Key": "k-1"}
-    async with serve(Limiter(policy), "few") as url, aiohttp.ClientSession() as session:
-        async with session.get(f"{url}/hello", headers=fields) as passed:
-            assert passed.status == 200
-        async with session.get(f"{url}/hello", headers=fields) as refused:
-            assert refused.status == 429
-            body = await refused.json()
-    assert body["message"] == "Rate limit exceeded for key: k-1"
+    async with serve(Limiter(policy), "few") as site:
+        assert (await site.ask("/hello", headers=fields)).status == 200
+        refused = await site.ask("/hello", headers=fields)
+    assert refused.status == 429
+    assert json.loads(refused.body)["message"] == "Rate limit exceeded for key: k-1"
 
 
 def test_two_policies_of_one_key() -> None:
