@@ -1,4 +1,4 @@
-# Every command of the project; continuous integration calls `make test` and nothing else.
+# Every command of the project; continuous integration calls `make test` and `make test-debian13`.
 # `make help` lists them. ARGS goes to the command, as in: make test ARGS="-k redis -x"
 
 SHELL := /bin/bash

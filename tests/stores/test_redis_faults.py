@@ -154,8 +154,9 @@ async def test_late_calls_take_nothing(
 
 async def test_a_late_call_is_told_so(redis_server: RedisServer, make_store: MakeStore) -> None:
     """A caller that is still there when the server gets to a late call hears of a timeout."""
+    patient = await ready(make_store(redis_server.url))
     store = await ready(make_store(redis_server.url, deadline_us=1000))
-    await decide(store, ask(LIMIT))
+    await decide(patient, ask(LIMIT))
     redis_server.freeze()
     call = asyncio.create_task(store.decide([ask(LIMIT)]))
     await asyncio.sleep(0.1)
@@ -163,7 +164,7 @@ async def test_a_late_call_is_told_so(redis_server: RedisServer, make_store: Mak
     with pytest.raises(StoreTimeout) as caught:
         await call
     assert caught.value.reason == "late"
-    assert await remaining(store, LIMIT) == LIMIT.burst - 1
+    assert await remaining(patient, LIMIT) == LIMIT.burst - 1
 
 
 async def test_a_frozen_server(redis_server: RedisServer, make_store: MakeStore) -> None:
