@@ -23,7 +23,7 @@ is_new_enough() {
 
 find_python() {
     local name
-    for name in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 /usr/bin/python3; do
+    for name in ${PYTHON:+"$PYTHON"} python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do
         if is_new_enough "$name"; then
             "$name" -c 'import sys; print(sys.executable)'
             return
