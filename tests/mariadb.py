@@ -97,10 +97,13 @@ class MariaDB(OwnServer):
         return self._client("SELECT 1", "").returncode == 0
 
     def _words(self, database: str) -> list[str]:
-        """The command of a client that is the administrator."""
+        """The command of a client that is the administrator.
+
+        Its socket is nobody else's, and since MariaDB 11.4 it would not believe our certificates.
+        """
         return [
             *(_command("mariadb"), "--no-defaults", "--user=root", "--batch", "--raw"),
-            *("--skip-column-names", f"--socket={self.socket}", database),
+            *("--skip-column-names", "--skip-ssl", f"--socket={self.socket}", database),
         ]
 
     def _client(self, statements: str, database: str) -> subprocess.CompletedProcess[str]:

@@ -228,12 +228,14 @@ async def test_tokens_outlive_a_change_of_numbers(
     mariadb: MariaDB, store: MySQLStore, throttlex_service: Service
 ) -> None:
     """As many are left as were, up to the new capacity; they come back by the new rate."""
+    began = time.monotonic()
     await take(store, SLOW, cost=98)
     for capacity, expected in ((200, 2), (50, 2), (1, 1)):
         assert await left(store, Limit(1, 90_000_000, capacity, scope=SCOPE)) == expected
     quick = limit_of(Numbers(TOKEN_BUCKET, 100, Fraction(1)), SCOPE)
     mariadb.sql("UPDATE throttlex_usage SET last_refill=last_refill - 10000")
-    assert await left(store, quick) == 12
+    # One more for each second that it has taken to get here: commits wait for a disk.
+    assert 12 <= await left(store, quick) <= 12 + (time.monotonic() - began)
     assert await left(store, NEVER_REFILLED) == 2
     assert (await asyncio.to_thread(throttlex_service.check, KEY)).allowed
 
