@@ -275,12 +275,13 @@ def _one_of_each(
     rules: Sequence[Rule], decisions: Sequence[Decision]
 ) -> Collection[tuple[Rule, Decision]]:
     """Limits with what was decided: by the tightest of several keys, if there were several."""
-    found: dict[KeyOf, tuple[Rule, Decision]] = {}
+    found: dict[tuple[KeyOf, str], tuple[Rule, Decision]] = {}
     for rule, decision in zip(rules, decisions, strict=True):
-        # Each line of a configuration has its own, whatever numbers a key has by it.
-        before = found.get(rule.key)
+        # Each line of a policy has its own, whatever numbers a key has by it.
+        line = rule.key, rule.policy.name
+        before = found.get(line)
         if before is None or _room(decision) < _room(before[1]):
-            found[rule.key] = rule, decision
+            found[line] = rule, decision
     return found.values()
 
 

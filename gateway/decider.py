@@ -27,6 +27,7 @@ from gateway.limits.terms import Terms
 from gateway.metrics import StoreMetrics
 from gateway.policy import Rule
 from gateway.stores.base import (
+    PROBE,
     Ask,
     ImmediateStore,
     MessagingStore,
@@ -62,7 +63,7 @@ RETURNED_AT_ONCE: Final = 32
 START_S: Final = 1.0
 """How long a store may take to be there before its absence is worth a line in the log."""
 
-_NOTHING: Final = Ask((Limit(1, US, 1, scope="probe"),), ("probe",), 0, 0)
+_NOTHING: Final = Ask((Limit(1, US, 1, scope=PROBE),), (PROBE,), 0, 0)
 
 
 class Decider:

@@ -226,7 +226,7 @@ def test_the_image_can_be_built_and_runs(tmp_path: Path) -> None:
     python = str(Path(build.find("sluice")).parent / "python")
     build.run([python, "-c", "import asyncmy, cryptography, grpc, zmq"])
     env = {"PYTHONPATH": "", **build.env}
-    server = ServerProcess("image", command, tmp_path, lambda: answers(admin, "/healthz"), env)
+    server = ServerProcess("image", command, tmp_path, lambda: answers(admin, "/readyz"), env)
     try:
         asked = [build.find("sluice"), *said["HEALTHCHECK"][1:], "--admin", f"127.0.0.1:{admin}"]
         build.run(asked)

@@ -36,6 +36,8 @@ from gateway.errors import ConfigError, Problem
 
 MAX_MESSAGE: Final = 400
 """What is found is quoted, and may be of any length."""
+MAX_HINT: Final = 2_000
+"""A hint may be a command with long paths, which is of no use in part."""
 
 
 class Inspection(NamedTuple):
@@ -171,7 +173,7 @@ def _in_order(
             one,
             path=_showable(one.path, secrets),
             message=_showable(one.message, secrets),
-            hint=_showable(one.hint, secrets),
+            hint=_showable(one.hint, secrets, MAX_HINT),
         )
         for one in problems
     ]
@@ -187,9 +189,9 @@ def _in_order(
     return sorted(unique.values(), key=place)
 
 
-def _showable(text: str, secrets: Secrets) -> str:
+def _showable(text: str, secrets: Secrets, most: int = MAX_MESSAGE) -> str:
     text = redact_prose(secrets.hide(text))
-    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}..."
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 class _Checker:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
@@ -27,6 +27,10 @@ from gateway.limits.rate import Limit
 def only(limit: Limit) -> tuple[Limit, ...]:
     """The limits of asks about one limit: the same object each time, which stores know it by."""
     return (limit,)
+
+
+PROBE: Final = "probe"
+"""The scope of questions that only find out whether a store decides; it belongs to no policy."""
 
 
 class Ask(NamedTuple):

@@ -16,7 +16,7 @@ from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.metrics import MemoryMetrics
-from gateway.stores.base import Ask
+from gateway.stores.base import PROBE, Ask
 from gateway.stores.crowding import Crowd, policy_of
 from gateway.stores.scope import Found, Scope, shared_key
 
@@ -92,6 +92,8 @@ class MemoryStore:
 
     def of_policy(self, scope: str) -> MemoryMetrics:
         """What is counted of the keys of a policy, by the scope of one of its limits."""
+        if scope == PROBE:
+            return MemoryMetrics()
         return self.memory.setdefault(policy_of(scope), MemoryMetrics())
 
     @property

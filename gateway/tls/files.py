@@ -233,12 +233,13 @@ def _test_pair_hint(pair: KeyPair) -> str:
     """How to make a certificate to try things with, where there is neither certificate nor key."""
     if pair.cert.exists() or pair.key.exists():
         return ""
-    cert, key = shlex.quote(str(pair.cert)), shlex.quote(str(pair.key))
-    folders = dict.fromkeys(shlex.quote(str(path.parent)) for path in (pair.cert, pair.key))
+    folder = pair.cert.parent
+    key = pair.key.name if pair.key.parent == folder else str(pair.key)
+    place = shlex.quote(str(folder))
     return (
-        f"for a test: mkdir -p {' '.join(folders)} && openssl req -x509 -nodes -newkey rsa:2048 "
-        f"-days 30 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 "
-        f"-keyout {key} -out {cert}"
+        f"for a test: mkdir -p {place} && cd {place} && openssl req -x509 -nodes "
+        "-newkey rsa:2048 -days 30 -subj /CN=localhost -addext subjectAltName=DNS:localhost "
+        f"-keyout {shlex.quote(key)} -out {shlex.quote(pair.cert.name)}"
     )
 
 

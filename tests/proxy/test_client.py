@@ -459,6 +459,7 @@ async def test_a_full_queue_refuses_in_one_voice(tmp_path: Path) -> None:
         running(
             tmp_path,
             upstream,
+            "max_waiting (1) is reached",
             policies=policies,
             route={"policies": ["p"]},
             server={"max_waiting": 1},

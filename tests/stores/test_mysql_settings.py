@@ -88,7 +88,6 @@ HOSTILE: Final = (
     "character_set_server=ucs2",
     "character_set_server=latin1, GLOBAL collation_server=latin1_general_cs",
     "old_mode=''",
-    "sql_require_primary_key=1",
 )
 HOSTILE_OF_MARIADB: Final = (
     *(f"sql_mode='{mode}'" for mode in MODES_OF_MARIADB),
@@ -145,8 +144,9 @@ async def make_store() -> AsyncIterator[MakeStore]:
 
 @contextlib.asynccontextmanager
 async def set_globally(server: MariaDB, settings: str) -> AsyncIterator[None]:
-    """Variables that are set for all sessions to come, and set back. Not every server has each."""
-    names = [each.partition("=")[0].strip() for each in settings.split(", GLOBAL ")]
+    """Those that the server has are set for all sessions to come, and set back."""
+    every = settings.split(", GLOBAL ")
+    names = [each.partition("=")[0].strip() for each in every]
     words = ",".join(f"'{name}'" for name in names)
     # Of before, so that nothing of it is in the way of setting it back.
     root = await Link.open(
@@ -155,17 +155,20 @@ async def set_globally(server: MariaDB, settings: str) -> AsyncIterator[None]:
     try:
         await root.run("SET SESSION wait_timeout=3600")
         (known,) = await root.run(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({words})")
-        if len(known) != len(names):
-            pytest.skip(f"this server has not all of {names}")
+        there = {name for name, _ in known}
+        kept = [each for each, name in zip(every, names, strict=True) if name in there]
         is_number = re.compile(r"\d+(\.\d+)?").fullmatch
         before = {name: value if is_number(value) else f"'{value}'" for name, value in known}
-        await root.run(f"SET GLOBAL {settings}")
+        if kept:
+            await root.run(f"SET GLOBAL {', GLOBAL '.join(kept)}")
         try:
             yield
         finally:
             # In the other order: some are bounded by others. To some nothing cannot be said.
-            back = ", GLOBAL ".join(f"{name}={before[name]}" for name in reversed(names))
-            await root.run(f"SET GLOBAL {back}".replace("=''", "=DEFAULT"))
+            left = [f"{name}={before[name]}" for name in reversed(names) if name in before]
+            if left:
+                back = ", GLOBAL ".join(left)
+                await root.run(f"SET GLOBAL {back}".replace("=''", "=DEFAULT"))
     finally:
         await root.aclose()
 
