@@ -9,19 +9,17 @@ from typing import Final
 
 import grpc.aio
 
-from gateway.clock import ManualClock
-from gateway.config.check import check_text
-from gateway.config.models import GatewayConfig
-from gateway.decider import Decider
-from gateway.frontends.base import Ground
-from gateway.frontends.envoy_rls_asking import Asking
-from gateway.frontends.envoy_rls_plan import Planner
-from gateway.frontends.envoy_rls_replies import Replies
-from gateway.frontends.envoy_rls_rules import Domains
-from gateway.metrics import GatewayMetrics
-from gateway.opening import decider_of
-from gateway.policy import compile_policies
-from gateway.protocols.envoy_rls_messages import (
+from gateway.base.clock import ManualClock
+from gateway.config.checking.check import check_text
+from gateway.config.models.gateway import GatewayConfig
+from gateway.limiter.decider import Decider
+from gateway.limiter.plan import compile_policies
+from gateway.observe.metrics import GatewayMetrics
+from gateway.stores.base import Store
+from gateway.stores.memory.store import MemoryStore
+from gateway.systems.base import Ground
+from gateway.systems.envoy.asking import Asking
+from gateway.systems.envoy.messages import (
     METHOD,
     SERVICE,
     Descriptor,
@@ -30,8 +28,10 @@ from gateway.protocols.envoy_rls_messages import (
     read_reply,
     write_question,
 )
-from gateway.stores.base import Store
-from gateway.stores.memory import MemoryStore
+from gateway.systems.envoy.plan import Planner
+from gateway.systems.envoy.replies import Replies
+from gateway.systems.envoy.rules import Domains
+from gateway.wiring.limiter import decider_of
 from tests.servers import until
 
 PATH: Final = f"/{SERVICE}/{METHOD}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import grpc.aio
 
-from gateway.config.address import Address
+from gateway.config.values.address import Address
 
 
 def port_of(address: object) -> int:

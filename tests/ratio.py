@@ -11,16 +11,16 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from gateway.clock import ManualClock
-from gateway.config.check import check_text
-from gateway.frontends.base import Ground
-from gateway.frontends.ratio import RatioFrontend, make
-from gateway.metrics import FrontendMetrics, GatewayMetrics
-from gateway.opening import decider_of
-from gateway.policy import compile_policies
+from gateway.base.clock import ManualClock
+from gateway.config.checking.check import check_text
+from gateway.limiter.plan import compile_policies
+from gateway.observe.metrics import FrontendMetrics, GatewayMetrics
 from gateway.stores import find_store, open_store
 from gateway.stores.base import Store
-from gateway.stores.memory import MemoryStore
+from gateway.stores.memory.store import MemoryStore
+from gateway.systems.base import Ground
+from gateway.systems.ratio.listener import RatioFrontend, make
+from gateway.wiring.limiter import decider_of
 from tests.servers import until
 
 PATH: Final = "/RateLimitService/RateLimit"

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.answer import LimitFields, closed, problem, refusal, seconds_up, status_line
+from gateway.http.answer import LimitFields, closed, problem, refusal, seconds_up, status_line
+from gateway.limiter.plan import Policy, Rule
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
-from gateway.metrics import PolicyMetrics
-from gateway.policy import Policy, Rule
+from gateway.observe.metrics import PolicyMetrics
 
 SECOND_US = 1_000_000
 Items = list[tuple[str, dict[str, int]]]

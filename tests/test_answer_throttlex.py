@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.answer import LimitFields, throttlex_closed, throttlex_refusal
+from gateway.http.answer import LimitFields, throttlex_closed, throttlex_refusal
+from gateway.limiter.plan import KeyedRules, Policy, Rule
 from gateway.limits import ALGORITHMS
-from gateway.limits.book import Book
 from gateway.limits.decision import NEVER, Verdict
+from gateway.limits.key_overrides import Book
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import DEFAULTS, Numbers, limit_of, scope_of
-from gateway.metrics import PolicyMetrics
-from gateway.policy import KeyedRules, Policy, Rule
+from gateway.observe.metrics import PolicyMetrics
 from gateway.stores.base import Ask
 
 SECOND_US: Final = 1_000_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.breaker import Breaker
+from gateway.base.breaker import Breaker
 
 
 def opened(breaker: Breaker, failures: int, now_us: int = 0) -> Breaker:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gateway.consistency.alone import CLOSED_RETRY_AFTER_US
-from gateway.decider import (
+from gateway.base.errors import StoreReplyError, StoreUnavailable
+from gateway.limiter.decider import (
     RETURNED_AT_ONCE,
     Decider,
     Outcome,
@@ -20,13 +20,13 @@ from gateway.decider import (
     refusing_rule,
     slowest_rule,
 )
-from gateway.errors import StoreReplyError, StoreUnavailable
+from gateway.limiter.fallback import CLOSED_RETRY_AFTER_US
+from gateway.limiter.plan import Rule
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
-from gateway.metrics import StoreMetrics
-from gateway.policy import Rule
+from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask, Store
-from gateway.stores.memory import MemoryStore
+from gateway.stores.memory.store import MemoryStore
 from gateway.stores.scripted import Answer, Call, Delay, Fail, Hold, ScriptedStore
 from tests.consistency.bench import rule as rule_of
 from tests.virtual_time import clock, run

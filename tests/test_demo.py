@@ -6,8 +6,8 @@ import asyncio
 import json
 import re
 
-from gateway import demo
-from gateway.config.load import load
+from gateway.command import demo
+from gateway.config.checking.load import load
 
 
 async def _get(url: str, path: str) -> bytes:

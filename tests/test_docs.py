@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import pytest
 import yaml
 
-from gateway.config.load import load
+from gateway.config.checking.load import load
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = sorted(

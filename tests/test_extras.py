@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.extras import libraries, remedy
+from gateway.base.install_hint import libraries, remedy
 from tests.processes import ROOT
 
 FIRST = {"mysql": "asyncmy", "grpc": "grpcio", "zmq": "pyzmq"}
@@ -26,7 +26,12 @@ def test_hints_name_libraries_and_not_this_distribution(extra: str) -> None:
 def test_hints_of_a_source_that_is_not_installed_name_its_folder() -> None:
     """There pip finds what the extra consists of."""
     done = subprocess.run(
-        [sys.executable, "-S", "-c", "from gateway.extras import remedy; print(remedy('zmq'))"],
+        [
+            sys.executable,
+            "-S",
+            "-c",
+            "from gateway.base.install_hint import remedy as hint; print(hint('zmq'))",
+        ],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         capture_output=True,

@@ -63,7 +63,7 @@ def test_commands_that_read_nothing_import_nothing_heavy() -> None:
     )
     assert "no answer" in asked.stderr
     for done in (helped, asked):
-        assert "gateway.cli" in _imported(done.stderr)
+        assert "gateway.command.cli" in _imported(done.stderr)
         assert not set(HEAVY) & _imported(done.stderr)
 
 
@@ -83,7 +83,7 @@ def test_who_needs_the_client_has_it() -> None:
     done = _python(
         "-c",
         "import sys\n"
-        "from gateway.lean import import_on_demand\n"
+        "from gateway.command.lean import import_on_demand\n"
         "import_on_demand('aiohttp')\n"
         "from aiohttp import http, http_parser\n"
         "from aiohttp.web_protocol import RequestHandler\n"
@@ -104,7 +104,7 @@ def test_who_needs_all_of_redis_has_it() -> None:
         done = _python(
             "-c",
             "import sys\n"
-            "from gateway.lean import import_on_demand\n"
+            "from gateway.command.lean import import_on_demand\n"
             "import_on_demand('redis', 'redis.asyncio')\n"
             "from redis.asyncio.connection import Connection\n"
             "print('redis.client' in sys.modules)\n"
@@ -123,7 +123,7 @@ def test_threads_that_ask_at_once_all_have_it() -> None:
     done = _python(
         "-c",
         "import sys, threading\n"
-        "from gateway.lean import import_on_demand\n"
+        "from gateway.command.lean import import_on_demand\n"
         "import_on_demand('redis', 'redis.asyncio')\n"
         "import redis, redis.asyncio\n"
         "found, together = [], threading.Barrier(8)\n"
@@ -143,7 +143,7 @@ def test_what_was_imported_already_is_left_as_it_is() -> None:
     done = _python(
         "-c",
         "import aiohttp, sys\n"
-        "from gateway.lean import import_on_demand\n"
+        "from gateway.command.lean import import_on_demand\n"
         "import_on_demand('aiohttp')\n"
         "print(sys.modules['aiohttp'] is aiohttp)\n",
     )
@@ -155,7 +155,7 @@ def test_imports_for_good_are_no_garbage_and_later_objects_are() -> None:
     done = _python(
         "-c",
         "import gc, sys\n"
-        "from gateway.lean import import_for_good\n"
+        "from gateway.command.lean import import_for_good\n"
         "import_for_good('json')\n"
         "print(gc.isenabled(), gc.get_freeze_count() > 1000, 'json' in sys.modules)\n"
         "try: import_for_good('no_such_module')\n"

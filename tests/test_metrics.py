@@ -16,8 +16,8 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from gateway.clock import ManualClock
-from gateway.errors import (
+from gateway.base.clock import ManualClock
+from gateway.base.errors import (
     CLIENT_ERRORS,
     StoreError,
     StoreReplyError,
@@ -26,10 +26,10 @@ from gateway.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from gateway.metrics import GatewayMetrics, Histogram, MemoryMetrics, add, pieces
-from gateway.metrics.exposition import expose, render
-from gateway.metrics.families import CHILDREN_PER_PIECE, SAMPLES_PER_PIECE
-from gateway.stores import redis_pipe
+from gateway.observe.metrics import GatewayMetrics, Histogram, MemoryMetrics, add, pieces
+from gateway.observe.metrics.exposition import expose, render
+from gateway.observe.metrics.families import CHILDREN_PER_PIECE, SAMPLES_PER_PIECE
+from gateway.stores.redis import pipe as redis_pipe
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "metrics.md"
 

@@ -28,4 +28,4 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert packed == in_tree
-    assert {"gateway/py.typed", "gateway/demo.yaml"} <= packed
+    assert {"gateway/py.typed", "gateway/command/demo.yaml"} <= packed

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from gateway.config.models import PolicyConfig
-from gateway.metrics import PolicyMetrics
-from gateway.policy import (
+from gateway.config.models.gateway import PolicyConfig
+from gateway.limiter.plan import (
     UNBOUNDED_WAIT_US,
     Missing,
     Plan,
@@ -18,8 +17,9 @@ from gateway.policy import (
     compile_plan,
     compile_policy,
 )
+from gateway.net.tls.peer import ClientCertificate
+from gateway.observe.metrics import PolicyMetrics
 from gateway.stores.base import Ask
-from gateway.tls.peer import ClientCertificate
 
 SECOND_US = 1_000_000
 

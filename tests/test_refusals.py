@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from gateway.refusals import Refusals
+from gateway.base.refusal_log import Refusals
 from tests.virtual_time import run
 
 log = logging.getLogger("bound")

@@ -12,12 +12,12 @@ import uvloop
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.clock import ManualClock, monotonic_us
+from gateway.base.clock import ManualClock, monotonic_us
+from gateway.limiter.waiting_room import RELEASED_AT_ONCE, WaitingRoom
 from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
-from gateway.stores.memory import MemoryStore
-from gateway.waiting import RELEASED_AT_ONCE, WaitingRoom
+from gateway.stores.memory.store import MemoryStore
 from tests.virtual_time import clock, run
 
 SECOND_US = 1_000_000

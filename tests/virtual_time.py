@@ -8,7 +8,7 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from gateway.clock import ManualClock
+from gateway.base.clock import ManualClock
 
 T = TypeVar("T")
 

@@ -18,14 +18,14 @@ import uvloop
 from multidict import CIMultiDict
 
 from bench.micro.routing import Request
-from gateway.clock import ManualClock
-from gateway.errors import BadRequestError
+from gateway.base.clock import ManualClock
+from gateway.base.errors import BadRequestError
+from gateway.limiter.waiting_room import WaitingRoom
 from gateway.limits.rate import Limit
 from gateway.routing.keys import compile_key
 from gateway.routing.path import readings
 from gateway.stores.base import Ask
-from gateway.stores.memory import MemoryStore
-from gateway.waiting import WaitingRoom
+from gateway.stores.memory.store import MemoryStore
 
 FEW: Final = 500
 MANY: Final = 10_000

@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from gateway.clock import ManualClock
+from gateway.base.clock import ManualClock
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
-from gateway.stores.memory import MemoryStore
+from gateway.stores.memory.store import MemoryStore
 
 KEYS: Final = (1_000, 10_000, 100_000, 1_000_000)
 COUNTS: Final = (10, 1_000, 100_000, 10_000_000)

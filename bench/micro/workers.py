@@ -31,10 +31,10 @@ from bench.template import render
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
-from gateway.stores.memory import MemoryStore
-from gateway.stores.redis import RedisStore
-from gateway.stores.shared import SharedStore
-from gateway.stores.shared_server import SharedServer
+from gateway.stores.memory.store import MemoryStore
+from gateway.stores.redis.store import RedisStore
+from gateway.stores.shared.server import SharedServer
+from gateway.stores.shared.store import SharedStore
 from gateway.workers.loop import run_in_loop
 
 DECISIONS: Final = 40_000

@@ -13,7 +13,7 @@ from bench.results import Result
 from bench.scenarios import calls
 from bench.scenarios.base import Plan
 from bench.stage import Stage
-from gateway.protocols.envoy_rls_messages import (
+from gateway.systems.envoy.messages import (
     METHOD,
     OK,
     SERVICE,

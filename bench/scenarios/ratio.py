@@ -14,7 +14,7 @@ from bench.results import Result
 from bench.scenarios import calls
 from bench.scenarios.base import Plan
 from bench.stage import Stage
-from gateway.protocols.ratio_messages import (
+from gateway.systems.ratio.messages import (
     METHOD,
     OVER_LIMIT,
     SERVICE,

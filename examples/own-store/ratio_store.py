@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, Self
 from urllib.parse import urlsplit
 
-from gateway.clock import Clock, wall_us
-from gateway.errors import StoreError, StoreUnavailable
+from gateway.base.clock import Clock, wall_us
+from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from gateway.config.hosts import read_address
+from gateway.config.values.hosts import read_address
 
 READ: Final = ("GET", "HEAD")
 

@@ -11,8 +11,8 @@ from prometheus_client import Metric, ProcessCollector
 
 from gateway.admin.mux import Answer, Query, Resource, json_answer, problem, text_answer
 from gateway.admin.readiness import Readiness
-from gateway.metrics import GatewayMetrics
-from gateway.metrics.exposition import content_type, expose
+from gateway.observe.metrics import GatewayMetrics
+from gateway.observe.metrics.exposition import content_type, expose
 
 PART_BYTES: Final = 65_536
 """Of a scrape: as much as is sent in one go."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gateway.config.check import Source
-from gateway.errors import Problem
+from gateway.base.errors import Problem
+from gateway.config.checking.check import Source
 
 
 class Imported(NamedTuple):

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from gateway.config.check import Source
-from gateway.config.messages import did_you_mean
-from gateway.config.nodes import MappingNode, Node, Place
-from gateway.errors import Problem
+from gateway.base.errors import Problem
+from gateway.config.checking.check import Source
+from gateway.config.checking.messages import did_you_mean
+from gateway.config.reading.nodes import MappingNode, Node, Place
 from gateway.importing.reading import Reading, is_nothing, member, problem_at
 from gateway.importing.yaml11 import plain_of
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from gateway.config.check import Source
-from gateway.config.nodes import Place
-from gateway.errors import Problem
+from gateway.base.errors import Problem
+from gateway.config.checking.check import Source
+from gateway.config.reading.nodes import Place
 from gateway.importing import Imported
 from gateway.importing.envoy_descriptors import UNITS, Descriptor, Domain, RateLimit, read_domains
 from gateway.importing.reading import in_order, problem_at

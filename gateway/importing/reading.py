@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gateway.config.check import Source
-from gateway.config.messages import did_you_mean
-from gateway.config.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
-from gateway.config.redaction import Secrets
-from gateway.config.source import read
-from gateway.config.values import describe
-from gateway.errors import ConfigError, Problem
+from gateway.base.errors import ConfigError, Problem
+from gateway.config.checking.check import Source
+from gateway.config.checking.messages import did_you_mean
+from gateway.config.reading.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
+from gateway.config.reading.source import read
+from gateway.config.values.redaction import Secrets
+from gateway.config.values.types import describe
 from gateway.importing.yaml11 import value_of
 
 

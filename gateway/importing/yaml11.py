@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from gateway.config.nodes import MappingNode, Node, ScalarNode
+from gateway.config.reading.nodes import MappingNode, Node, ScalarNode
 
 _BINARY: Final = r"0[bB][01]+"
 _OCTAL: Final = r"0[oO]?[0-7]+"

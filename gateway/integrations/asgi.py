@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 from multidict import CIMultiDict
 
-from gateway.answer import Answer
-from gateway.decider import Outcome
+from gateway.http.answer import Answer
 from gateway.integrations.guard import Fields, Guard, Head, Policies, added_fields
 from gateway.library import Limiter
 from gateway.library.decision import split_fields
+from gateway.limiter.decider import Outcome
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -13,7 +13,10 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from gateway.answer import (
+from gateway.base.clock import wall_us
+from gateway.base.errors import BadRequestError, ConfigError, Problem
+from gateway.config.values.paths import PathError, parse_path, split_pattern
+from gateway.http.answer import (
     Answer,
     LimitFields,
     closed,
@@ -22,14 +25,11 @@ from gateway.answer import (
     throttlex_closed,
     throttlex_refusal,
 )
-from gateway.clock import wall_us
-from gateway.config.paths import PathError, parse_path, split_pattern
-from gateway.decider import Outcome, refused_key, refusing_rule
-from gateway.errors import BadRequestError, ConfigError, Problem
 from gateway.library import Limiter
 from gateway.library.decision import split_fields
+from gateway.limiter.decider import Outcome, refused_key, refusing_rule
+from gateway.limiter.plan import Missing, Plan, Policy
 from gateway.limits.decision import Verdict
-from gateway.policy import Missing, Plan, Policy
 from gateway.routing import fields
 from gateway.routing.client_address import ClientAddress
 from gateway.routing.forwarding import tells_origin

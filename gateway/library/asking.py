@@ -6,12 +6,19 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from gateway.decider import Decider, Outcome, Pending, refusing_rule, slowest_rule, without_queue
 from gateway.library.lines import Lines, Patience
 from gateway.library.questions import Question
 from gateway.library.slots import Slot
+from gateway.limiter.decider import (
+    Decider,
+    Outcome,
+    Pending,
+    refusing_rule,
+    slowest_rule,
+    without_queue,
+)
+from gateway.limiter.plan import Rule
 from gateway.limits.decision import NEVER
-from gateway.policy import Rule
 from gateway.stores.base import Ask
 
 US: Final = 1_000_000

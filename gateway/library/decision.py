@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.answer import LimitFields, retry_after_s
-from gateway.decider import Outcome, refusing_rule
-from gateway.errors import GatewayError
+from gateway.base.errors import GatewayError
+from gateway.http.answer import LimitFields, retry_after_s
+from gateway.limiter.decider import Outcome, refusing_rule
+from gateway.limiter.plan import Rule
 from gateway.limits.decision import NEVER
 from gateway.limits.decision import Decision as LimitDecision
-from gateway.policy import Rule
 
 US: Final = 1_000_000
 

@@ -6,16 +6,16 @@ made when the decision is asked for its numbers, or given back.
 
 from __future__ import annotations
 
-from gateway.consistency.outcome import Outcome
 from gateway.library.decision import Decision
 from gateway.library.questions import EVERYBODY, Names, Questions, check_cost
+from gateway.limiter.outcome import Outcome
+from gateway.limiter.plan import Rule
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict
-from gateway.policy import Rule
 from gateway.routing.keys import identity
 from gateway.stores.base import Ask
-from gateway.stores.memory import MemoryStore
-from gateway.stores.scope import Spent
+from gateway.stores.memory.scope import Spent
+from gateway.stores.memory.store import MemoryStore
 
 
 class ImmediateLimit:

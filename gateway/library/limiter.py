@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import gateway
-from gateway.config.check import Checked, check_data, check_text
-from gateway.config.library import LimiterConfig
-from gateway.config.load import load
-from gateway.decider import Outcome
-from gateway.errors import ConfigError, Problem
+from gateway.base.errors import ConfigError, Problem
+from gateway.base.tasks import becomes
+from gateway.config.checking.check import Checked, check_data, check_text
+from gateway.config.checking.load import load
+from gateway.config.models.library import LimiterConfig
 from gateway.library.asking import Asker, count
 from gateway.library.decision import Decision, LimitExceeded
 from gateway.library.decorator import LimitDecorator
@@ -24,12 +24,12 @@ from gateway.library.policies import Policy
 from gateway.library.questions import EVERYBODY, Names, Question, Questions
 from gateway.library.slots import Slot
 from gateway.library.unawaited import Unawaited
-from gateway.metrics import GatewayMetrics
-from gateway.opening import book_of, decider_of, reader_of, store_of
-from gateway.policy import Plan
+from gateway.limiter.decider import Outcome
+from gateway.limiter.plan import Plan
+from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
-from gateway.stores.memory import MemoryStore
-from gateway.tasks import becomes
+from gateway.stores.memory.store import MemoryStore
+from gateway.wiring.limiter import book_of, decider_of, reader_of, store_of
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Limiter:
 
     Attributes:
         config: everything that was configured, checked and complete.
-        metrics: what was counted; `gateway.metrics.render(limiter.metrics)` shows it.
+        metrics: what was counted; `gateway.observe.metrics.render(limiter.metrics)` shows it.
 
     Raises:
         ConfigError: with everything that is wrong.

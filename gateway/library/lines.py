@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from gateway.policy import UNBOUNDED_WAIT_US
+from gateway.limiter.plan import UNBOUNDED_WAIT_US
 
 US: Final = 1_000_000
 

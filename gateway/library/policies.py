@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
-from gateway.config.consistency import ConsistencyName
-from gateway.config.policies import AlgorithmName, HeaderStyle, IfMissing, OnStoreError
+from gateway.config.models.consistency import ConsistencyName
+from gateway.config.models.policies import AlgorithmName, HeaderStyle, IfMissing, OnStoreError
 
 
 class PolicyOptions(TypedDict, total=False):

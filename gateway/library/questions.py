@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gateway.config.messages import did_you_mean
-from gateway.config.models import PolicyConfig
-from gateway.limits import ALGORITHMS
-from gateway.limits.book import Book
-from gateway.metrics import GatewayMetrics
-from gateway.policy import (
+from gateway.config.checking.messages import did_you_mean
+from gateway.config.models.gateway import PolicyConfig
+from gateway.limiter.plan import (
     KeyedRules,
     Plan,
     Policy,
@@ -20,6 +17,9 @@ from gateway.policy import (
     compile_policy,
     is_keyed,
 )
+from gateway.limits import ALGORITHMS
+from gateway.limits.key_overrides import Book
+from gateway.observe.metrics import GatewayMetrics
 from gateway.routing.keys import identity
 from gateway.stores.base import Ask
 

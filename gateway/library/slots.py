@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-from gateway.decider import Decider, Outcome
-from gateway.holding import Holding, leases_of
 from gateway.library.decision import Decision
+from gateway.limiter.decider import Decider, Outcome
+from gateway.limiter.lease_keeper import Holding, leases_of
 
 
 class Slot:

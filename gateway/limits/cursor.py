@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.errors import LimitSyntaxError
+from gateway.base.errors import LimitSyntaxError
 
 _GAP: Final = re.compile(r"\s*")
 _WORD: Final = re.compile(r"[^\s/+]+")

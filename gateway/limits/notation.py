@@ -26,7 +26,7 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from gateway.errors import LimitSyntaxError
+from gateway.base.errors import LimitSyntaxError
 from gateway.limits import calendar
 from gateway.limits.calendar import Calendar
 from gateway.limits.cursor import Cursor

@@ -10,7 +10,7 @@ place: a report that comes in order costs the same with any burst, and a late on
 place, found by halves.
 
 Times are microseconds since 1970; each reported time is its reporter's, so it may be late or ahead.
-The twin of this is `gateway/stores/lua/report.lua`.
+The twin of this is `gateway/stores/redis/lua/report.lua`.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.changes import compile_rewrite
-from gateway.config.models import FieldEdits, RouteConfig
-from gateway.editing.fields import FieldEdit
-from gateway.editing.template import HEADER, Template, renderer
+from gateway.config.models.changes import compile_rewrite
+from gateway.config.models.gateway import FieldEdits, RouteConfig
+from gateway.http.editing.fields import FieldEdit
+from gateway.http.editing.template import HEADER, Template, renderer
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request

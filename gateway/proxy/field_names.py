@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from gateway.config.balancing import HashBy
-from gateway.config.models import GatewayConfig
-from gateway.editing.template import HEADER
+from gateway.config.models.balancing import HashBy
+from gateway.config.models.gateway import GatewayConfig
+from gateway.http.editing.template import HEADER
 from gateway.routing.forwarding import tells_origin
 from gateway.routing.spelling import Reserved, headers_of, reserved_name, spellings_of
 

@@ -12,27 +12,32 @@ from collections.abc import Callable, Coroutine
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.clock import wall_us
-from gateway.errors import UpstreamClosedError, UpstreamError
-from gateway.proxy.answer_head import added_to, trailer_lines, without_length, without_limits
+from gateway.base.clock import wall_us
+from gateway.base.errors import UpstreamClosedError, UpstreamError
+from gateway.base.tasks import Tasks
+from gateway.proxy.attempts import Tries, connect, first_byte_s, may_repeat, wants_another
+from gateway.proxy.client.upload import Upload, chunk, take_body
+from gateway.proxy.direct_responses import InterceptedAnswer
 from gateway.proxy.head import (
     http_date,
     takes_trailers,
 )
-from gateway.proxy.own_answers import InterceptedAnswer
-from gateway.proxy.reader import NO_BODY
 from gateway.proxy.request_head import request_head
-from gateway.proxy.tries import Tries, connect, first_byte_s, may_repeat, wants_another
 from gateway.proxy.tunnel import SWITCH, SWITCHED, Tunnel, may_open_websocket
-from gateway.proxy.upload import Upload, chunk, take_body
-from gateway.tasks import Tasks
+from gateway.proxy.upstream.answer_head import (
+    added_to,
+    trailer_lines,
+    without_length,
+    without_limits,
+)
+from gateway.proxy.upstream.answer_reader import NO_BODY
 
 if TYPE_CHECKING:
-    from gateway.proxy.pool import TargetPool, Upstream
-    from gateway.proxy.reader import AnswerReader
     from gateway.proxy.request import Request
     from gateway.proxy.routes import Route
-    from gateway.proxy.upstream import UpstreamConnection
+    from gateway.proxy.upstream.answer_reader import AnswerReader
+    from gateway.proxy.upstream.connection import UpstreamConnection
+    from gateway.proxy.upstream.pool import TargetPool, Upstream
 
     Done = Callable[[Request, Exception | None, Coroutine[Any, Any, None] | None], None]
 

@@ -10,11 +10,12 @@ from typing import Final, NoReturn
 from aiohttp.hdrs import CONTENT_LENGTH, EXPECT, MAX_FORWARDS, TRANSFER_ENCODING, VIA
 from aiohttp.streams import EMPTY_PAYLOAD
 
-from gateway import answer
-from gateway.answer import Answer
-from gateway.clock import monotonic_us, wall_us
-from gateway.config.listeners import HTTPS_PORT
-from gateway.decider import (
+from gateway.base.clock import monotonic_us, wall_us
+from gateway.base.errors import BadRequestError
+from gateway.config.models.listeners import HTTPS_PORT
+from gateway.http import answer
+from gateway.http.answer import Answer
+from gateway.limiter.decider import (
     Decider,
     Outcome,
     Pending,
@@ -23,10 +24,9 @@ from gateway.decider import (
     slowest_rule,
     without_queue,
 )
-from gateway.errors import BadRequestError
-from gateway.holding import Holding, leases_of
+from gateway.limiter.lease_keeper import Holding, leases_of
+from gateway.limiter.plan import Missing, Plan, Policy
 from gateway.limits.decision import Verdict
-from gateway.policy import Missing, Plan, Policy
 from gateway.proxy.field_names import NOTHING_HIDDEN, Hidden, without
 from gateway.proxy.head import PSEUDONYM
 from gateway.proxy.request import Request

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from aiohttp.hdrs import HOST
 from aiohttp.http_writer import HttpVersion10
 
-from gateway.errors import BadRequestError
-from gateway.proxy.answer_head import without_length
+from gateway.base.errors import BadRequestError
+from gateway.proxy.upstream.answer_head import without_length
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from aiohttp.streams import StreamReader
     from multidict import CIMultiDictProxy
 
-    from gateway.decider import Pending
-    from gateway.holding import Holding
-    from gateway.proxy.answer_head import AnswerHead
-    from gateway.proxy.client import ClientConnection
-    from gateway.proxy.pool import TargetPool
+    from gateway.limiter.decider import Pending
+    from gateway.limiter.lease_keeper import Holding
+    from gateway.net.tls.peer import ClientCertificate
+    from gateway.proxy.client.connection import ClientConnection
     from gateway.proxy.routes import Route
-    from gateway.proxy.upstream import UpstreamConnection
+    from gateway.proxy.upstream.answer_head import AnswerHead
+    from gateway.proxy.upstream.connection import UpstreamConnection
+    from gateway.proxy.upstream.pool import TargetPool
     from gateway.routing.forwarding import Story
-    from gateway.tls.peer import ClientCertificate
 
 
 _is_authority: Final = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]+").fullmatch

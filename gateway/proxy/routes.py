@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.answer import Answer, LimitFields
-from gateway.config.models import GatewayConfig, RouteConfig
-from gateway.config.routes import retry_of
-from gateway.config.store_url import parse_store_url
-from gateway.editing.fields import FieldEdit
-from gateway.metrics import GatewayMetrics, RouteMetrics
-from gateway.policy import Plan, Policy, ReportedPlan, RouteKeys, compile_plan
+from gateway.config.models.gateway import GatewayConfig, RouteConfig
+from gateway.config.models.routes import retry_of
+from gateway.config.values.store_url import parse_store_url
+from gateway.http.answer import Answer, LimitFields
+from gateway.http.editing.fields import FieldEdit
+from gateway.limiter.plan import Plan, Policy, ReportedPlan, RouteKeys, compile_plan
+from gateway.observe.metrics import GatewayMetrics, RouteMetrics
 from gateway.proxy.changes import Outgoing, compile_edit, compile_outgoing
-from gateway.proxy.own_answers import Pages, compile_own, compile_pages
-from gateway.proxy.pool import Upstream
-from gateway.proxy.retry import RetryRule, compile_rule
+from gateway.proxy.direct_responses import Pages, compile_own, compile_pages
+from gateway.proxy.upstream.pool import Upstream
+from gateway.proxy.upstream.retry import RetryRule, compile_rule
 from gateway.routing.table import Pattern, RouteTable
 
 if TYPE_CHECKING:

@@ -17,28 +17,28 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from gateway import answer
-from gateway.answer import Answer
-from gateway.config.models import ServerConfig
-from gateway.decider import Outcome, Pending, refusing_rule
-from gateway.errors import BadRequestError, ClientError, UpstreamError
-from gateway.logs import AccessLog
-from gateway.metrics import GatewayMetrics
-from gateway.proxy.acceptor import ProxyServer
-from gateway.proxy.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP, Admission
-from gateway.proxy.answer_head import added_to
-from gateway.proxy.client import ClientConnection
-from gateway.proxy.deadlines import Watch
+from gateway.base.errors import BadRequestError, ClientError, UpstreamError
+from gateway.base.refusal_log import Refusals
+from gateway.base.tasks import Portions, Tasks
+from gateway.config.models.gateway import ServerConfig
+from gateway.http import answer
+from gateway.http.answer import Answer
+from gateway.limiter.decider import Outcome, Pending, refusing_rule
+from gateway.observe.logs import AccessLog
+from gateway.observe.metrics import GatewayMetrics
+from gateway.proxy.cached_refusal import RepeatedRefusal, holds_for_ns
+from gateway.proxy.client.acceptor import ProxyServer
+from gateway.proxy.client.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP, Admission
+from gateway.proxy.client.connection import ClientConnection
+from gateway.proxy.client.deadlines import Watch
+from gateway.proxy.client.request_parser import RequestParser
+from gateway.proxy.client.timeouts import Patience
+from gateway.proxy.direct_responses import InterceptedAnswer, Pages, own_head
 from gateway.proxy.forward import Forwarder
 from gateway.proxy.gate import Gate
-from gateway.proxy.own_answers import InterceptedAnswer, Pages, own_head
-from gateway.proxy.patience import Patience
-from gateway.proxy.repeated import RepeatedRefusal, holds_for_ns
 from gateway.proxy.request import Request
-from gateway.proxy.request_parser import RequestParser
 from gateway.proxy.tunnel import SWITCHED, asks_for_websocket
-from gateway.refusals import Refusals
-from gateway.tasks import Portions, Tasks
+from gateway.proxy.upstream.answer_head import added_to
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final
 from aiohttp.hdrs import UPGRADE
 from aiohttp.streams import EMPTY_PAYLOAD
 
-from gateway.errors import BadRequestError
-from gateway.proxy.answer_head import without_limits
-from gateway.proxy.hang_up import HangUpWatch
-from gateway.proxy.reset import reset
+from gateway.base.errors import BadRequestError
+from gateway.proxy.client.hang_up import HangUpWatch
+from gateway.proxy.client.reset import reset
+from gateway.proxy.upstream.answer_head import without_limits
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
-    from gateway.proxy.upstream import UpstreamConnection
+    from gateway.proxy.upstream.connection import UpstreamConnection
 
 SWITCHED: Final = 101
 SWITCH: Final = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"

@@ -11,7 +11,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address
 from typing import Final
 
-from gateway.errors import BadRequestError
+from gateway.base.errors import BadRequestError
 
 _MAX_NAME: Final = 253
 """Characters in a name, without the trailing dot (RFC 1035, section 2.3.4)."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.errors import BadRequestError
+from gateway.base.errors import BadRequestError
 from gateway.routing.escapes import PRINTABLE, Escapes, unescape
 
 _PCHAR: Final = r"A-Za-z0-9_~!$&'()*+,=:@"

@@ -9,7 +9,7 @@ nothing else: a path whose readings (`gateway.routing.path`) say otherwise is re
 
 from __future__ import annotations
 
-from gateway.errors import BadRequestError
+from gateway.base.errors import BadRequestError
 from gateway.routing.path import canonical_path, is_plain, readings
 
 

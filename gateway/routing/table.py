@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
-from gateway.errors import BadRequestError
+from gateway.base.errors import BadRequestError
 from gateway.routing.fields import Fields
 from gateway.routing.host import normal_host
 from gateway.routing.path import canonical_path, readings

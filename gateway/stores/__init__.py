@@ -12,10 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import parse_qs
 
-from gateway.errors import ConfigError, Problem
-from gateway.extras import remedy
+from gateway.base.errors import ConfigError, Problem
+from gateway.base.install_hint import remedy
 from gateway.stores.base import Store
-from gateway.stores.memory import DEFAULT_MAX_KEYS, MemoryStore
+from gateway.stores.memory.store import DEFAULT_MAX_KEYS, MemoryStore
 from gateway.stores.urls import split_url
 
 if TYPE_CHECKING:
@@ -26,17 +26,17 @@ GROUP: Final = "sluice.stores"
 
 STORES: Final[dict[str, str]] = {
     "memory": "gateway.stores:open_memory",
-    "redis": "gateway.stores.redis:RedisStore",
-    "rediss": "gateway.stores.redis:RedisStore",
-    "unix": "gateway.stores.redis:RedisStore",
-    "redis+sentinel": "gateway.stores.redis:RedisStore",
-    "rediss+sentinel": "gateway.stores.redis:RedisStore",
-    "redis+cluster": "gateway.stores.redis_cluster:RedisClusterStore",
-    "rediss+cluster": "gateway.stores.redis_cluster:RedisClusterStore",
-    "mysql": "gateway.stores.mysql:MySQLStore",
-    "smockron": "gateway.stores.smockron:SmockronStore",
-    "throttr+v5": "gateway.stores.throttr:ThrottrStore",
-    "ratio": "gateway.stores.ratio:RatioStore",
+    "redis": "gateway.stores.redis.store:RedisStore",
+    "rediss": "gateway.stores.redis.store:RedisStore",
+    "unix": "gateway.stores.redis.store:RedisStore",
+    "redis+sentinel": "gateway.stores.redis.store:RedisStore",
+    "rediss+sentinel": "gateway.stores.redis.store:RedisStore",
+    "redis+cluster": "gateway.stores.redis.cluster:RedisClusterStore",
+    "rediss+cluster": "gateway.stores.redis.cluster:RedisClusterStore",
+    "mysql": "gateway.stores.mysql.store:MySQLStore",
+    "smockron": "gateway.systems.smockron.store:SmockronStore",
+    "throttr+v5": "gateway.systems.throttr.store:ThrottrStore",
+    "ratio": "gateway.systems.ratio.store:RatioStore",
 }
 """From the scheme of a URL to the class that makes its store, imported when it is needed.
 
@@ -60,8 +60,8 @@ def open_store(url: str, *, domain: str, deadline_us: int) -> Store:
     """Make the store that a URL names; it connects when it is started.
 
     Args:
-        url: such as `memory://`, `redis://...` or `mysql://...`, as `gateway.config.store_url`
-            allows.
+        url: such as `memory://`, `redis://...` or `mysql://...`, as
+            `gateway.config.values.store_url` allows.
         domain: the namespace that counts live in.
         deadline_us: how long callers wait for a decision.
 

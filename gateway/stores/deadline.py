@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from gateway.errors import StoreError, StoreReplyError, StoreTimeout
+from gateway.base.errors import StoreError, StoreReplyError, StoreTimeout
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask, Store
 

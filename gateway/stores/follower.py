@@ -13,14 +13,14 @@ import logging
 from collections.abc import Awaitable, Hashable, Sequence
 from typing import Final
 
-from gateway.clock import Clock
-from gateway.errors import StoreError, StoreTimeout
+from gateway.base.clock import Clock
+from gateway.base.errors import StoreError, StoreTimeout
+from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
-from gateway.metrics import StoreMetrics
+from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask, ShardedStore, Store
 from gateway.stores.deadline import Deadline, decide_within
 from gateway.stores.shards import PROBE_AFTER_US, Shards
-from gateway.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, cast
 
-from gateway.errors import StoreError, StoreUnavailable
+from gateway.base.errors import StoreError, StoreUnavailable
 
 
 class Pipelining(asyncio.Protocol, ABC):

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from gateway.errors import StoreError
+from gateway.base.errors import StoreError
 from gateway.limits.rate import Limit
 from gateway.limits.reported import ALGORITHMS, Reported
 

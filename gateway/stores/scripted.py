@@ -18,10 +18,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gateway.clock import Clock, monotonic_us
+from gateway.base.clock import Clock, monotonic_us
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.stores.memory import MemoryStore
+from gateway.stores.memory.store import MemoryStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Final
 
-from gateway.breaker import Breaker, BreakerState
-from gateway.clock import Clock
-from gateway.errors import StoreError
+from gateway.base.breaker import Breaker, BreakerState
+from gateway.base.clock import Clock
+from gateway.base.errors import StoreError
+from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
-from gateway.metrics import StoreMetrics
+from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask
-from gateway.tasks import Tasks
 
 US: Final = 1_000_000
 MAX_SHARDS: Final = 1000

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from socket import socket, socketpair
 from typing import Final, NoReturn
 
-from gateway.clock import monotonic_us
-from gateway.errors import GatewayError
+from gateway.base.clock import monotonic_us
+from gateway.base.errors import GatewayError
 from gateway.workers import orders
 
 HANDLED: Final = (

@@ -13,8 +13,8 @@ class SharedFiles(NamedTuple):
     """Descriptors of files that the supervisor holds open for its children.
 
     Attributes:
-        log_lock: as in `gateway.logs.open_output`.
-        past: as in `gateway.workers.past`.
+        log_lock: as in `gateway.observe.logs.open_output`.
+        past: as in `gateway.workers.retired_counters`.
     """
 
     log_lock: int

@@ -15,10 +15,10 @@ from typing import Final
 from prometheus_client import Metric
 
 from gateway.admin import Phase, Readiness, Scrape, judge_workers, of_process
-from gateway.metrics import GatewayMetrics, add, pieces
-from gateway.tasks import Tasks
-from gateway.workers.past import Past
+from gateway.base.tasks import Tasks
+from gateway.observe.metrics import GatewayMetrics, add, pieces
 from gateway.workers.reports import COUNTED, STATE, Reported, slices
+from gateway.workers.retired_counters import Past
 
 ANSWER_S: Final = 1.0
 """How long a worker may take to answer."""

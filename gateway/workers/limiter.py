@@ -12,18 +12,18 @@ from socket import socket
 
 import gateway
 from gateway.admin import AdminServer, Phase
-from gateway.config.models import Address, GatewayConfig
-from gateway.logs import open_output, setup_logging
-from gateway.metrics import GatewayMetrics
-from gateway.obstacles import cannot_log
-from gateway.opening import limits_by_policy
+from gateway.base.tasks import Tasks
+from gateway.config.models.gateway import Address, GatewayConfig
+from gateway.net.start_errors import cannot_log
+from gateway.observe.logs import open_output, setup_logging
+from gateway.observe.metrics import GatewayMetrics
 from gateway.stores import open_memory
-from gateway.stores.memory import MemoryStore
-from gateway.stores.shared_server import SharedServer
-from gateway.tasks import Tasks
+from gateway.stores.memory.store import MemoryStore
+from gateway.stores.shared.server import SharedServer
+from gateway.wiring.limiter import limits_by_policy
 from gateway.workers import orders
 from gateway.workers.fleet import Fleet
-from gateway.workers.past import Past
+from gateway.workers.retired_counters import Past
 from gateway.workers.worker import Post
 
 log = logging.getLogger(__name__)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import socket
 from typing import NamedTuple
 
-from gateway.app import Taken
-from gateway.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places, untaken
-from gateway.config.address import UnixAddress
-from gateway.config.models import Address, GatewayConfig, ListenerConfig
-from gateway.errors import StartError
-from gateway.obstacles import ADMIN, cannot_listen
+from gateway.base.errors import StartError
+from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
+from gateway.config.values.address import UnixAddress
+from gateway.net.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places, untaken
+from gateway.net.start_errors import ADMIN, cannot_listen
+from gateway.wiring.gateway import Taken
 
 ADMIN_BACKLOG = 128
 

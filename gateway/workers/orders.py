@@ -15,7 +15,7 @@ from contextlib import suppress
 from socket import recv_fds, send_fds, socket
 from typing import Final, NamedTuple
 
-from gateway.errors import GatewayError, StartError
+from gateway.base.errors import GatewayError, StartError
 
 log = logging.getLogger(__name__)
 

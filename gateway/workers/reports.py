@@ -13,10 +13,10 @@ from itertools import islice
 from typing import Any, Final, cast
 
 from gateway.admin import Phase, Readiness, of_process
-from gateway.app import Gateway
-from gateway.metrics import Piece, pieces
-from gateway.stores.shared_frames import Splitter, frame
-from gateway.tasks import Tasks
+from gateway.base.tasks import Tasks
+from gateway.observe.metrics import Piece, pieces
+from gateway.stores.shared.frames import Splitter, frame
+from gateway.wiring.gateway import Gateway
 
 STATE: Final = b"s"
 COUNTED: Final = b"c"

@@ -15,10 +15,10 @@ from functools import partial
 from socket import socket, socketpair
 from typing import Final, NoReturn
 
-from gateway.clock import monotonic_us
-from gateway.config.models import GatewayConfig
-from gateway.errors import GatewayError, StartError
-from gateway.opening import memory_url
+from gateway.base.clock import monotonic_us
+from gateway.base.errors import GatewayError, StartError
+from gateway.config.models.gateway import GatewayConfig
+from gateway.wiring.limiter import memory_url
 from gateway.workers import limiter, orders, worker
 from gateway.workers.child import HANDLED, Child, end_at_once, start_child
 from gateway.workers.files import SharedFiles, shared_files

@@ -10,12 +10,12 @@ from contextlib import suppress
 from socket import socket
 from typing import Final, NamedTuple
 
-from gateway.app import Gateway, Seat, Taken
-from gateway.binding import Sharing
-from gateway.config.models import GatewayConfig
-from gateway.opening import memory_url
-from gateway.stores.shared import SharedStore
-from gateway.tasks import Tasks
+from gateway.base.tasks import Tasks
+from gateway.config.models.gateway import GatewayConfig
+from gateway.net.binding import Sharing
+from gateway.stores.shared.store import SharedStore
+from gateway.wiring.gateway import Gateway, Seat, Taken
+from gateway.wiring.limiter import memory_url
 from gateway.workers import orders
 from gateway.workers.reports import Reporter
 
@@ -34,7 +34,7 @@ class Post(NamedTuple):
         name: which one it is, for the log.
         channel: to the supervisor.
         sockets: that it serves.
-        log_lock: as in `gateway.logs.open_output`.
+        log_lock: as in `gateway.observe.logs.open_output`.
         reason: why it is started again; empty at the beginning.
         is_first: as in `Seat`.
         elders: the processes in whose place it starts, by their ids: they serve until it does.

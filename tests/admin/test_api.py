@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from gateway.admin import AdminServer, Answer, OneProcess, Phase, Query, Readiness, Resource
 from gateway.admin.mux import SECURITY_HEADERS
-from gateway.metrics import GatewayMetrics
+from gateway.observe.metrics import GatewayMetrics
 from tests.breaking import abort
 
 READY = Readiness(True, Phase.SERVING, ())

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.balancing import (
+from gateway.proxy.upstream.balancing import (
     SCALE,
     Balancer,
     Candidate,

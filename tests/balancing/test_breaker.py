@@ -7,7 +7,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.balancing import NO_TICKET, WindowBreaker
+from gateway.proxy.upstream.balancing import NO_TICKET, WindowBreaker
 
 S: Final = 1_000_000
 

@@ -7,8 +7,8 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.balancing import Candidate, CheckCounter, Ejection, Standing
-from gateway.balancing.slow_start import ramped
+from gateway.proxy.upstream.balancing import Candidate, CheckCounter, Ejection, Standing
+from gateway.proxy.upstream.balancing.slow_start import ramped
 
 S: Final = 1_000_000
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.certificates import inspection
-from gateway.config.load import load
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
+from gateway.config.checking.load import load
+from gateway.wiring.certificates import inspection
 from tests.certificates import Authority, Issued
 
 DAY = timedelta(days=1)

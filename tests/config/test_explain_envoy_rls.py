@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.config.explain_envoy_rls import MAX_RULES, explain_envoy_rls
+from gateway.systems.envoy.explaining import MAX_RULES, explain_envoy_rls
 from tests.envoy_rls import config_of
 
 DEBITS = (

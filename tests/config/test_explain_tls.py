@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from gateway.config.check import check_text
-from gateway.config.explain import explain
-from gateway.config.explain_limits import explain_limit
+from gateway.config.checking.check import check_text
+from gateway.config.explaining.explain import explain
+from gateway.config.explaining.limits import explain_limit
 
 TEXT: Final = (Path(__file__).parent / "golden" / "ok-tls.yaml").read_text()
 

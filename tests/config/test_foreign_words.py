@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from gateway.config.check import check_text
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
+from gateway.config.checking.check import check_text
 
 ROUTES: Final = 'routes: {/**: {upstream: "http://127.0.0.1:9000"}}\n'
 

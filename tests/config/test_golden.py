@@ -12,11 +12,11 @@ from typing import Final
 import pytest
 import yaml
 
-from gateway.config import source
-from gateway.config.check import check_text
-from gateway.config.explain import explain
-from gateway.config.render import render
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
+from gateway.config.checking.check import check_text
+from gateway.config.explaining.explain import explain
+from gateway.config.explaining.render import render
+from gateway.config.reading import source
 
 CASES: Final = sorted((Path(__file__).parent / "golden").glob("*.yaml"))
 DASHES: Final = "\n-----\n"

@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
-from gateway.config.check import check_text
-from gateway.errors import ConfigError, LimitSyntaxError, Problem
+from gateway.base.errors import ConfigError, LimitSyntaxError, Problem
+from gateway.config.checking.check import check_text
 from gateway.limits.notation import parse_limit
 from tests.processes import ROOT
 

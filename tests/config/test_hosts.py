@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from gateway.config.check import check_text
-from gateway.config.hosts import parse_host
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
+from gateway.config.checking.check import check_text
+from gateway.config.values.hosts import parse_host
 
 ROUTES: Final = 'routes: {/**: {upstream: "http://127.0.0.1:9000"}}\n'
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.load import load
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
+from gateway.config.checking.load import load
 
 ROUTES = "routes:\n  /a: {upstream: http://a:1}\n"
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateway.config.address import parse_address
-from gateway.config.check import check_text
-from gateway.config.models import (
+from gateway.base.errors import ConfigError
+from gateway.config.checking.check import check_text
+from gateway.config.explaining.render import render
+from gateway.config.models.gateway import (
     Address,
     AdminConfig,
     GatewayConfig,
@@ -22,8 +23,7 @@ from gateway.config.models import (
     Timeouts,
     UpstreamConfig,
 )
-from gateway.config.render import render
-from gateway.errors import ConfigError
+from gateway.config.values.address import parse_address
 from gateway.limits.rate import Limit
 
 

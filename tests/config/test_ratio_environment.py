@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.config.address import Address
-from gateway.config.ratio_environment import read_environment, told_of
-from gateway.errors import ConfigError, StartError
+from gateway.base.errors import ConfigError, StartError
+from gateway.config.values.address import Address
+from gateway.systems.ratio.environment import read_environment, told_of
 
 MINUTE_US = 60_000_000
 

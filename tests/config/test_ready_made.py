@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from gateway.config.explain import explain
-from gateway.config.load import load
+from gateway.config.checking.load import load
+from gateway.config.explaining.explain import explain
 
 FOLDER: Final = Path(__file__).parents[2] / "config"
 FILES: Final = sorted(FOLDER.glob("*.yaml"))

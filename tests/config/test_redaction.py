@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.config.check import Checked, Source, check
-from gateway.config.explain import explain
-from gateway.config.redaction import Secrets, redact, redact_line
-from gateway.config.render import render
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
+from gateway.config.checking.check import Checked, Source, check
+from gateway.config.explaining.explain import explain
+from gateway.config.explaining.render import render
+from gateway.config.values.redaction import Secrets, redact, redact_line
 
 MARK: Final = "Zq7Xk"
 """Stands in every part of a secret, so that no part of it can be shown unseen."""

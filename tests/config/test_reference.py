@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from gateway.config import models
-from gateway.config.base import Model
-from gateway.config.schema import written_default
+from gateway.config.explaining.schema import written_default
+from gateway.config.models import gateway as models
+from gateway.config.values.base import Model
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.config.render import render, summarise
-from gateway.errors import Problem
+from gateway.base.errors import Problem
+from gateway.config.explaining.render import render, summarise
 
 
 def test_a_problem_has_its_line_a_caret_and_a_hint() -> None:

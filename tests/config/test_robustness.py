@@ -8,10 +8,10 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.check import check_text
-from gateway.config.explain import explain
-from gateway.config.render import render
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
+from gateway.config.checking.check import check_text
+from gateway.config.explaining.explain import explain
+from gateway.config.explaining.render import render
 
 GOLDEN: Final = sorted((Path(__file__).parent / "golden").glob("*.yaml"))
 TEXTS: Final = [path.read_text().rpartition("\n-----\n")[0] + "\n" for path in GOLDEN]

@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 from jsonschema import Draft202012Validator
 
-from gateway.config.nodes import plain
-from gateway.config.redaction import Secrets
-from gateway.config.schema import json_schema
-from gateway.config.source import read
+from gateway.config.explaining.schema import json_schema
+from gateway.config.reading.nodes import plain
+from gateway.config.reading.source import read
+from gateway.config.values.redaction import Secrets
 
 ROOT: Final = Path(__file__).parents[2]
 GOLDEN: Final = Path(__file__).parent / "golden"

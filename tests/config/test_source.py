@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.config.nodes import find, plain, show_path
-from gateway.config.redaction import Secrets
-from gateway.config.source import MAX_BYTES, read, resolve
+from gateway.config.reading.nodes import find, plain, show_path
+from gateway.config.reading.source import MAX_BYTES, read, resolve
+from gateway.config.values.redaction import Secrets
 
 
 def _no_files(path: str) -> str:

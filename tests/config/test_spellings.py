@@ -13,14 +13,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from gateway.config.check import Source, check, check_text
-from gateway.config.models import GatewayConfig, LimitLine, Target
-from gateway.config.nodes import plain
-from gateway.config.redaction import Secrets
-from gateway.config.service import StoreConfig
-from gateway.config.source import read
-from gateway.config.store_url import parse_store_url
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
+from gateway.config.checking.check import Source, check, check_text
+from gateway.config.models.gateway import GatewayConfig, LimitLine, Target
+from gateway.config.models.service import StoreConfig
+from gateway.config.reading.nodes import plain
+from gateway.config.reading.source import read
+from gateway.config.values.redaction import Secrets
+from gateway.config.values.store_url import parse_store_url
 from gateway.routing.client_address import ClientAddress
 
 HERE: Final = Path(__file__).parent

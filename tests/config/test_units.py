@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.units import (
+from gateway.config.values.units import (
     MAX_DURATION_US,
     MAX_SIZE,
     UnitError,

@@ -11,12 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from gateway.config.check import Checked, Source, check, check_text
-from gateway.config.explain import explain
-from gateway.config.render import render
-from gateway.config.schema import json_schema
-from gateway.editing.template import renderer
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
+from gateway.config.checking.check import Checked, Source, check, check_text
+from gateway.config.explaining.explain import explain
+from gateway.config.explaining.render import render
+from gateway.config.explaining.schema import json_schema
+from gateway.http.editing.template import renderer
 
 ROUTES: Final = 'routes: {/**: {upstream: "http://127.0.0.1:9000"}}\n'
 MARK: Final = "Zq7Xk"

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
-from gateway.clock import Clock
-from gateway.decider import Decider, Outcome
-from gateway.errors import StoreUnavailable
+from gateway.base.clock import Clock
+from gateway.base.errors import StoreUnavailable
+from gateway.limiter.decider import Decider, Outcome
+from gateway.limiter.plan import Policy, Rule
+from gateway.limits.consistency_mode import Terms
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
-from gateway.limits.terms import Terms
-from gateway.metrics import PolicyMetrics, StoreMetrics
-from gateway.policy import Policy, Rule
+from gateway.observe.metrics import PolicyMetrics, StoreMetrics
 from gateway.stores.base import Ask
-from gateway.stores.memory import MemoryStore
+from gateway.stores.memory.store import MemoryStore
 from tests.virtual_time import clock
 
 SECOND_US = 1_000_000

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.clock import ManualClock
-from gateway.consistency.heard import WHOLLY_HEARD
-from gateway.consistency.hearsay import MAX_KEYS, MAX_LOOKS, Hearsay
-from gateway.consistency.reporting import REPORTS_A_CALL
-from gateway.consistency.reports import MAX_PIECES
-from gateway.decider import Outcome
+from gateway.base.clock import ManualClock
+from gateway.limiter.decider import Outcome
+from gateway.limiter.local.eventual import MAX_KEYS, MAX_LOOKS, Hearsay
+from gateway.limiter.local.eventual_state import WHOLLY_HEARD
+from gateway.limiter.local.reporting import REPORTS_A_CALL
+from gateway.limiter.reports import MAX_PIECES
+from gateway.limits.consistency_mode import Eventual
 from gateway.limits.decision import NEVER
 from gateway.limits.rate import Limit
-from gateway.limits.terms import Eventual
 from gateway.stores.base import Ask
 from tests.consistency.bench import FOREVER_US, SECOND_US, Gateways, rule
 from tests.consistency.laws import excess

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.consistency.leases import MAX_SPENT, LeaseBook, Told
-from gateway.decider import Decider, Outcome
+from gateway.limiter.decider import Decider, Outcome
+from gateway.limiter.local.leases import MAX_SPENT, LeaseBook, Told
+from gateway.limits.consistency_mode import MAX_LOG_TOKENS, Leased, leased_excess
 from gateway.limits.decision import NEVER, Decision
 from gateway.limits.rate import Limit
-from gateway.limits.terms import MAX_LOG_TOKENS, Leased, leased_excess
-from gateway.metrics import StoreMetrics
+from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask
-from gateway.stores.redis import RedisStore
-from gateway.stores.redis_pipe import MAX_CALLS
+from gateway.stores.redis.pipe import MAX_CALLS
+from gateway.stores.redis.store import RedisStore
 from tests.consistency.bench import SECOND_US, Gateways, rule
 from tests.consistency.laws import excess
 from tests.servers import RedisServer, until

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from gateway.limits.terms import Leased, leased_excess
+from gateway.limits.consistency_mode import Leased, leased_excess
 from tests.consistency.laws import excess
 from tests.consistency.worker import BUCKET, LIMITS, TERMS, read
 from tests.servers import RedisServer

@@ -16,13 +16,13 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from gateway.clock import monotonic_us
-from gateway.decider import Decider, Outcome
+from gateway.base.clock import monotonic_us
+from gateway.limiter.decider import Decider, Outcome
+from gateway.limits.consistency_mode import Eventual, Leased, Terms
 from gateway.limits.rate import Limit
-from gateway.limits.terms import Eventual, Leased, Terms
-from gateway.metrics import StoreMetrics
+from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask
-from gateway.stores.redis import RedisStore
+from gateway.stores.redis.store import RedisStore
 from tests.consistency.bench import FOREVER_US, rule
 
 US: Final = 1_000_000

@@ -8,7 +8,7 @@ from typing import Final
 
 import requests
 
-from gateway.clock import monotonic_us
+from gateway.base.clock import monotonic_us
 from gateway.limits.rate import Limit
 from tests.conftest import StartGateway
 from tests.faketime import SetClock

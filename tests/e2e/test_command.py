@@ -19,8 +19,8 @@ import requests
 import yaml
 from jsonschema import Draft202012Validator
 
-from gateway.config.ratio_environment import DEFAULTS
-from gateway.extras import remedy
+from gateway.base.install_hint import remedy
+from gateway.systems.ratio.environment import DEFAULTS
 from tests.conftest import StartGateway
 from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import wait_for_metric
@@ -393,7 +393,8 @@ def test_a_library_that_is_missing_is_missed_before_the_start(
     config = tmp_path / "sluice.yaml"
     config.write_text(f"{line}\nroutes: {{ /**: {{ upstream: http://web, limit: 1/s }} }}\n")
     without = (
-        f"import sys; sys.modules['{library}'] = None; import gateway.cli as c; sys.exit(c.main())"
+        f"import sys; sys.modules['{library}'] = None; "
+        "import gateway.command.cli as c; sys.exit(c.main())"
     )
     told = {}
     for command in ("check", "run"):

@@ -17,7 +17,7 @@ import pytest
 import requests
 import zmq
 
-from gateway.clock import wall_us
+from gateway.base.clock import wall_us
 from tests.conftest import StartGateway
 from tests.e2e.raw import RawClient
 from tests.e2e.signs import metric, request_lines, wait_for_metric

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
-from gateway.clock import wall_us
+from gateway.base.clock import wall_us
 from tests.conftest import StartGateway
 from tests.e2e.signs import wait_for_metric
 from tests.e2e.test_smockron import client, gatekeeper_config, master_config

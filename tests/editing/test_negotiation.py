@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.editing.negotiation import preferred
+from gateway.http.editing.negotiation import preferred
 
 OFFERS = {
     "json": ("application/problem+json", "application/json"),

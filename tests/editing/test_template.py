@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.editing.fields import FieldEdit
-from gateway.editing.template import (
+from gateway.http.editing.fields import FieldEdit
+from gateway.http.editing.template import (
     HEADER,
     VARIABLES,
     TemplateError,

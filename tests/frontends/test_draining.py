@@ -8,11 +8,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from gateway.config.check import check_text
-from gateway.frontends.ratio import RatioFrontend
-from gateway.frontends.smockron import SmockronMaster
-from gateway.frontends.throttr import ThrottrFrontend
+from gateway.config.checking.check import check_text
 from gateway.stores import find_store
+from gateway.systems.ratio.listener import RatioFrontend
+from gateway.systems.smockron.listener import SmockronMaster
+from gateway.systems.throttr.listener import ThrottrFrontend
 from tests.frontends.throttr import INSERT, TAKE, connected
 from tests.grpc_engine import port_of
 from tests.processes import free_pair

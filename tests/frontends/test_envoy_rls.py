@@ -17,17 +17,20 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from gateway.config.address import Address, UnixAddress
-from gateway.config.models import GatewayConfig
-from gateway.decider import Decider
-from gateway.errors import StoreUnavailable
-from gateway.frontends import envoy_rls, envoy_rls_rules
-from gateway.frontends.base import Ground
-from gateway.frontends.envoy_rls import MAX_DESCRIPTORS, make
-from gateway.metrics import GatewayMetrics
-from gateway.opening import decider_of, store_of
-from gateway.policy import compile_policies
-from gateway.protocols.envoy_rls_messages import (
+from gateway.base.errors import StoreUnavailable
+from gateway.config.models.gateway import GatewayConfig
+from gateway.config.values.address import Address, UnixAddress
+from gateway.limiter.decider import Decider
+from gateway.limiter.plan import compile_policies
+from gateway.observe.metrics import GatewayMetrics
+from gateway.stores.base import Store
+from gateway.stores.memory.store import MemoryStore
+from gateway.stores.scripted import Fail, Hold, ScriptedStore
+from gateway.systems.base import Ground
+from gateway.systems.envoy import listener as envoy_rls
+from gateway.systems.envoy import rules as envoy_rls_rules
+from gateway.systems.envoy.listener import MAX_DESCRIPTORS, make
+from gateway.systems.envoy.messages import (
     METHOD,
     OK,
     OVER_LIMIT,
@@ -38,9 +41,7 @@ from gateway.protocols.envoy_rls_messages import (
     Told,
     write_question,
 )
-from gateway.stores.base import Store
-from gateway.stores.memory import MemoryStore
-from gateway.stores.scripted import Fail, Hold, ScriptedStore
+from gateway.wiring.limiter import decider_of, store_of
 from tests.conftest import StartGateway
 from tests.envoy_rls import PATH, Asked, call, codes, config_of, question, serving, still_clock
 from tests.processes import free_port
@@ -156,7 +157,7 @@ async def test_a_domain_without_rules_is_told_in_the_log_once(
         for domain in ("shpo" + "\n" * 1000, "another"):
             await method(write_question(question(A, domain=domain)))
         assert service.answers == {"ok": 3}
-    (record,) = (one for one in caplog.records if one.name == "gateway.frontends.envoy_rls")
+    (record,) = (one for one in caplog.records if one.name == "gateway.systems.envoy.listener")
     assert "the domain 'shpo\\n" in record.getMessage()
     assert len(record.getMessage()) < 500
 

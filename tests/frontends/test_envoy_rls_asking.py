@@ -6,13 +6,9 @@ import asyncio
 
 import pytest
 
-from gateway.frontends import envoy_rls_plan
-from gateway.frontends.envoy_rls_rules import (
-    MAX_OVERRIDES,
-    TooManyOverridesError,
-    UnknownUnitError,
-)
-from gateway.protocols.envoy_rls_messages import (
+from gateway.stores.scripted import ScriptedStore
+from gateway.systems.envoy import plan as envoy_rls_plan
+from gateway.systems.envoy.messages import (
     OK,
     OVER_LIMIT,
     Descriptor,
@@ -20,7 +16,11 @@ from gateway.protocols.envoy_rls_messages import (
     Status,
     Told,
 )
-from gateway.stores.scripted import ScriptedStore
+from gateway.systems.envoy.rules import (
+    MAX_OVERRIDES,
+    TooManyOverridesError,
+    UnknownUnitError,
+)
 from tests.envoy_rls import codes, config_of, serving, still_clock
 
 UNLIMITED = Status(OK, None, 2**32 - 1)

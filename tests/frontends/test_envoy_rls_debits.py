@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from gateway.metrics import GatewayMetrics
-from gateway.opening import store_of
-from gateway.protocols.envoy_rls_messages import OK, OVER_LIMIT, Descriptor, Status, Told
+from gateway.observe.metrics import GatewayMetrics
+from gateway.systems.envoy.messages import OK, OVER_LIMIT, Descriptor, Status, Told
+from gateway.wiring.limiter import store_of
 from tests.envoy_rls import codes, config_of, serving, still_clock
 from tests.mariadb import MariaDB
 from tests.processes import free_port

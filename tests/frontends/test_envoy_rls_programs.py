@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.clock import ManualClock
-from gateway.config.models import GatewayConfig
-from gateway.metrics import GatewayMetrics
-from gateway.opening import store_of
-from gateway.protocols.envoy_rls_messages import OK, OVER_LIMIT, Descriptor, Status
+from gateway.base.clock import ManualClock
+from gateway.config.models.gateway import GatewayConfig
+from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
+from gateway.systems.envoy.messages import OK, OVER_LIMIT, Descriptor, Status
+from gateway.wiring.limiter import store_of
 from tests.envoy_rls import config_of, serving, still_clock
 from tests.servers import RedisServer
 

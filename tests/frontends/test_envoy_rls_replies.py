@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.protocols.envoy_rls_messages import (
+from gateway.systems.envoy.messages import (
     OK,
     OVER_LIMIT,
     Descriptor,

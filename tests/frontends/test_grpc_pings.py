@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from struct import Struct
 from typing import Final
 
-from gateway.config.models import Address
-from gateway.frontends.grpc_ports import Door
-from gateway.frontends.grpc_server import Bounds, GrpcServer
+from gateway.config.models.gateway import Address
+from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.server import Bounds, GrpcServer
 from tests.breaking import abort
 from tests.grpc_engine import port_of
 

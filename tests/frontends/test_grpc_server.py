@@ -20,12 +20,12 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from gateway.config.models import Address
-from gateway.frontends.grpc_calls import Context
-from gateway.frontends.grpc_ports import Door
-from gateway.frontends.grpc_reflection import MAX_STREAMS
-from gateway.frontends.grpc_server import Bounds, GrpcServer, Service
-from gateway.protocols.protobuf import Field, Messages, file, message, service
+from gateway.config.models.gateway import Address
+from gateway.systems.grpc.calls import Context
+from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.protobuf import Field, Messages, file, message, service
+from gateway.systems.grpc.reflection import MAX_STREAMS
+from gateway.systems.grpc.server import Bounds, GrpcServer, Service
 from tests.grpc_engine import port_of
 from tests.servers import until
 

@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from gateway.app import Gateway
-from gateway.config.certificates import inspection
-from gateway.config.check import Source, check, check_text
-from gateway.errors import ConfigError, StartError
+from gateway.base.errors import ConfigError, StartError
+from gateway.config.checking.check import Source, check, check_text
+from gateway.wiring.certificates import inspection
+from gateway.wiring.gateway import Gateway
 from tests.certificates import Authority, Issued
 from tests.envoy_rls import call
 from tests.grpc_engine import port_of

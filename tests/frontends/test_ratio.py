@@ -8,8 +8,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from gateway.clock import ManualClock
-from gateway.errors import StoreUnavailable
+from gateway.base.clock import ManualClock
+from gateway.base.errors import StoreUnavailable
 from gateway.limits.rate import Limit
 from gateway.stores.scripted import Fail, Hold, ScriptedStore
 from tests.ratio import OK, OVER_LIMIT, read_files_first, request, serving

@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.clock import ManualClock
+from gateway.base.clock import ManualClock
 from tests.conftest import StartGateway
 from tests.processes import free_port
 from tests.ratio import OK, PATH, Model, read_files_first, request, serving

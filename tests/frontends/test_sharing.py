@@ -12,11 +12,11 @@ from typing import Final
 
 import pytest
 
-from gateway.app import Seat
-from gateway.binding import Sharing
-from gateway.config.check import check_text
-from gateway.errors import StartError
-from gateway.stores.shared import SharedStore
+from gateway.base.errors import StartError
+from gateway.config.checking.check import check_text
+from gateway.net.binding import Sharing
+from gateway.stores.shared.store import SharedStore
+from gateway.wiring.gateway import Seat
 from gateway.workers.files import shared_files
 from tests.processes import free_pair
 from tests.proxy.wire import make_gateway

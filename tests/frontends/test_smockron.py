@@ -15,18 +15,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.clock import Clock, ManualClock, wall_us
-from gateway.config.check import check_text
-from gateway.decider import Decider
-from gateway.frontends.base import Ground
-from gateway.frontends.smockron import LINES_PER_SECOND, SmockronMaster, make_master
-from gateway.frontends.smockron_others import WAITING_MAX
-from gateway.metrics import GatewayMetrics
-from gateway.policy import compile_policies
-from gateway.protocols.smockron import DelayUntil
-from gateway.protocols.smockron_relay import write_relay
+from gateway.base.clock import Clock, ManualClock, wall_us
+from gateway.config.checking.check import check_text
+from gateway.limiter.decider import Decider
+from gateway.limiter.plan import compile_policies
+from gateway.observe.metrics import GatewayMetrics
 from gateway.stores import find_store
-from gateway.stores.memory import MemoryStore
+from gateway.stores.memory.store import MemoryStore
+from gateway.systems.base import Ground
+from gateway.systems.smockron.codec import DelayUntil
+from gateway.systems.smockron.listener import LINES_PER_SECOND, SmockronMaster, make_master
+from gateway.systems.smockron.other_masters import WAITING_MAX
+from gateway.systems.smockron.relay_codec import write_relay
 from tests.processes import free_pair
 from tests.servers import ClusterServers, RedisServer
 from tests.smockron import PROBE_LIMIT, TestGatekeeper, gatekeeper, now_ms

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.clock import ManualClock
-from gateway.config.check import check_text
+from gateway.base.clock import ManualClock
+from gateway.config.checking.check import check_text
 from tests.breaking import abort
 from tests.frontends.throttr import INSERT, TAKE, Run, connected, running
 from tests.protocols.throttr_golden import GOLDEN, read

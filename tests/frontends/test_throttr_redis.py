@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.config.check import check_text
-from gateway.protocols.throttr import GET, Request
-from gateway.stores.redis_records import RedisRecords, open_records
-from gateway.stores.redis_slots import slot_of_tag
+from gateway.config.checking.check import check_text
+from gateway.stores.redis.records import RedisRecords, open_records
+from gateway.stores.redis.slots import slot_of_tag
+from gateway.systems.throttr.codec import GET, Request
 from tests.conftest import StartGateway
 from tests.frontends.throttr import INSERT, TAKE, Client, connected, running
 from tests.processes import free_port

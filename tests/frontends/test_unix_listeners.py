@@ -13,10 +13,10 @@ from typing import Final
 import grpc.aio
 import pytest
 
-from gateway.binding import bound_file
-from gateway.config.address import UnixAddress
-from gateway.config.check import check_text
-from gateway.errors import StartError
+from gateway.base.errors import StartError
+from gateway.config.checking.check import check_text
+from gateway.config.values.address import UnixAddress
+from gateway.net.binding import bound_file
 from tests.envoy_rls import call
 from tests.frontends.throttr import INSERT, TAKE
 from tests.proxy.wire import make_gateway

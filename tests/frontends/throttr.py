@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from gateway.clock import Clock, monotonic_ns
-from gateway.config.check import check_text
-from gateway.decider import Decider
-from gateway.frontends.base import Ground
-from gateway.frontends.throttr import ThrottrFrontend, make_throttr
-from gateway.metrics import FrontendMetrics, GatewayMetrics
-from gateway.policy import compile_policies
-from gateway.stores.memory import MemoryStore
+from gateway.base.clock import Clock, monotonic_ns
+from gateway.config.checking.check import check_text
+from gateway.limiter.decider import Decider
+from gateway.limiter.plan import compile_policies
+from gateway.observe.metrics import FrontendMetrics, GatewayMetrics
+from gateway.stores.memory.store import MemoryStore
+from gateway.systems.base import Ground
+from gateway.systems.throttr.listener import ThrottrFrontend, make_throttr
 from tests.grpc_engine import port_of
 
 WAIT_S: Final = 20.0

@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
-from gateway.clock import ManualClock
-from gateway.config.check import Source, check_text
-from gateway.config.models import GatewayConfig
+from gateway.base.clock import ManualClock
+from gateway.config.checking.check import Source, check_text
+from gateway.config.models.gateway import GatewayConfig
 from gateway.importing.envoy_ratelimit import import_envoy_ratelimit
-from gateway.protocols.envoy_rls_messages import OK, OVER_LIMIT
+from gateway.systems.envoy.messages import OK, OVER_LIMIT
 from tests.envoy_rls import Asked, Service, serving, still_clock
 
 FILE: Final = b"""

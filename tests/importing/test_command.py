@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from gateway.cli import EXIT_FAILED, EXIT_OK, main
+from gateway.command.cli import EXIT_FAILED, EXIT_OK, main
 
 ONE: Final = """\
 domain: one

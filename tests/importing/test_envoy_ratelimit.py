@@ -14,9 +14,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.check import Source, check_text
-from gateway.config.render import render
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
+from gateway.config.checking.check import Source, check_text
+from gateway.config.explaining.render import render
 from gateway.importing.envoy_ratelimit import import_envoy_ratelimit
 
 CASES: Final = sorted((Path(__file__).parent / "golden").glob("*.yaml"))

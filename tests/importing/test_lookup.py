@@ -10,10 +10,10 @@ from typing import Any, Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.check import Source, check_text
-from gateway.config.models import GatewayConfig
+from gateway.config.checking.check import Source, check_text
+from gateway.config.models.gateway import GatewayConfig
 from gateway.importing.envoy_ratelimit import import_envoy_ratelimit
-from gateway.protocols.envoy_rls_tree import Tree
+from gateway.systems.envoy.tree import Tree
 
 VALUES: Final = ("", "x", "y", "x*", "*y", "x*y", "*", "**")
 ASKED: Final = ("", "x", "y", "xy", "xzy", "z")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway import Decision, Limiter, Policy
-from gateway.stores.memory import MemoryStore
+from gateway.stores.memory.store import MemoryStore
 from gateway.stores.scripted import ScriptedStore
 from tests.servers import RedisServer, until
 from tests.virtual_time import clock, run

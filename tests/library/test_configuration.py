@@ -10,8 +10,8 @@ import pytest
 
 import gateway
 from gateway import Limiter, Policy
-from gateway.config.models import PolicyConfig
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
+from gateway.config.models.gateway import PolicyConfig
 from gateway.library.policies import PolicyOptions
 
 GATEWAY = """

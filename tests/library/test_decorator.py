@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway import Limiter, LimitExceeded, Policy
-from gateway.stores.memory import MemoryStore
+from gateway.stores.memory.store import MemoryStore
 from tests.virtual_time import clock, run
 
 

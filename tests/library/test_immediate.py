@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway import Decision, Limiter, Policy
-from gateway.clock import ManualClock
-from gateway.metrics import PolicyMetrics
-from gateway.stores.memory import MemoryStore
+from gateway.base.clock import ManualClock
+from gateway.observe.metrics import PolicyMetrics
+from gateway.stores.memory.store import MemoryStore
 from tests.virtual_time import run
 
 START_US = 1_800_000_000_000_000

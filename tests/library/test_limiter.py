@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import Decision, Limiter, LimitExceeded, Policy
-from gateway.errors import StoreUnavailable
-from gateway.metrics.exposition import render
-from gateway.stores.memory import MemoryStore
+from gateway.base.errors import StoreUnavailable
+from gateway.observe.metrics.exposition import render
+from gateway.stores.memory.store import MemoryStore
 from gateway.stores.scripted import Delay, Fail, ScriptedStore
 from tests.virtual_time import clock, run
 

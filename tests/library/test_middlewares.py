@@ -11,8 +11,8 @@ import pytest
 from multidict import CIMultiDict
 
 from gateway import Limiter, Policy
-from gateway.config.policies import HeaderStyle, IfMissing
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
+from gateway.config.models.policies import HeaderStyle, IfMissing
 from gateway.integrations.guard import Guard
 from tests.conftest import StartGateway
 from tests.library.http import Serve, asgi_served, site_at

@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway import Limiter, Policy
-from gateway.clock import ManualClock
-from gateway.config.check import check_text
-from gateway.config.explain import explain
-from gateway.errors import ConfigError, StoreError
+from gateway.base.clock import ManualClock
+from gateway.base.errors import ConfigError, StoreError
+from gateway.config.checking.check import check_text
+from gateway.config.explaining.explain import explain
 from gateway.limits.rate import Limit
 from gateway.stores import STORES, open_store
 from gateway.stores.base import Ask, Store
-from gateway.stores.memory import MemoryStore
+from gateway.stores.memory.store import MemoryStore
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "own-store" / "ratio_store.py"
 WINDOW_US: Final = 100
@@ -84,7 +84,7 @@ def test_what_cannot_be_used_is_a_problem_of_the_configuration(
     offers(
         sqlite="ratio_store:open_sqlite",
         gone="no_such_module:Store",
-        odd="gateway.clock:ManualClock.advance",
+        odd="gateway.base.clock:ManualClock.advance",
         wrong="theirs:not_a_store",
         memory="builtins:dict",
     )

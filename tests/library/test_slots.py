@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from gateway import Limiter, LimitExceeded, Policy
-from gateway.errors import StoreUnavailable
-from gateway.stores.memory import MemoryStore
+from gateway.base.errors import StoreUnavailable
+from gateway.stores.memory.store import MemoryStore
 from gateway.stores.scripted import ScriptedStore
 from tests.virtual_time import clock, run
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gateway import Limiter, Policy
-from gateway.errors import ConfigError
+from gateway.base.errors import ConfigError
 from tests.library.http import Serve
 
 FEW = Policy("few", throttlex={"capacity": 2, "refillRate": 0})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gateway.errors import LimitSyntaxError
+from gateway.base.errors import LimitSyntaxError
 from gateway.limits.notation import (
     MAX_COUNT,
     MAX_FILL_US,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.limits import ALGORITHMS
-from gateway.limits.book import Book
 from gateway.limits.decision import NEVER
+from gateway.limits.key_overrides import Book
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import (
     DEFAULTS,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.clock import ManualClock
-from gateway.logs import AccessLog, access, escape
-from gateway.logs.escape import LogFormat
+from gateway.base.clock import ManualClock
+from gateway.observe.logs import AccessLog, access, escape
+from gateway.observe.logs.escape import LogFormat
 from tests.work import counted
 
 NOON_US = 1_700_000_000_123_999

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.logs import LineWriter, open_output
-from gateway.logs.output import BACKLOG_BYTES, FLUSH_AT_CHARS, FileOutput, StreamOutput
-from gateway.metrics import LogMetrics
+from gateway.observe.logs import LineWriter, open_output
+from gateway.observe.logs.output import BACKLOG_BYTES, FLUSH_AT_CHARS, FileOutput, StreamOutput
+from gateway.observe.metrics import LogMetrics
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -269,8 +269,8 @@ def test_standard_streams_are_told_apart(capfd: pytest.CaptureFixture[str]) -> N
 
 SEVERAL_WRITERS = """
 import os, sys, tempfile
-from gateway.logs import open_output
-from gateway.metrics import LogMetrics
+from gateway.observe.logs import open_output
+from gateway.observe.metrics import LogMetrics
 
 lock = tempfile.TemporaryFile()
 for number in range(4):

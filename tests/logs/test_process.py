@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.logs import open_output, setup_logging
-from gateway.logs.escape import LogFormat
-from gateway.logs.process import LineFormatter
-from gateway.metrics import LogMetrics
+from gateway.observe.logs import open_output, setup_logging
+from gateway.observe.logs.escape import LogFormat
+from gateway.observe.logs.process import LineFormatter
+from gateway.observe.metrics import LogMetrics
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gateway.clock import monotonic_us, wall_us
-from gateway.errors import StoreError
+from gateway.base.clock import monotonic_us, wall_us
+from gateway.base.errors import StoreError
 from gateway.stores import StoreMaker, find_store
 from gateway.stores.base import Ask
 from tests.faketime import wrong_clock

@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import redis
 
-from gateway.clock import monotonic_us
-from gateway.stores.redis_slots import slot_of
+from gateway.base.clock import monotonic_us
+from gateway.stores.redis.slots import slot_of
 from tests.faketime import SetClock, redis_command
 from tests.mariadb import MariaDB
 from tests.model.check import Loss

@@ -19,13 +19,13 @@ from typing import Final
 
 import uvloop
 
-from gateway.clock import monotonic_us, wall_us
-from gateway.decider import Decider, Outcome, slowest_rule
-from gateway.errors import StoreError
-from gateway.holding import leases_of
+from gateway.base.clock import monotonic_us, wall_us
+from gateway.base.errors import StoreError
 from gateway.library.asking import Asker
-from gateway.metrics import StoreMetrics
-from gateway.policy import UNBOUNDED_WAIT_US, Rule
+from gateway.limiter.decider import Decider, Outcome, slowest_rule
+from gateway.limiter.lease_keeper import leases_of
+from gateway.limiter.plan import UNBOUNDED_WAIT_US, Rule
+from gateway.observe.metrics import StoreMetrics
 from gateway.stores import open_store
 from gateway.stores.base import Ask
 from tests.consistency.bench import rule

@@ -7,7 +7,7 @@ from google.protobuf import descriptor_pool
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocols.envoy_rls_messages import (
+from gateway.systems.envoy.messages import (
     OK,
     OVER_LIMIT,
     DecodeError,

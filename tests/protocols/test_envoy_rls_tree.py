@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocols.envoy_rls_tree import Entry, Tree, is_like
+from gateway.systems.envoy.tree import Entry, Tree, is_like
 
 KEYS = st.sampled_from("ab")
 VALUES = st.text("xy", max_size=3)

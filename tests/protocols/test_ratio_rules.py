@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocols.ratio_rules import Pattern, compile_pattern, compile_rules
+from gateway.systems.ratio.rules import Pattern, compile_pattern, compile_rules
 
 TEXTS = st.text("ab/*", max_size=8)
 

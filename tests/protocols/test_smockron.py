@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocols.smockron import (
+from gateway.systems.smockron.codec import (
     MAX_INFO,
     Accounting,
     DelayUntil,

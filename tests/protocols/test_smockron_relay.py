@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.protocols.smockron import MAX_NAME, DelayUntil, Malformed
-from gateway.protocols.smockron_relay import ORIGIN_BYTES, origin_of, read_relay, write_relay
+from gateway.systems.smockron.codec import MAX_NAME, DelayUntil, Malformed
+from gateway.systems.smockron.relay_codec import ORIGIN_BYTES, origin_of, read_relay, write_relay
 
 names = st.binary(max_size=MAX_NAME).map(lambda name: name.decode("utf-8", "surrogateescape"))
 messages = st.lists(st.builds(DelayUntil, names, names, st.integers(0, 2**63)), max_size=5)

@@ -6,8 +6,8 @@ from itertools import permutations
 
 import pytest
 
-from gateway.protocols.throttr import NS_PER_SECOND, Parser
-from gateway.protocols.throttr_v2 import GRACE_NS
+from gateway.systems.throttr.codec import NS_PER_SECOND, Parser
+from gateway.systems.throttr.codec_v2 import GRACE_NS
 from tests.protocols.throttr_golden import GOLDEN, INDEPENDENT, KEY2, read
 from tests.protocols.throttr_wire import MAX_MESSAGE, START, Line
 

@@ -7,11 +7,11 @@ import tracemalloc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.protocols.throttr import INSERT, SET, UPDATE, Request
-from gateway.protocols.throttr_records import GONE, RECORD_BYTES, Record, Records
-from gateway.protocols.throttr_v2 import GRACE_NS
-from gateway.protocols.throttr_v2_memory import Memory2
-from gateway.protocols.throttr_v5_memory import Memory5
+from gateway.systems.throttr.codec import INSERT, SET, UPDATE, Request
+from gateway.systems.throttr.codec_v2 import GRACE_NS
+from gateway.systems.throttr.memory_v2 import Memory2
+from gateway.systems.throttr.memory_v5 import Memory5
+from gateway.systems.throttr.records import GONE, RECORD_BYTES, Record, Records
 from tests.protocols.throttr_wire import START
 
 MANY = 10**6

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.protocols.throttr import Parser
-from gateway.protocols.throttr_records import Records
-from gateway.protocols.throttr_v2 import Parser2
-from gateway.protocols.throttr_v2_memory import Memory2
-from gateway.protocols.throttr_v5 import Parser5
-from gateway.protocols.throttr_v5_memory import Memory5
+from gateway.systems.throttr.codec import Parser
+from gateway.systems.throttr.codec_v2 import Parser2
+from gateway.systems.throttr.codec_v5 import Parser5
+from gateway.systems.throttr.memory_v2 import Memory2
+from gateway.systems.throttr.memory_v5 import Memory5
+from gateway.systems.throttr.records import Records
 
 START: Final = 10**18
 MAX_MESSAGE: Final = 1 << 17

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.proxy.admission import LOOK_AGAIN_S, MOST, Admission, affordable
+from gateway.proxy.client.admission import LOOK_AGAIN_S, MOST, Admission, affordable
 
 
 class _Client:

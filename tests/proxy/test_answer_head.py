@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import UpstreamProtocolError
-from gateway.proxy.answer_head import AnswerHead, answer_head, trailer_lines, without_length
+from gateway.base.errors import UpstreamProtocolError
 from gateway.proxy.head import Header
+from gateway.proxy.upstream.answer_head import (
+    AnswerHead,
+    answer_head,
+    trailer_lines,
+    without_length,
+)
 
 HOP_BY_HOP = (
     b"Connection",

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.clock import ManualClock
-from gateway.metrics.exposition import render
+from gateway.base.clock import ManualClock
+from gateway.observe.metrics.exposition import render
 from tests.proxy.wire import Peer, Running, ScriptedUpstream, get, running
 from tests.servers import until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.proxy.intake import AHEAD_MAX
+from gateway.proxy.client.intake import AHEAD_MAX
 from tests.breaking import abort
 from tests.proxy.wire import (
     OK,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.proxy.admission import LOOK_AGAIN_S
-from gateway.proxy.narrow import MANY, MANY_STREAMS, SLOW_S
+from gateway.proxy.client.admission import LOOK_AGAIN_S
+from gateway.proxy.upstream.small_buffer_reader import MANY, MANY_STREAMS, SLOW_S
 from tests.proxy.wire import (
     OK,
     PATIENCE_S,

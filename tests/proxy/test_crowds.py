@@ -6,8 +6,8 @@ import asyncio
 from itertools import pairwise
 from pathlib import Path
 
-from gateway import waiting
-from gateway.tasks import AT_ONCE
+from gateway.base.tasks import AT_ONCE
+from gateway.limiter import waiting_room as waiting
 from tests.proxy.wire import OK, answering, get, running
 from tests.servers import until
 from tests.work import counted

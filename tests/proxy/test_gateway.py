@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import StartError
-from gateway.metrics import PolicyMetrics
-from gateway.stores.redis import RedisStore
+from gateway.base.errors import StartError
+from gateway.observe.metrics import PolicyMetrics
+from gateway.stores.redis.store import RedisStore
 from tests.breaking import abort
 from tests.proxy.wire import (
     OK,

@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from gateway.proxy import gate, head, own_answers, request_head
+from gateway.proxy import direct_responses as own_answers
+from gateway.proxy import gate, head, request_head
 from gateway.routing import escapes, keys, path, path_index, table
 from tests.proxy.wire import OK, Running, answering, running
 from tests.work import counted

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.models import UpstreamConfig
-from gateway.errors import UpstreamConnectError
-from gateway.metrics import UpstreamMetrics
-from gateway.proxy.addresses import MAX_ADDRESSES, SKIP_US, Addresses
-from gateway.proxy.connecting import NEXT_S, race
-from gateway.proxy.names import PAUSE_S, UNKNOWN_S, Name
-from gateway.proxy.pool import Upstream
-from gateway.proxy.upstream import UpstreamConnection
+from gateway.base.errors import UpstreamConnectError
+from gateway.config.models.gateway import UpstreamConfig
+from gateway.observe.metrics import UpstreamMetrics
+from gateway.proxy.upstream.addresses import MAX_ADDRESSES, SKIP_US, Addresses
+from gateway.proxy.upstream.connecting import NEXT_S, race
+from gateway.proxy.upstream.connection import UpstreamConnection
+from gateway.proxy.upstream.names import PAUSE_S, UNKNOWN_S, Name
+from gateway.proxy.upstream.pool import Upstream
 from tests import virtual_time
 from tests.proxy.wire import OK, Peer, ScriptedUpstream, get, running
 from tests.servers import until
@@ -174,7 +174,7 @@ def test_a_name_that_is_not_known_yet(caplog: pytest.LogCaptureFixture) -> None:
         assert name.addresses.known == FOUR
         name.close()
 
-    with caplog.at_level("INFO", "gateway.proxy.names"):
+    with caplog.at_level("INFO", "gateway.proxy.upstream.names"):
         virtual_time.run(run())
     assert [record.getMessage().partition(" (")[0] for record in caplog.records] == [
         "app.test cannot be resolved",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.proxy.patience import Patience
+from gateway.proxy.client.timeouts import Patience
 
 PATIENCE = Patience(head=1, body=60, idle=1, linger=1, rate=50)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.models import UpstreamConfig
-from gateway.errors import UpstreamBusyError, UpstreamConnectError, UpstreamTimeout
-from gateway.metrics import UpstreamMetrics
-from gateway.proxy.health import check_request
-from gateway.proxy.pool import TargetPool, Upstream
-from gateway.proxy.upstream import UpstreamConnection
+from gateway.base.errors import UpstreamBusyError, UpstreamConnectError, UpstreamTimeout
+from gateway.config.models.gateway import UpstreamConfig
+from gateway.observe.metrics import UpstreamMetrics
+from gateway.proxy.upstream.connection import UpstreamConnection
+from gateway.proxy.upstream.health import check_request
+from gateway.proxy.upstream.pool import TargetPool, Upstream
 from tests.proxy.wire import OK, Peer, ScriptedUpstream, answering, get, post, running
 from tests.servers import until
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.proxy_header import (
+from gateway.proxy.client.proxy_header import (
     LONGEST,
     SIGNATURE,
     V1_MAX,

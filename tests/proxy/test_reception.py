@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import StartError
+from gateway.base.errors import StartError
 from tests.certificates import Authority, Issued
 from tests.proxy.test_proxy_header import tcp4, tcp6, v2
 from tests.proxy.wire import OK, Client, Running, answering, get, make_gateway, post, running

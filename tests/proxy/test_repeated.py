@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.logs import AccessLog
+from gateway.observe.logs import AccessLog
 from tests.proxy.wire import OK, answering, get, running
 
 ONE_A_DAY = {"limit": "1/d per all"}

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.models import RetryConfig
-from gateway.errors import (
+from gateway.base.errors import (
     UpstreamBusyError,
     UpstreamClosedError,
     UpstreamConnectError,
@@ -15,8 +14,9 @@ from gateway.errors import (
     UpstreamProtocolError,
     UpstreamTimeout,
 )
-from gateway.limits.terms import PARTS_PER_WHOLE
-from gateway.proxy.retry import SLOTS, RetryBudget, RetryRule, compile_rule
+from gateway.config.models.gateway import RetryConfig
+from gateway.limits.consistency_mode import PARTS_PER_WHOLE
+from gateway.proxy.upstream.retry import SLOTS, RetryBudget, RetryRule, compile_rule
 
 US = 1_000_000
 

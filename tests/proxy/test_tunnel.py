@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from gateway.logs import AccessLog
+from gateway.observe.logs import AccessLog
 from tests.certificates import Authority
 from tests.proxy.wire import (
     OK,

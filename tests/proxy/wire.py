@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from gateway.app import Gateway, Seat
-from gateway.config.models import GatewayConfig
+from gateway.config.models.gateway import GatewayConfig
+from gateway.wiring.gateway import Gateway, Seat
 from tests.breaking import abort, reset
 from tests.servers import until
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
+from gateway.net.tls.peer import ClientCertificate
 from gateway.routing.keys import MAX_BYTES, REJECT, SKIP, Absence, Key, compile_key
 from gateway.routing.values import AMBIGUOUS
-from gateway.tls.peer import ClientCertificate
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import BadRequestError
+from gateway.base.errors import BadRequestError
 from gateway.routing.path import readings
 from gateway.routing.rewrite import Rewrite
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from gateway.errors import BadRequestError
+from gateway.base.errors import BadRequestError
 from gateway.routing.path import canonical_path
 from gateway.routing.pattern import shadowed
 from gateway.routing.table import Pattern, RouteTable

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
 
-from gateway.errors import StoreError
+from gateway.base.errors import StoreError
 from gateway.limits.decision import DEBIT, NEVER, Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask, Store, counts_debits

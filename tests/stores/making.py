@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gateway.errors import StoreError
+from gateway.base.errors import StoreError
 from gateway.stores.base import Store
 from tests.servers import WAIT_S, until
 from tests.stores.contract import BUCKET, ask

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable
 
 import grpc.aio
 
-from gateway.clock import Clock, wall_us
-from gateway.config.models import Address
-from gateway.frontends.grpc_calls import Context
-from gateway.frontends.grpc_ports import Door
-from gateway.frontends.grpc_server import Bounds, GrpcServer, Service
-from gateway.protocols.ratio_messages import (
+from gateway.base.clock import Clock, wall_us
+from gateway.config.models.gateway import Address
+from gateway.systems.grpc.calls import Context
+from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.server import Bounds, GrpcServer, Service
+from gateway.systems.ratio.messages import (
     MESSAGES,
     METHOD,
     OK,

@@ -14,10 +14,10 @@ from typing import Any, Final
 import redis
 from hypothesis import strategies as st
 
-from gateway.protocols.throttr import Parser
-from gateway.protocols.throttr_v2 import Parser2
-from gateway.protocols.throttr_v5 import Parser5
-from gateway.stores.redis_records_words import Words, Words2, Words5, decode, encode
+from gateway.stores.redis.records_codec import Words, Words2, Words5, decode, encode
+from gateway.systems.throttr.codec import Parser
+from gateway.systems.throttr.codec_v2 import Parser2
+from gateway.systems.throttr.codec_v5 import Parser5
 from tests.protocols.throttr_models import Model2, Model5, requests2, requests5, times
 from tests.stores.twins import WRAPPER
 

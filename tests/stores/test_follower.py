@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.errors import StoreUnavailable
+from gateway.base.errors import StoreUnavailable
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
-from gateway.metrics import StoreMetrics
+from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask, Store
 from gateway.stores.follower import CALM_US, Follower
-from gateway.stores.memory import MemoryStore
+from gateway.stores.memory.store import MemoryStore
 from gateway.stores.scripted import Delay, Fail, ScriptedStore
 from gateway.stores.shards import FAILURES
 from tests.virtual_time import clock, run

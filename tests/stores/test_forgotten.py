@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.clock import ManualClock
+from gateway.base.clock import ManualClock
 from gateway.limits import ALGORITHMS
 from gateway.limits.condensed import CONDENSED
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
-from gateway.stores.forgotten import SETS_PER_PAGE, WAYS, Forgotten
-from gateway.stores.memory import MemoryStore
-from gateway.stores.scope import SHARED_KEYS
+from gateway.stores.memory.forgotten import SETS_PER_PAGE, WAYS, Forgotten
+from gateway.stores.memory.scope import SHARED_KEYS
+from gateway.stores.memory.store import MemoryStore
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.clock import ManualClock
+from gateway.base.clock import ManualClock
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask, ImmediateStore
-from gateway.stores.memory import MemoryStore
-from gateway.stores.scope import NEW_KEYS_PER_SWEEP
+from gateway.stores.memory.scope import NEW_KEYS_PER_SWEEP
+from gateway.stores.memory.store import MemoryStore
 from tests.stores.contract import StoreContract
 
 SECOND_US = 1_000_000

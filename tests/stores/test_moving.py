@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.clock import Clock, monotonic_us
-from gateway.consistency.outcome import Outcome
-from gateway.decider import Decider
-from gateway.errors import StoreTimeout, StoreUnavailable
-from gateway.holding import Holding, leases_of
+from gateway.base.clock import Clock, monotonic_us
+from gateway.base.errors import StoreTimeout, StoreUnavailable
+from gateway.limiter.decider import Decider
+from gateway.limiter.lease_keeper import Holding, leases_of
+from gateway.limiter.outcome import Outcome
+from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
-from gateway.limits.terms import PARTS_PER_WHOLE
-from gateway.metrics import StoreMetrics
+from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask, ShardedStore, Store
 from gateway.stores.deadline import Deadline
-from gateway.stores.memory import MemoryStore
-from gateway.stores.moving import IsMoving, MovingStore, chosen, moving_store
-from gateway.stores.redis import RedisStore
+from gateway.stores.memory.store import MemoryStore
+from gateway.stores.migrating import IsMoving, MovingStore, chosen, moving_store
+from gateway.stores.redis.store import RedisStore
 from gateway.stores.scripted import Answer, Delay, Fail, Hold, ScriptedStore, Step
 from tests.servers import RedisServer, until
 from tests.stores.contract import StoreContract

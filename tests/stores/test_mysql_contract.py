@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gateway.stores.mysql import MySQLStore
+from gateway.stores.mysql.store import MySQLStore
 from tests.mariadb import MariaDB
 from tests.servers import until
 from tests.stores.contract import StoreContract

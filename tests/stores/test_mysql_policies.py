@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from gateway.limits.book import Book
 from gateway.limits.decision import NEVER, Verdict
+from gateway.limits.key_overrides import Book
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import (
     SLIDING_WINDOW,
@@ -26,10 +26,10 @@ from gateway.limits.throttlex import (
     scope_of,
 )
 from gateway.routing.keys import identity
-from gateway.stores import mysql_policies
 from gateway.stores.base import Ask
-from gateway.stores.mysql import MySQLStore
-from gateway.stores.mysql_policies import PolicyReader
+from gateway.stores.mysql import policies as mysql_policies
+from gateway.stores.mysql.policies import PolicyReader
+from gateway.stores.mysql.store import MySQLStore
 from tests.mariadb import MYSQLD, MariaDB
 from tests.servers import until
 from tests.stores.contract import decide

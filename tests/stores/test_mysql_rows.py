@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.limits import ALGORITHMS
 from gateway.limits.rate import Limit
-from gateway.stores.mysql_rows import (
+from gateway.stores.mysql.rows import (
     EXPIRY_GRAIN_S,
     KeyNames,
     Slot,

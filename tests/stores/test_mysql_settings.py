@@ -16,17 +16,17 @@ from typing import Final
 
 import pytest
 
-from gateway.errors import StoreUnavailable
-from gateway.limits.book import Book
+from gateway.base.errors import StoreUnavailable
+from gateway.limits.key_overrides import Book
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import Numbers
 from gateway.routing.keys import identity
 from gateway.stores.base import Ask
-from gateway.stores.mysql import MySQLStore
-from gateway.stores.mysql_address import parse_mysql_url
-from gateway.stores.mysql_driver import Link
-from gateway.stores.mysql_policies import PolicyReader
-from gateway.stores.mysql_session import SESSION, read_session
+from gateway.stores.mysql.address import parse_mysql_url
+from gateway.stores.mysql.driver import Link
+from gateway.stores.mysql.policies import PolicyReader
+from gateway.stores.mysql.session import SESSION, read_session
+from gateway.stores.mysql.store import MySQLStore
 from tests.mariadb import MYSQLD, MariaDB
 from tests.servers import until
 from tests.stores.contract import BUCKET, DAY_US, LOG, ask, remaining

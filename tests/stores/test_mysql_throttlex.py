@@ -14,7 +14,7 @@ import pytest
 
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
-from gateway.stores.mysql import MySQLStore
+from gateway.stores.mysql.store import MySQLStore
 from tests.mariadb import MariaDB
 from tests.servers import until
 from tests.stores.contract import DAY_US, decide

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from gateway.clock import monotonic_us
-from gateway.errors import StoreUnavailable
-from gateway.stores.redis_pipe import Pipe
+from gateway.base.clock import monotonic_us
+from gateway.base.errors import StoreUnavailable
+from gateway.stores.redis.pipe import Pipe
 
 
 async def test_a_connection_that_ended_by_itself_can_be_closed() -> None:

@@ -11,16 +11,18 @@ import grpc
 import grpc.aio
 import pytest
 
-from gateway.clock import Clock, ManualClock, monotonic_us
-from gateway.config.policies import PolicyConfig
-from gateway.decider import Decider, Outcome
-from gateway.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
-from gateway.frontends.grpc_calls import Context
+from gateway.base.clock import Clock, ManualClock, monotonic_us
+from gateway.base.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
+from gateway.config.models.policies import PolicyConfig
+from gateway.limiter.decider import Decider, Outcome
+from gateway.limiter.plan import RouteKeys, compile_plan, compile_policy
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
-from gateway.metrics import PolicyMetrics, StoreMetrics
-from gateway.policy import RouteKeys, compile_plan, compile_policy
-from gateway.protocols.ratio_messages import (
+from gateway.observe.metrics import PolicyMetrics, StoreMetrics
+from gateway.stores import open_store
+from gateway.stores.base import Ask
+from gateway.systems.grpc.calls import Context
+from gateway.systems.ratio.messages import (
     METHOD,
     OVER_LIMIT,
     SERVICE,
@@ -28,9 +30,7 @@ from gateway.protocols.ratio_messages import (
     read_question,
     write_code,
 )
-from gateway.stores import open_store
-from gateway.stores.base import Ask
-from gateway.stores.ratio import MAX_CALLS, RatioStore, resource_of
+from gateway.systems.ratio.store import MAX_CALLS, RatioStore, resource_of
 from tests import grpc_engine
 from tests.servers import until
 from tests.stores.ratio_server import RatioServer, fail, hang, say
@@ -213,7 +213,7 @@ async def test_an_empty_batch_has_no_verdicts() -> None:
 
 
 async def test_several_limits_of_one_ask_are_an_error() -> None:
-    """They cannot be all or none; `gateway.config.store_fit_ratio` lets no such policy through."""
+    """They cannot be all or none; `sluice check` lets no such policy through."""
     async with _served() as server, _asking(server) as store:
         with pytest.raises(StoreReplyError):
             await _decide(store, Ask((LIMIT, LIMIT), ("a", "b"), 1, 0))

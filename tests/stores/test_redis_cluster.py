@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from gateway.consistency.outcome import Outcome
-from gateway.decider import Decider
-from gateway.errors import StoreError, StoreUnavailable
+from gateway.base.errors import StoreError, StoreUnavailable
+from gateway.limiter.decider import Decider
+from gateway.limiter.outcome import Outcome
+from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from gateway.limits.rate import Limit
-from gateway.limits.terms import PARTS_PER_WHOLE
-from gateway.metrics import StoreMetrics
+from gateway.observe.metrics import StoreMetrics
 from gateway.stores import open_store
 from gateway.stores.base import Ask, ShardedStore
-from gateway.stores.memory import MemoryStore
-from gateway.stores.moving import chosen, moving_store
-from gateway.stores.redis_cluster import RedisClusterStore
-from gateway.stores.redis_slots import slot_of
+from gateway.stores.memory.store import MemoryStore
+from gateway.stores.migrating import chosen, moving_store
+from gateway.stores.redis.cluster import RedisClusterStore
+from gateway.stores.redis.slots import slot_of
 from tests.servers import ClusterServers, RedisServer, becomes, replicated, run, until
 from tests.stores.contract import BUCKET, DAY_US, LOG, StoreContract, ask, decide, remaining
 from tests.stores.making import making, ready

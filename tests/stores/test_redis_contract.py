@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import StoreError
+from gateway.base.errors import StoreError
 from gateway.stores import open_store
 from gateway.stores.base import Store
-from gateway.stores.redis import RedisStore
+from gateway.stores.redis.store import RedisStore
 from tests.certificates import Authority
 from tests.servers import Certificate, ClusterServers, RedisServer, SentinelServers, until
 from tests.stores.contract import BUCKET, StoreContract, ask

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 import redis
 
-from gateway.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
+from gateway.base.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
 from gateway.stores.base import Ask
-from gateway.stores.redis import RedisStore
-from gateway.stores.redis_address import parse_redis_url
-from gateway.stores.redis_lane import ServerTime
-from gateway.stores.redis_pipe import MAX_CALLS, reply_error
+from gateway.stores.redis.address import parse_redis_url
+from gateway.stores.redis.clocked_connection import ServerTime
+from gateway.stores.redis.pipe import MAX_CALLS, reply_error
+from gateway.stores.redis.store import RedisStore
 from tests.breaking import abort
 from tests.processes import free_port
 from tests.servers import RedisServer, until

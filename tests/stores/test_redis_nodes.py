@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from gateway.clock import monotonic_us
-from gateway.stores.redis_address import RedisAddress
-from gateway.stores.redis_connection import Connection, FixedPlace
-from gateway.stores.redis_lane import Lane
-from gateway.stores.redis_nodes import Nodes
-from gateway.stores.redis_pipe import Pipe
-from gateway.stores.redis_script import Codec
-from gateway.stores.redis_url import parse_cluster_url
+from gateway.base.clock import monotonic_us
+from gateway.stores.redis.address import RedisAddress
+from gateway.stores.redis.clocked_connection import Lane
+from gateway.stores.redis.connection import Connection, FixedPlace
+from gateway.stores.redis.nodes import Nodes
+from gateway.stores.redis.pipe import Pipe
+from gateway.stores.redis.script import Codec
+from gateway.stores.redis.url import parse_cluster_url
 from tests.servers import ClusterServers, until
 
 

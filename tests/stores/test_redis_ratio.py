@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
-from gateway.stores.redis_ratio import RatioCodec, shared_policy, without_option
-from gateway.stores.redis_script import decode_verdicts
-from gateway.stores.redis_source import DECIDE, GIVE_BACK
+from gateway.stores.redis.ratio import RatioCodec, shared_policy, without_option
+from gateway.stores.redis.script import decode_verdicts
+from gateway.stores.redis.source import DECIDE, GIVE_BACK
 from tests.ratio import Model, read_files_first, serving
 from tests.servers import RedisServer
 

@@ -13,10 +13,10 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import StoreReplyError, StoreTimeout
-from gateway.protocols.throttr_v2 import Parser2
-from gateway.protocols.throttr_v5 import Parser5
-from gateway.stores.redis_records_words import Words2, Words5, decode, encode, record_key
+from gateway.base.errors import StoreReplyError, StoreTimeout
+from gateway.stores.redis.records_codec import Words2, Words5, decode, encode, record_key
+from gateway.systems.throttr.codec_v2 import Parser2
+from gateway.systems.throttr.codec_v5 import Parser5
 from tests.protocols.throttr_models import GRACE
 from tests.servers import RedisServer
 from tests.stores.records import START_US, Scripted, check_version_2, check_version_5

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import StoreError
+from gateway.base.errors import StoreError
 from gateway.stores import open_store
-from gateway.stores.redis import RedisStore
-from gateway.stores.redis_address import parse_redis_url
-from gateway.stores.redis_sentinel import Sentinels
+from gateway.stores.redis.address import parse_redis_url
+from gateway.stores.redis.sentinel import Sentinels
+from gateway.stores.redis.store import RedisStore
 from tests.processes import free_port
 from tests.servers import SentinelServers, becomes, replicated, run, until
 from tests.stores.contract import BUCKET, ask, decide, remaining

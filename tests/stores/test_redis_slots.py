@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from gateway.config.store_url import parse_store_url
-from gateway.errors import StoreReplyError, StoreUnavailable
+from gateway.base.errors import StoreReplyError, StoreUnavailable
+from gateway.config.values.store_url import parse_store_url
 from gateway.limits.decision import Decision, Verdict
 from gateway.stores import find_store
 from gateway.stores.base import Ask
-from gateway.stores.redis_script import gateways_key, key_prefix, store_key
-from gateway.stores.redis_slots import (
+from gateway.stores.redis.script import gateways_key, key_prefix, store_key
+from gateway.stores.redis.slots import (
     Redirect,
     SlotRange,
     join,
@@ -25,7 +25,7 @@ from gateway.stores.redis_slots import (
     split,
     split_by_key,
 )
-from gateway.stores.redis_url import parse_cluster_url, parse_sentinel_url
+from gateway.stores.redis.url import parse_cluster_url, parse_sentinel_url
 from tests.stores.contract import BUCKET, LOG
 
 ANY_TEXT = st.text(st.one_of(st.sampled_from("{}%a"), st.characters(exclude_categories=())))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.stores.base import Ask
-from gateway.stores.redis_script import (
+from gateway.stores.redis.script import (
     key_prefix,
     store_key,
 )

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.stores.redis import RedisStore
-from gateway.stores.redis_cluster import RedisClusterStore
+from gateway.stores.redis.cluster import RedisClusterStore
+from gateway.stores.redis.store import RedisStore
 from tests.programs import PROGRAMS, program
 from tests.servers import ClusterServers, RedisServer, run, until
 from tests.stores.contract import StoreContract

@@ -14,12 +14,12 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import StoreError, StoreUnavailable
+from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.limits.rate import Limit
 from gateway.limits.reported import SPARED
-from gateway.stores import redis_reports
-from gateway.stores.redis_reports import RedisClusterReports, RedisReports, Words
-from gateway.stores.redis_source import REPORT
+from gateway.stores.redis import reports as redis_reports
+from gateway.stores.redis.reports import RedisClusterReports, RedisReports, Words
+from gateway.stores.redis.source import REPORT
 from gateway.stores.reports import Answer, MemoryReports, Relay, Report, Reports
 from tests.limits.reported import State, record
 from tests.limits.schedules import START_US, limits

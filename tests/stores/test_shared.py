@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.clock import ManualClock, monotonic_us
-from gateway.errors import StoreError, StoreTimeout, StoreUnavailable
+from gateway.base.clock import ManualClock, monotonic_us
+from gateway.base.errors import StoreError, StoreTimeout, StoreUnavailable
 from gateway.limits.rate import Limit
-from gateway.stores import shared_frames as frames
-from gateway.stores.memory import MemoryStore
-from gateway.stores.shared import MAX_CALLS, SharedStore
-from gateway.stores.shared_server import FIRST_LOOK, SharedServer
+from gateway.stores.memory.store import MemoryStore
+from gateway.stores.shared import frames
+from gateway.stores.shared.server import FIRST_LOOK, SharedServer
+from gateway.stores.shared.store import MAX_CALLS, SharedStore
 from tests.servers import becomes, until
 from tests.stores.contract import BUCKET, IN_FLIGHT, StoreContract, ask, remaining
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gateway.limits.decision import Decision, Verdict, combine
 from gateway.limits.rate import Limit
-from gateway.stores import shared_frames as frames
 from gateway.stores.base import Ask
+from gateway.stores.shared import frames
 
 MOST = 2**62
 PLANS = (

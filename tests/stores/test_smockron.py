@@ -13,16 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.clock import ManualClock
-from gateway.errors import ConfigError
-from gateway.extras import remedy
+from gateway.base.clock import ManualClock
+from gateway.base.errors import ConfigError
+from gateway.base.install_hint import remedy
 from gateway.limits.decision import NEVER, Verdict
 from gateway.limits.rate import Limit
-from gateway.protocols.smockron import DelayUntil, write_control
-from gateway.stores import find_store, smockron
+from gateway.stores import find_store
 from gateway.stores.base import Ask, ImmediateStore, Introduced
-from gateway.stores.smockron import SmockronStore, plain_of
-from gateway.stores.zeromq import SENT_MAX
+from gateway.systems.smockron import store as smockron
+from gateway.systems.smockron.codec import DelayUntil, write_control
+from gateway.systems.smockron.store import SmockronStore, plain_of
+from gateway.systems.smockron.zeromq import SENT_MAX
 from tests.processes import free_pair
 from tests.servers import until
 from tests.smockron import TestMaster, master
@@ -458,7 +459,7 @@ def test_nothing_that_is_heard_raises() -> None:
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pyzmq a configuration that needs it is refused, and says what to install."""
     monkeypatch.setitem(sys.modules, "zmq", None)
-    for module in ("gateway.stores.zeromq", "gateway.stores.smockron"):
+    for module in ("gateway.systems.smockron.zeromq", "gateway.systems.smockron.store"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(ConfigError) as failure:
         find_store("smockron://127.0.0.1")

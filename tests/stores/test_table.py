@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway.stores.table import SHARD_KEYS, Table
+from gateway.stores.memory.table import SHARD_KEYS, Table
 
 KEYS = st.integers(0, 3000).map(str)
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.limits.rate import Limit
 from gateway.stores.base import Store
-from gateway.stores.throttr import ThrottrStore
+from gateway.systems.throttr.store import ThrottrStore
 from tests.processes import free_port
 from tests.servers import until
 from tests.stores.contract import WINDOW, StoreContract, ask, decide, remaining

@@ -14,11 +14,11 @@ from typing import Self
 
 import pytest
 
-from gateway.errors import StoreError, StoreReplyError, StoreUnavailable
+from gateway.base.errors import StoreError, StoreReplyError, StoreUnavailable
 from gateway.stores.base import Ask
 from gateway.stores.deadline import decide_within
-from gateway.stores.throttr import ThrottrStore
-from gateway.stores.throttr_pipe import MAX_UNANSWERED, parse_throttr_url
+from gateway.systems.throttr.pipe import MAX_UNANSWERED, parse_throttr_url
+from gateway.systems.throttr.store import ThrottrStore
 from tests.processes import free_port
 from tests.servers import becomes, until
 from tests.stores.contract import WINDOW, ask, decide, remaining

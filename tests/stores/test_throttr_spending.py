@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.clock import ManualClock
-from gateway.errors import StoreError, StoreUnavailable
+from gateway.base.clock import ManualClock
+from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.limits.decision import NEVER, Verdict
 from gateway.limits.rate import Limit
-from gateway.protocols.throttr_records import Records
-from gateway.protocols.throttr_v5 import Parser5
-from gateway.protocols.throttr_v5_memory import Memory5
 from gateway.stores.base import Ask
-from gateway.stores.throttr_spending import Dialogue, Names, Talk
-from gateway.stores.throttr_words import MAX_KEY, SIZES, Answer, Reader, Request, ttl_of
+from gateway.systems.throttr.codec_v5 import Parser5
+from gateway.systems.throttr.memory_v5 import Memory5
+from gateway.systems.throttr.records import Records
+from gateway.systems.throttr.requests_v5 import MAX_KEY, SIZES, Answer, Reader, Request, ttl_of
+from gateway.systems.throttr.spending import Dialogue, Names, Talk
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.stores.throttr_words import (
+from gateway.systems.throttr.requests_v5 import (
     DECREASE,
     OK,
     PATCH,

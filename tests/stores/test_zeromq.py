@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from gateway.stores.zeromq import Frames, Sockets
-from gateway.stores.zeromq_peers import Closer, Peer
+from gateway.systems.smockron.zeromq import Frames, Sockets
+from gateway.systems.smockron.zeromq_peers import Closer, Peer
 
 WAIT_S: Final = 20.0
 GREETING_2: Final = b"\xff" + bytes(8) + b"\x7f\x01\x01" + b"\0\0"

@@ -16,14 +16,14 @@ from gateway.limits.calendar import CALENDARS, Calendar
 from gateway.limits.decision import DEBIT, Decision, Verdict, combine
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.stores.base import Ask
-from gateway.stores.redis_script import (
+from gateway.stores.redis.script import (
     Codec,
     decode_verdicts,
     held_part,
     key_prefix,
     store_key,
 )
-from gateway.stores.redis_source import DECIDE, GIVE_BACK, RENEW, Script
+from gateway.stores.redis.source import DECIDE, GIVE_BACK, RENEW, Script
 
 START_US = 1_800_000_000_123_457
 END_OF_2099_US = 4_102_444_799_999_999

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tls.client_hello import offered_protocols
+from gateway.net.tls.client_hello import offered_protocols
 
 
 def hello(protocols: Sequence[str] = (), name: str = "a.test") -> bytes:

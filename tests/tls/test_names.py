@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.tls.names import NameTable
+from gateway.net.tls.names import NameTable
 
 TABLE = NameTable(
     [("a.test", "*.a.test"), ("b.a.test", "a.test"), ("*.test",), ("192.0.2.1", "localhost")]

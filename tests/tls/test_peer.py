@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tls.peer import client_certificate, distinguished_name
+from gateway.net.tls.peer import client_certificate, distinguished_name
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAMES = st.lists(

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.tls.client import UpstreamTls
-from gateway.tls.files import KeyPair
-from gateway.tls.renewal import Renewal
-from gateway.tls.server import ServerTls
+from gateway.net.tls.client import UpstreamTls
+from gateway.net.tls.files import KeyPair
+from gateway.net.tls.renewal import Renewal
+from gateway.net.tls.server import ServerTls
 from tests.certificates import Authority, Issued
 from tests.servers import until
 

@@ -13,8 +13,8 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tls.files import KeyPair, leaf
-from gateway.tls.x509 import CertificateError, read_certificate
+from gateway.net.tls.files import KeyPair, leaf
+from gateway.net.tls.x509 import CertificateError, read_certificate
 from tests.certificates import Authority
 
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import UpstreamError
-from gateway.proxy.reader import AnswerReader
+from gateway.base.errors import UpstreamError
+from gateway.proxy.upstream.answer_reader import AnswerReader
 from tests.processes import Gateway
 from tests.wire.answers import GET, HEAD, HELLO, OK
 from tests.wire.judge import Heard, StrictClient

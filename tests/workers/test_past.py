@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.metrics import GatewayMetrics, pieces
-from gateway.metrics.exposition import render
-from gateway.workers.past import BLOCK_BYTES, Past
+from gateway.observe.metrics import GatewayMetrics, pieces
+from gateway.observe.metrics.exposition import render
+from gateway.workers.retired_counters import BLOCK_BYTES, Past
 
 
 @pytest.fixture

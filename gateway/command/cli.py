@@ -1,0 +1,440 @@
+"""The `sluice` command: the only place that prints or ends the process.
+
+Modules that only one command needs are imported by that command, so that `sluice run` starts
+as fast as it can.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import io
+import os
+import re
+import resource
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import gateway
+from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
+from gateway.command.lean import import_for_good, import_on_demand
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from gateway.config.models.gateway import GatewayConfig
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+STDERR: Final = 2
+COMMANDS: Final = ("run", "check", "schema", "import", "ratio", "demo", "healthcheck", "version")
+SYSTEMS: Final = ("envoy-ratelimit",)
+DEFAULT_ADMIN: Final = "127.0.0.1:9901"
+RATIO_VARIABLES: Final = (
+    "Variables, and what they are if not set: RATIO_PORT (50051), RATIO_CONNECTION_TIMEOUT (1s), "
+    "RATIO_STORAGE (redis://redis:6379/0), RATIO_LIMIT (100/m), RATIO_HOST (every address), "
+    "SLUICE_DOMAIN (ratio), SLUICE_ADMIN (off)."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        arguments: as on the command line, without the program's name.
+
+    Returns:
+        0 for success, 1 for failure, 2 for a command line that cannot be read.
+    """
+    _take_standard_files()
+    _let_print_anything()
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except ConfigError as error:
+        _print_problems(error.problems)
+    except StartError as error:
+        file = str(_config(options))
+        _print_problems([Problem(file, 0, 0, error.path, error.message, error.hint)])
+    except GatewayError as error:
+        print(f"sluice: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        # The reader of our output has seen enough; nothing may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_FAILED
+
+
+class _Parser(argparse.ArgumentParser):
+    """Answers misuse with what is wrong and where to look, not with all there is."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the process; the words of argparse are kept where they say enough."""
+        unknown = re.search(r"invalid choice: '([^']*)'", message)
+        hint = f"{self.prog} --help says what there is"
+        if unknown:
+            from difflib import get_close_matches
+
+            is_import = "import" in self.prog
+            message = f"there is no command {unknown[1]!r}"
+            if is_import:
+                message = f"{unknown[1]!r} cannot be imported"
+                hint = f"what can: {', '.join(SYSTEMS)}"
+            near = get_close_matches(unknown[1], SYSTEMS if is_import else COMMANDS, 1)
+            hint = f"did you mean {self.prog} {near[0]}? {hint}" if near else hint
+        elif "FILE" in message and "required" in message:
+            message = "no configuration is named"
+            hint = f"such as {self.prog} sluice.yaml"
+        self.exit(EXIT_USAGE, f"sluice: {message}\n  hint: {hint}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="sluice", description="A rate-limiting reverse-proxy gateway.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"sluice {gateway.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="start the gateway")
+    _add_config(run)
+    run.set_defaults(command=_run)
+
+    check = commands.add_parser("check", help="say everything that is wrong with a configuration")
+    _add_config(check)
+    check.add_argument("--explain", action="store_true", help="say in sentences what it will do")
+    check.add_argument("-q", "--quiet", action="store_true", help="print problems only")
+    check.set_defaults(command=_check)
+
+    schema = commands.add_parser("schema", help="print the JSON Schema of configurations")
+    schema.set_defaults(command=_schema)
+
+    importer = commands.add_parser("import", help="turn another system's configuration into ours")
+    systems = importer.add_subparsers(required=True, metavar="SYSTEM")
+    envoy = systems.add_parser("envoy-ratelimit", help="Envoy's own rate limit service")
+    envoy.add_argument(
+        "sources", nargs="+", type=Path, metavar="SOURCE", help="its YAML files, or folders of them"
+    )
+    envoy.set_defaults(command=_import_envoy_ratelimit)
+
+    ratio = commands.add_parser(
+        "ratio", help="be a ratio server, by the variables of ratio", epilog=RATIO_VARIABLES
+    )
+    ratio.set_defaults(command=_ratio)
+
+    demo = commands.add_parser("demo", help="start a gateway in front of a small upstream")
+    demo.add_argument(
+        "--listen", default="127.0.0.1:8080", metavar="HOST:PORT", help="(%(default)s)"
+    )
+    demo.set_defaults(command=_demo)
+
+    health = commands.add_parser("healthcheck", help="ask a running gateway whether it is ready")
+    where = health.add_mutually_exclusive_group()
+    where.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help="the configuration that it runs on"
+    )
+    where.add_argument("--admin", metavar="HOST:PORT", help=f"its admin listener ({DEFAULT_ADMIN})")
+    health.set_defaults(command=_healthcheck)
+
+    version = commands.add_parser("version", help="print the versions of all that it is made of")
+    version.set_defaults(command=_version)
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    """`FILE` and `-c FILE` are the same; one of them is needed."""
+    text = "a YAML file, or a folder of them"
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("file", nargs="?", type=Path, metavar="FILE", help=text)
+    either.add_argument("-c", "--config", type=Path, metavar="FILE", help="the same")
+
+
+def _config(options: argparse.Namespace) -> Path:
+    """The configuration that a command is about."""
+    chosen: Path | None = getattr(options, "file", None) or getattr(options, "config", None)
+    if chosen is None:
+        from gateway.command.demo import CONFIG
+
+        return CONFIG
+    return chosen
+
+
+def _print_problems(problems: Iterable[Problem], label: str = "") -> None:
+    from gateway.config.explaining.render import render
+
+    text = render(problems, label)
+    if text:
+        print(text, file=sys.stderr)
+
+
+def _run(options: argparse.Namespace) -> int:
+    _get_ready()
+    from gateway.config.checking.load import load
+    from gateway.wiring.certificates import inspection
+
+    loaded = load(_config(options), os.environ, inspect=inspection(is_start=True))
+    _print_problems(loaded.warnings, "warning")
+    if loaded.config.server.workers != 1:
+        from gateway.workers.cpus import worker_count
+        from gateway.workers.supervisor import supervise
+
+        workers = worker_count(loaded.config.server.workers)
+        if workers > 1:
+            return supervise(loaded.config, workers)
+    return _run_alone(loaded.config)
+
+
+def _get_ready() -> None:
+    """What every process does that will serve."""
+    _allow_open_files()
+    _quieten_grpc()
+    _import("gateway.wiring.gateway")
+
+
+def _import(*names: str) -> None:
+    """Import what reads configurations, and more."""
+    import_on_demand("aiohttp", "redis", "redis.asyncio")
+    import_for_good(*names, "gateway.config.checking.load", "gateway.wiring.certificates")
+
+
+def _run_alone(config: GatewayConfig) -> int:
+    """Run a gateway in this process until a signal says that it is to end."""
+    from gateway.workers.loop import run_in_loop
+
+    return run_in_loop(lambda: _serve(config, _nothing))
+
+
+def _take_standard_files() -> None:
+    """Let no socket have the place of stdin, stdout or stderr where these are closed."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(number)
+
+
+def _let_print_anything() -> None:
+    """Print what the terminal's encoding lacks, such as bytes of a path, as escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _allow_open_files() -> None:
+    """Take all the file descriptors that may be had: the usual 1024 are 500 clients."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _quieten_grpc() -> None:
+    """Let gRPC's library write nothing on stderr, unless somebody wants it to.
+
+    It has a line for each handshake that fails, and an error for each name that no certificate
+    has, and so strangers could fill a disk.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "none")
+
+
+async def _nothing(_addresses: Sequence[object]) -> None:
+    pass
+
+
+async def _serve(
+    config: GatewayConfig, started: Callable[[Sequence[object]], Awaitable[None]]
+) -> int:
+    """Run a gateway until a signal says that it is to end."""
+    import asyncio
+
+    from gateway.wiring.gateway import Gateway
+
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    running = Gateway(config)
+    # Neither may end a gateway that has only just begun.
+    loop.add_signal_handler(signal.SIGHUP, running.refuse_reload)
+    loop.add_signal_handler(signal.SIGUSR1, running.reopen_log)
+    await running.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _end, loop, number, ended)
+    # What was made so far lives as long as the process: no collection need look at it.
+    gc.collect()
+    gc.freeze()
+    await started(running.addresses)
+    await ended.wait()
+    await running.stop()
+    return EXIT_OK
+
+
+def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> None:
+    """End in peace at the first signal, at once at the second."""
+    ended.set()
+    loop.remove_signal_handler(number)
+    signal.signal(number, signal.SIG_DFL)
+
+
+def _check(options: argparse.Namespace) -> int:
+    _import()
+    from gateway.config.checking.load import load
+    from gateway.wiring.certificates import inspection
+
+    path = _config(options)
+    loaded = load(path, os.environ, inspect=inspection(is_start=False))
+    missing = _missing_libraries(str(path), loaded.config)
+    _print_problems([*loaded.warnings, *missing], "warning")
+    if options.explain:
+        from gateway.config.explaining.explain import explain
+
+        print(loaded.secrets.hide("\n".join(explain(loaded.config))))
+    elif not options.quiet:
+        config = loaded.config
+        print(
+            f"{path}: OK, {_count(len(config.routes), 'route')}, "
+            f"{_count(len(config.policies), 'policy', 'policies')}, "
+            f"store {config.store.redacted_url}"
+        )
+    return EXIT_OK
+
+
+def _missing_libraries(file: str, config: GatewayConfig) -> list[Problem]:
+    """What a start here would fail for; elsewhere it may be installed."""
+    from dataclasses import replace
+
+    from gateway.stores import find_store
+    from gateway.systems.listeners import find_maker
+
+    problems: list[Problem] = []
+    stores = {"store.url": config.store.url}
+    if config.store.migrate is not None:
+        stores["store.migrate.to"] = config.store.migrate.to
+    for place, url in stores.items():
+        try:
+            find_store(url)
+        except ConfigError as error:
+            problems += [replace(problem, file=file, path=place) for problem in error.problems]
+    for index, listener in enumerate(config.listeners):
+        try:
+            find_maker(index, listener)
+        except StartError as error:
+            problems.append(Problem(file, 0, 0, error.path, error.message, error.hint))
+    return problems
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _schema(_options: argparse.Namespace) -> int:
+    import json
+
+    from gateway.config.explaining.schema import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+    return EXIT_OK
+
+
+def _import_envoy_ratelimit(options: argparse.Namespace) -> int:
+    from gateway.config.checking.check import check_text
+    from gateway.config.checking.load import fetch
+    from gateway.importing.envoy_ratelimit import import_envoy_ratelimit
+
+    sources = [source for path in options.sources for source in fetch(path)]
+    imported = import_envoy_ratelimit(sources)
+    _print_problems(imported.notes, "note")
+    # What is printed can be run, or it is not printed.
+    check_text(imported.text, file="what came of it")
+    print(imported.text, end="")
+    return EXIT_OK
+
+
+def _ratio(_options: argparse.Namespace) -> int:
+    _get_ready()
+    from gateway.systems.ratio.environment import read_environment, told_of
+
+    found = read_environment(os.environ)
+    _print_problems(found.warnings, "warning")
+    try:
+        return _run_alone(found.config)
+    except StartError as error:
+        raise told_of(error) from error
+
+
+def _demo(options: argparse.Namespace) -> int:
+    _get_ready()
+    from gateway.workers.loop import run_in_loop
+
+    try:
+        return run_in_loop(lambda: _serve_demo(options.listen))
+    except StartError as error:
+        if error.path != "listen":
+            raise
+        # Its configuration is not the place to change that.
+        hint = 'make run ARGS="--listen 127.0.0.1:8081", or sluice demo --listen 127.0.0.1:8081'
+        raise StartError(error.path, error.message, hint) from error
+
+
+async def _serve_demo(listen: str) -> int:
+    from gateway.command import demo
+    from gateway.config.checking.load import load
+    from gateway.config.explaining.explain import outline
+
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(demo.DemoUpstream())
+        config = load(demo.CONFIG, demo.environment(upstream.url, listen)).config
+
+        async def announce(addresses: Sequence[object]) -> None:
+            print(f"Sluice listens on http://{addresses[0]}, in front of a small upstream.")
+            print("Its configuration is", demo.CONFIG, "\n")
+            print("\n".join(outline(config)))
+            print("\nTry, in another terminal, in this order; Ctrl-C here ends it all:\n")
+            print("\n".join(demo.suggestions(f"http://{addresses[0]}")), "\n", flush=True)
+
+        return await _serve(config, announce)
+    raise AssertionError("the stack lets nothing pass")
+
+
+def _healthcheck(options: argparse.Namespace) -> int:
+    import http.client
+
+    admin = options.admin or DEFAULT_ADMIN
+    if options.config is not None:
+        from gateway.config.checking.load import load
+
+        listener = load(options.config, os.environ).config.admin
+        if listener is None:
+            print(f"sluice: {options.config} has admin: off; nobody to ask", file=sys.stderr)
+            return EXIT_FAILED
+        admin = str(listener.listen.reachable)
+    connection = http.client.HTTPConnection(admin, timeout=3)
+    try:
+        connection.request("GET", "/readyz")
+        response = connection.getresponse()
+        body = response.read().decode("utf-8", "replace").strip()
+    except (OSError, http.client.HTTPException) as error:
+        print(
+            f"sluice: no answer from {admin}: {error}\n"
+            "  hint: -c FILE asks where that configuration listens, --admin HOST:PORT there",
+            file=sys.stderr,
+        )
+        return EXIT_FAILED
+    finally:
+        connection.close()
+    print(body)
+    return EXIT_OK if response.status == http.HTTPStatus.OK else EXIT_FAILED
+
+
+def _version(_options: argparse.Namespace) -> int:
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    print(f"sluice {gateway.__version__}")
+    print(f"{platform.python_implementation()} {platform.python_version()}, {platform.platform()}")
+    ours = ("aiohttp", "uvloop", "redis", "hiredis", "pydantic", "PyYAML")
+    for package in (*ours, "asyncmy", "cryptography", "grpcio", "protobuf", "pyzmq"):
+        try:
+            print(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            print(f"{package} is not installed")
+    return EXIT_OK

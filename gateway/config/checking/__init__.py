@@ -1,0 +1,1 @@
+"""What is wrong with a configuration, and what would do."""

@@ -1,0 +1,331 @@
+"""What no single field can know: names that lead nowhere, routes that never match, loops.
+
+Findings stop a configuration; advice does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Final
+
+from gateway.config.checking.messages import did_you_mean
+from gateway.config.models.frontends import KINDS
+from gateway.config.models.gateway import (
+    AdminConfig,
+    GatewayConfig,
+    LimitLine,
+    PolicyConfig,
+    RouteConfig,
+    UpstreamConfig,
+    used_policies,
+)
+from gateway.config.models.shorthand import at
+from gateway.config.values.address import Address, UnixAddress, collide, is_target, listens_on
+from gateway.config.values.findings import KEY, Finding, Path
+from gateway.config.values.store_url import parse_store_url
+from gateway.config.values.units import format_duration
+from gateway.config.values.words import join
+from gateway.limits.key_words import CALLER_KEYS, CLIENT_CERTIFICATE, as_written
+from gateway.limits.rate import NS_PER_US
+from gateway.routing.forwarding import tells_origin
+from gateway.routing.pattern import Pattern
+from gateway.routing.table import shadowed
+
+LARGE_LOG: Final = 10_000
+
+
+def references(data: object, limited: Iterable[Path]) -> Iterator[Finding]:
+    """Names of policies and upstreams that do not exist, in plain expanded data.
+
+    Args:
+        data: the whole configuration.
+        limited: where in listeners policies are named.
+    """
+    if not isinstance(data, Mapping) or not isinstance(data.get("routes"), list):
+        return
+    upstreams, policies = data.get("upstreams"), data.get("policies")
+    if isinstance(policies, Mapping):
+        for place in limited:
+            yield from _unknown_policies(place, at(data, place), policies)
+    for index, route in enumerate(data["routes"]):
+        if not isinstance(route, Mapping):
+            continue
+        path: Path = ("routes", index)
+        name = route.get("upstream")
+        if isinstance(upstreams, Mapping) and isinstance(name, str) and name not in upstreams:
+            yield Finding(
+                (*path, "upstream"), f"there is no upstream {name!r}", _hint(name, upstreams)
+            )
+        if isinstance(policies, Mapping):
+            yield from _unknown_policies(path, route, policies)
+
+
+def _unknown_policies(path: Path, body: object, policies: Mapping[str, Any]) -> Iterator[Finding]:
+    """Policies that a route, or a part of a listener, names and that do not exist."""
+    if not isinstance(body, Mapping):
+        return
+    names = body.get("policies", [])
+    names = [names] if isinstance(names, str) else names
+    for number, one in enumerate(names if isinstance(names, list) else []):
+        place = (*path, "policies", number)
+        if not isinstance(one, str):
+            continue
+        if one not in policies:
+            yield Finding(place, f"there is no policy {one!r}", _policy_hint(one, policies))
+        elif one in names[:number]:
+            yield Finding(place, f"the policy {one!r} is named twice", "each once")
+
+
+def unfit_for_callers(config: GatewayConfig) -> Iterator[Finding]:
+    """Limits of listeners that count what their callers do not say."""
+    of_routes = {name for route in config.routes for name in route.policies}
+    for listener in config.listeners:
+        for name in listener.policies:
+            policy = config.policies.get(name)
+            # What a gatekeeper of Smockron names may well be an address, and then per ip is true.
+            is_own = name not in of_routes and listener.kind != "smockron"
+            for index, line in enumerate(policy.limits if policy is not None else ()):
+                place: Path = ("policies", name, "limits", index)
+                kind, words = listener.kind, KINDS[listener.kind].words
+                if line.limit.algorithm == "concurrency":
+                    message = f"callers of {kind} do not say when they are done: {line.text}"
+                    yield Finding(place, message, "a rate, such as 10/s")
+                elif not {*line.per} <= {"all", *words} and (
+                    line.per != ("ip",) or (is_own and " per " in line.text)
+                ):
+                    message = f"callers of {kind} do not say {as_written(line.per)}: {line.text}"
+                    known = join([f"per {word}" for word in (*words, "all")], "or")
+                    yield Finding(place, message, f"{known}; or leave per out")
+
+
+def unfit_for_requests(config: GatewayConfig) -> Iterator[Finding]:
+    """Limits of routes that count what only callers of other systems' protocols say."""
+    for name in dict.fromkeys(name for route in config.routes for name in route.policies):
+        policy = config.policies.get(name)
+        for index, line in enumerate(policy.limits if policy is not None else ()):
+            for word in line.per:
+                if word in CALLER_KEYS:
+                    message = f"HTTP requests have no {word}: {line.text}"
+                    hint = "such as per ip, or per header:X-API-Key"
+                    yield Finding(("policies", name, "limits", index), message, hint)
+
+
+def unknown_movers(config: GatewayConfig) -> Iterator[Finding]:
+    """Policies that are to move to another store and do not exist."""
+    migrate = config.store.migrate
+    for index, name in enumerate(migrate.policies if migrate else ()):
+        if name not in config.policies:
+            place = ("store", "migrate", "policies", index)
+            hint = _policy_hint(name, config.policies)
+            yield Finding(place, f"there is no policy {name!r}", hint)
+
+
+def _hint(name: str, named: Mapping[str, Any]) -> str:
+    known = [known for known in named if not is_target(known)]
+    names = ", ".join(known[:8]) or "none"
+    return did_you_mean(
+        name, known, f"upstreams are {names}; or write its URL, such as http://127.0.0.1:9000"
+    )
+
+
+def _policy_hint(name: str, named: Mapping[str, Any]) -> str:
+    if "/" in name:
+        return f"a limit on the route itself is written limit: {name}"
+    names = ", ".join(list(named)[:8]) or "none"
+    return did_you_mean(name, list(named), f"policies are {names}")
+
+
+def unreachable(routes: Sequence[tuple[int, RouteConfig]]) -> Iterator[Finding]:
+    """Routes that an earlier or more specific one leaves nothing to match."""
+    entries: list[tuple[Pattern, None]] = []
+    places: list[int] = []
+    for place, (index, route) in enumerate(routes):
+        try:
+            pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
+        except ValueError as error:
+            yield Finding(("routes", index, KEY), f"no request is matched by it: {error}")
+        else:
+            entries.append((pattern, None))
+            places.append(place)
+    for hidden, taker in shadowed(entries):
+        index, name = routes[places[hidden]][0], routes[places[taker]][1].name
+        message = f"this route can never match: {name!r} takes all its requests"
+        hint = "take one out, or tell them apart by method, header or host"
+        yield Finding(("routes", index, KEY), message, hint)
+
+
+def loops(config: GatewayConfig) -> Iterator[Finding]:
+    """Listeners that collide, and upstreams that are the gateway itself."""
+    listeners: list[tuple[Path, Address]] = []
+    sockets: set[str] = set()
+    for place, address in _addresses(config):
+        if isinstance(address, Address):
+            listeners.append((place, address))
+        elif address.path in sockets:
+            yield Finding(place, f"{address} is taken already", "another path")
+        else:
+            sockets.add(address.path)
+    for (where, first), (path, second) in combinations(listeners, 2):
+        if collide(first, second):
+            also = "" if first == second else f" on {first}"
+            message = f"{second} is taken already: {where[0]}[{where[1]}] listens{also or ' there'}"
+            yield Finding(path, message, "another port")
+    if config.admin is not None:
+        yield from _admin_collisions(config.admin, listeners, config.model_fields_set)
+    for name, upstream in config.upstreams.items():
+        for index, target in enumerate(upstream.targets):
+            path = ("upstreams", name, "targets", index)
+            if target.socket in sockets or any(
+                listens_on(address, target.host, target.port) for _, address in listeners
+            ):
+                message = f"{target.url} is this gateway itself: a request would never arrive"
+                yield Finding(path, message, "the address of the application behind it")
+            elif config.admin and listens_on(config.admin.listen, target.host, target.port):
+                message = f"{target.url} is this gateway's admin listener"
+                yield Finding(path, message, "it is not for clients; name an application")
+
+
+def _addresses(config: GatewayConfig) -> Iterator[tuple[Path, Address | UnixAddress]]:
+    """All that is listened on, and where it is said."""
+    for index, listener in enumerate(config.listen):
+        yield ("listen", index, "address"), listener.address
+    for index, frontend in enumerate(config.listeners):
+        place = ("listeners", index, "bind" if frontend.bind else frontend.kind)
+        for address in frontend.addresses:
+            yield place, address
+
+
+def _admin_collisions(
+    admin: AdminConfig, listeners: Sequence[tuple[Path, Address]], said: Container[str]
+) -> Iterator[Finding]:
+    for path, address in listeners:
+        if not collide(address, admin.listen):
+            continue
+        if "admin" in said:
+            message = f"{admin.listen} is where the gateway listens for requests"
+            yield Finding(("admin", "listen"), message, "another port")
+        else:
+            message = f"{address} is where the admin listener is unless it is set"
+            yield Finding(path, message, "another port, or move it: admin: 127.0.0.1:9902")
+
+
+def unknown_senders(config: GatewayConfig) -> Iterator[Finding]:
+    """Listeners that wait for PROXY headers of proxies that nobody has named."""
+    for index, listener in enumerate(config.listen):
+        is_tcp = isinstance(listener.address, Address)
+        if listener.proxy_protocol is True and is_tcp and not config.trusted_proxies:
+            message = "nobody is trusted to send PROXY headers"
+            hint = "trusted_proxies: the networks of your proxies; or proxy_protocol: 10.0.0.0/8"
+            yield Finding(("listen", index, "proxy_protocol"), message, hint)
+
+
+def advice(config: GatewayConfig) -> Iterator[Finding]:
+    """What is allowed but hardly meant."""
+    used = {route.upstream for route in config.routes}
+    for name in config.upstreams:
+        if name not in used:
+            yield Finding(("upstreams", name, KEY), f"no route uses the upstream {name!r}")
+        yield from _upstream_advice(name, config.upstreams[name])
+    held = used_policies(config)
+    for name, policy in config.policies.items():
+        if name not in held and (config.routes or config.listeners):
+            who = "no route uses" if not config.listeners else "nothing uses"
+            yield Finding(("policies", name, KEY), f"{who} the policy {name!r}")
+        yield from _certificate_advice(name, policy, config)
+        yield from _proxy_advice(name, policy, config)
+        for finding in _policy_advice(policy):
+            yield finding._replace(path=("policies", name, *finding.path))
+    migrate = config.store.migrate
+    if migrate is not None and parse_store_url(migrate.to).kind == "memory":
+        message = "counts would move to where every gateway has its own, and a restart loses them"
+        yield Finding(("store", "migrate", "to"), message, "a store that gateways share")
+    for name, upstream in config.upstreams.items():
+        yield from _tls_advice(name, upstream)
+    for index, network in enumerate(config.trusted_proxies):
+        if network.prefixlen == 0:
+            message = "everybody is trusted: clients can choose the address they are counted by"
+            yield Finding(("trusted_proxies", index), message, "the networks of your own proxies")
+
+
+def _certificate_advice(
+    name: str, policy: PolicyConfig, config: GatewayConfig
+) -> Iterator[Finding]:
+    if any(one.tls is not None and one.tls.client_certificates for one in config.listen):
+        return
+    for index, line in enumerate(policy.limits):
+        if any(word.startswith(f"{CLIENT_CERTIFICATE}:") for word in line.per):
+            message = "no listener asks clients for certificates: nobody will have one"
+            hint = "client_certificates and client_ca, in tls of a listener"
+            yield Finding(("policies", name, "limits", index), message, hint)
+
+
+def _proxy_advice(name: str, policy: PolicyConfig, config: GatewayConfig) -> Iterator[Finding]:
+    if config.trusted_proxies:
+        return
+    for index, line in enumerate(policy.limits):
+        for word in line.per:
+            kind, _, header = word.partition(":")
+            if kind == "header" and tells_origin(header.lower()):
+                message = f"{header} is believed from trusted proxies only, and there are none"
+                hint = "trusted_proxies: the networks of your own proxies"
+                yield Finding(("policies", name, "limits", index), message, hint)
+
+
+def _tls_advice(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:
+    if upstream.tls is None:
+        return
+    path: Path = ("upstreams", name, "tls")
+    if all(target.scheme == "http" for target in upstream.targets):
+        message = "tls changes nothing: no target of this upstream is https://"
+        yield Finding((*path, KEY), message, "https://HOST:PORT in targets")
+    elif not upstream.tls.verify:
+        message = "whoever answers at the target's address is believed to be it"
+        hint = "ca: the file of the authority that signed its certificate"
+        yield Finding((*path, "verify"), message, hint)
+
+
+def _upstream_advice(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:
+    if len(upstream.targets) > 1:
+        return
+    if upstream.health is not None and upstream.if_none_healthy == "all":
+        message = "checks of an only target are counted and change nothing"
+        hint = "if_none_healthy: reject answers 503 while it is not well"
+        yield Finding(("upstreams", name, "health", KEY), message, hint)
+    if upstream.slow_start:
+        message = "an only target has all requests from the start"
+        yield Finding(("upstreams", name, "slow_start", KEY), message, "leave it out")
+
+
+def _policy_advice(policy: PolicyConfig) -> Iterator[Finding]:
+    for index, line in enumerate(policy.limits):
+        limit, path = line.limit, ("limits", index)
+        keeps = {"sliding_window_log": limit.count, "paced_history": limit.burst}
+        kept = keeps.get(limit.algorithm, 0)
+        if kept > LARGE_LOG:
+            message = f"{limit.algorithm} keeps up to {kept} times for each key"
+            yield Finding(path, message, "token_bucket keeps one number")
+        interval_us = -(-limit.interval_ns // NS_PER_US)
+        is_bucket = limit.algorithm == "token_bucket"
+        if is_bucket and policy.queue and policy.queue.max_wait < interval_us:
+            message = (
+                f"nobody can have a turn within {format_duration(policy.queue.max_wait)}: "
+                f"{line.text} has one every {format_duration(interval_us)}"
+            )
+            yield Finding(("queue", "max_wait"), message, "wait longer, or leave the queue out")
+        tighter = _tighter(line, policy.limits) if is_bucket else None
+        if tighter is not None:
+            message = f"this limit changes nothing: {tighter.text} is tighter in every way"
+            yield Finding(path, message, "leave it out, or lower it")
+
+
+def _tighter(line: LimitLine, lines: Sequence[LimitLine]) -> LimitLine | None:
+    """Another limit of the same key with a slower rate and a smaller burst, if there is one."""
+    mine = line.limit
+    for other in lines:
+        its = other.limit
+        if other is line or other.per != line.per or its.algorithm != mine.algorithm:
+            continue
+        if its.count * mine.period_us <= mine.count * its.period_us and its.burst <= mine.burst:
+            return other
+    return None

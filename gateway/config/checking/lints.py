@@ -1,0 +1,148 @@
+"""Routes and pages that are allowed and say something else than they seem to."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from gateway.config.models.direct_responses import PAGE_VARIABLES
+from gateway.config.models.gateway import ErrorPage, FieldEdits, GatewayConfig
+from gateway.config.values.findings import KEY, Finding, Path
+from gateway.http.editing.template import VARIABLES
+from gateway.routing.pattern import Pattern
+from gateway.routing.table import RouteTable
+
+_is_one_word: Final = re.compile(r"[a-z0-9_-]+").fullmatch
+_PARAMETER_ELSEWHERE: Final = re.compile(r"/([:$][A-Za-z_]\w*)(?=/|$)")
+# A dollar sign before it is how scripts write a variable of their own.
+_BRACES: Final = re.compile(r"(?<![${])\{([a-z_]{2,40})\}(?!\})")
+
+
+def patterns(config: GatewayConfig, origins: Mapping[Path, Path]) -> Iterator[Finding]:
+    """Patterns that match less than they seem to, or something else.
+
+    Args:
+        config: the configuration.
+        origins: where its parts were written, as in `Expanded`.
+    """
+    indexes: dict[str | None, list[int]] = defaultdict(list)
+    for index, route in enumerate(config.routes):
+        literal = _PARAMETER_ELSEWHERE.search(route.path)
+        if literal:
+            message = f"{literal[1]} stands for itself in a path, and for nothing else"
+            hint = f"did you mean {{{literal[1][1:]}}}? Any one segment is written so"
+            yield Finding(("routes", index, KEY), message, hint)
+        host = route.host
+        is_of_pattern = ("routes", index, "host") in origins
+        if host and is_of_pattern and host != "localhost" and _is_one_word(host):
+            meant = f"/{host} or /{host}/**" if route.path == "/" else f"/{host}{route.path}"
+            message = f"this is read as the host {host!r} and the path {route.path}"
+            hint = f"did you mean {meant}? For a host, write host: {host} in the route"
+            yield Finding(("routes", index, KEY), message, hint)
+        else:
+            indexes[host].append(index)
+    for host, of_host in indexes.items():
+        if all(config.routes[index].path == "/" for index in of_host):
+            message = "only / itself is matched, and no other path is"
+            hint = f"everything below is {host or ''}/**"
+            yield Finding(("routes", of_host[0], KEY), message, hint)
+
+
+class _NoFields:
+    """The header of a request that has none."""
+
+    def getall(self, _name: str, default: Sequence[str], /) -> Sequence[str]:
+        return default
+
+
+def circles(config: GatewayConfig) -> Iterator[Finding]:
+    """Redirects to a path that the same route takes again, and no more specific one."""
+    table = RouteTable(
+        [
+            (Pattern(route.host, route.path, route.methods, tuple(route.headers.items())), index)
+            for index, route in enumerate(config.routes)
+        ]
+    )
+    for index, route in enumerate(config.routes):
+        redirect = route.redirect
+        path = redirect.to.partition("?")[0] if redirect else ""
+        if redirect is None or not path.startswith("/") or "{" in path:
+            continue
+        # Clients that follow ask with GET again, unless the status keeps their method.
+        methods = ("GET",) if redirect.status in (301, 302, 303) else route.methods or ("GET",)
+        host = (route.host or "").replace("*", "any", 1)
+        if any(table.match(host, path, method, _NoFields()) == index for method in methods):
+            message = f"{path} is one of the route's own paths: a client would go round in circles"
+            hint = f"a route of its own for {path}, or another path"
+            yield Finding(("routes", index, "redirect", "to"), message, hint)
+
+
+def variables_of_pages(config: GatewayConfig) -> Iterator[Finding]:
+    """What looks like a variable in a text that is sent as it is."""
+    yield from _of_pages(("error_pages",), config.error_pages)
+    for index, route in enumerate(config.routes):
+        path: Path = ("routes", index)
+        yield from _of_pages((*path, "error_pages"), route.error_pages)
+        if route.respond is not None:
+            for name in _names(route.respond.body):
+                if name in VARIABLES:
+                    message = f"{{{name}}} is sent as it is: a fixed answer has no variables"
+                    hint = "response_headers and redirect have them"
+                    yield Finding((*path, "respond", "body"), message, hint)
+
+
+def _of_pages(path: Path, pages: Mapping[str, ErrorPage] | None) -> Iterator[Finding]:
+    for status, page in (pages or {}).items():
+        for form in ("html", "text", "problem"):
+            for name in _names(getattr(page, form)):
+                near = get_close_matches(name, PAGE_VARIABLES, 1, 0.6)
+                if name in PAGE_VARIABLES or not (near or name in VARIABLES):
+                    continue
+                message = f"{{{name}}} is sent as it is"
+                known = "there are {status} and {reason}"
+                hint = f"did you mean {{{near[0]}}}?" if near else known
+                yield Finding((*path, status, form), message, hint)
+
+
+def _names(text: str | None) -> dict[str, None]:
+    return dict.fromkeys(_BRACES.findall(text or ""))
+
+
+_FOREIGN: Final = re.compile(
+    r"\$\(?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\)?|%\{?[A-Za-z_]+[^%\s]*[}%]|%\[[^\]]*\]"
+)
+_FOREIGN_NAMES: Final = {
+    "args": "{query}",
+    "host": "{host}",
+    "http_host": "{host}",
+    "query_string": "{query}",
+    "remote_addr": "{client_ip}",
+    "request_method": "{method}",
+    "scheme": "{scheme}",
+    "uri": "{path}",
+}
+"""Variables of nginx, and what they are here."""
+
+
+def foreign_variables(config: GatewayConfig) -> Iterator[Finding]:
+    """Header fields that are sent as the variable of another program."""
+    for index, route in enumerate(config.routes):
+        for direction in ("request_headers", "response_headers"):
+            edits: FieldEdits = getattr(route, direction)
+            for word, fields in (("set", edits.set), ("add", edits.add)):
+                for name, value in fields.items():
+                    match = None if value.names else _FOREIGN.fullmatch(value.text)
+                    if match is not None:
+                        path = ("routes", index, direction, word, name)
+                        yield Finding(path, f"{value.text} is sent as it is", _meant(match["name"]))
+
+
+def _meant(name: str | None) -> str:
+    if name is None:
+        return f"known: {', '.join(f'{{{one}}}' for one in VARIABLES)}, {{header.NAME}}"
+    if name.startswith("http_") and name not in _FOREIGN_NAMES:
+        return f"did you mean {{header.{name[5:].replace('_', '-')}}}?"
+    return f"did you mean {_FOREIGN_NAMES.get(name, f'${{{name}}}')}?"

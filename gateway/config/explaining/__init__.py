@@ -1,0 +1,1 @@
+"""What a configuration does, in sentences, and its schema."""

@@ -1,0 +1,82 @@
+"""What a route does to the messages that pass, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gateway.config.models.gateway import ErrorPage, FieldEdits, RouteConfig
+from gateway.config.values.units import format_size
+from gateway.config.values.words import join
+from gateway.config.values.written import show_field
+from gateway.http.editing.template import Template
+
+
+def explain_changes(route: RouteConfig) -> Iterator[str]:
+    """What is not passed on as it came."""
+    if route.strip_prefix is not None and route.add_prefix is not None:
+        yield f"{route.strip_prefix} at the beginning of their path becomes {route.add_prefix}."
+    elif route.strip_prefix is not None:
+        yield f"{route.strip_prefix} is taken off the beginning of their path."
+    elif route.add_prefix is not None:
+        yield f"Their path is put below {route.add_prefix}."
+    elif route.rewrite is not None:
+        yield f"Their path becomes {route.rewrite}; the query stays."
+    if route.upstream_host == "target":
+        yield "The upstream is told its own host, not the one that the client asked for."
+    elif route.upstream_host != "client":
+        yield f"The upstream is told the host {route.upstream_host}."
+    yield from _edits("Requests", route.request_headers)
+    yield from _edits("Answers", route.response_headers)
+    if route.max_body is not None:
+        size = format_size(route.max_body) if route.max_body else "any size"
+        yield f"Their bodies may have {'up to ' if route.max_body else ''}{size}."
+
+    if "error_pages" in route.model_fields_set:
+        if route.error_pages is None:
+            yield "Errors are problem documents."
+        yield from explain_pages(route.error_pages)
+
+
+def explain_own(route: RouteConfig) -> str:
+    """What becomes of requests that go to no upstream."""
+    if route.redirect is not None:
+        kept = ", query included" if route.redirect.keep_query else ", without their query"
+        kept = "" if "?" in route.redirect.to else kept
+        return f"are sent to {route.redirect.to}{kept} ({route.redirect.status})"
+    respond = route.respond
+    if respond is None or not respond.body:
+        return f"are answered {respond.status if respond else 200} without a body"
+    size = format_size(len(respond.body.encode()))
+    return f"are answered {respond.status} with {size} of {respond.type}"
+
+
+def explain_pages(pages: Mapping[str, ErrorPage] | None) -> Iterator[str]:
+    """The forms that errors take."""
+    if pages is None:
+        return
+    yield "Errors are a problem document, a page or a line of text, as the client accepts."
+    if pages:
+        yield f"There are pages of your own for {join(list(pages))}."
+    intercepted = [status for status, page in pages.items() if page.intercept]
+    if intercepted:
+        yield f"Those for {join(intercepted)} replace the answers of upstreams as well."
+
+
+def _edits(what: str, edits: FieldEdits) -> Iterator[str]:
+    said = []
+    if edits.set:
+        fields = [_field(name, value) for name, value in edits.set.items()]
+        said.append(f"are given {', '.join(fields)}")
+    if edits.add:
+        fields = [_field(name, value) for name, value in edits.add.items()]
+        said.append(f"have {', '.join(fields)} added")
+    if edits.remove:
+        said.append(f"lose {', '.join(edits.remove)}")
+    if said:
+        yield f"{what} {'; they '.join(said)}."
+
+
+def _field(name: str, value: Template) -> str:
+    """A field as it is written; one with a variable in it may be shown, whatever its name."""
+    is_constant = "${" not in value.text and not value.names
+    return show_field(name, value.text if is_constant else "", value.text)

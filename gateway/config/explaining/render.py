@@ -1,0 +1,61 @@
+"""Problems as a compiler shows them: place, message, the line with a caret, what would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from unicodedata import east_asian_width
+
+from gateway.base.errors import Problem
+
+_TAB = "    "
+
+
+def render(problems: Iterable[Problem], label: str = "") -> str:
+    """All problems as text, an empty line between two; ends without a newline.
+
+    Args:
+        problems: what to show.
+        label: what kind of problems these are, such as `warning`; may be empty.
+    """
+    return "\n\n".join(_render(problem, label) for problem in problems)
+
+
+def summarise(problems: int, warnings: int = 0) -> str:
+    """`2 problems`, `1 problem, 3 warnings`; empty if there is nothing."""
+    parts = [
+        f"{number} {word}{'' if number == 1 else 's'}"
+        for number, word in ((problems, "problem"), (warnings, "warning"))
+        if number
+    ]
+    return ", ".join(parts)
+
+
+def _render(problem: Problem, label: str) -> str:
+    place = f"{problem.file}:{problem.line}:{problem.column}" if problem.line else problem.file
+    where = f" {_printable(problem.path)}:" if problem.path else ""
+    kind = f" {label}:" if label else ""
+    lines = [f"{place}:{kind}{where} {_printable(problem.message)}"]
+    if problem.source.strip():
+        cut = "..." if problem.source_column > 1 else ""
+        source = cut + problem.source
+        before = source[: len(cut) + problem.column - problem.source_column]
+        number = str(problem.line)
+        lines.append(f"  {number} | {_printable(source)}")
+        lines.append(f"  {' ' * len(number)} | {' ' * _width(_printable(before))}^")
+    if problem.hint:
+        lines.append(f"  hint: {_printable(problem.hint)}")
+    return "\n".join(lines)
+
+
+def _printable(text: str) -> str:
+    """The text without anything that a terminal would obey."""
+    text = text.replace("\t", _TAB)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def _width(text: str) -> int:
+    """Columns that the text takes on a terminal."""
+    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)

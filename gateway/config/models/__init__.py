@@ -1,0 +1,1 @@
+"""Checked, frozen models of everything that can be configured."""

@@ -1,0 +1,89 @@
+"""What policies and upstreams take where they leave it out."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import Field
+
+from gateway.config.models.policies import (
+    HeaderStyle,
+    OnLimit,
+    OnStoreError,
+    PolicyConfig,
+    Queue,
+    QueueConfig,
+    answers_of_throttlex,
+    bind,
+    has_queue,
+)
+from gateway.config.models.upstreams import Timeouts
+from gateway.config.values.base import Model, overlay, untouched
+
+GATEKEEPER_WAITS_US: Final = 5_000_000
+"""How long a gatekeeper of Smockron lets a request wait, unless something else is said."""
+
+
+class Defaults(Model):
+    """What policies and upstreams take where they leave it out."""
+
+    on_limit: OnLimit = Field(untouched(OnLimit), description="As in a policy.")
+    on_store_error: OnStoreError = Field("local", description="As in a policy.")
+    headers: HeaderStyle = Field("both", description="As in a policy.")
+    queue: Queue = Field(None, description="As in a policy.")
+    timeouts: Timeouts = Field(untouched(Timeouts), description="As in an upstream.")
+
+
+def fill_policy(
+    policy: PolicyConfig, defaults: Defaults, store_kind: str, *, may_owe: bool = False
+) -> PolicyConfig:
+    """A policy with what the defaults say where it leaves something out.
+
+    Args:
+        policy: what is said of it.
+        defaults: what is said of all of them.
+        store_kind: the kind of the store's URL. Gatekeepers of Smockron have defaults of their own.
+        may_owe: whether more may be used than there is, up to one limit.
+    """
+    if store_kind == "smockron":
+        defaults = _of_gatekeepers(defaults)
+    said = policy.model_fields_set
+    # A default is for those that can have it; what a policy says itself was checked there.
+    can_queue = has_queue(policy.limits) and (
+        policy.consistency != "eventual" or store_kind == "smockron"
+    )
+    keeps_queue = "queue" in said or not can_queue
+    queue = policy.queue if keeps_queue else defaults.queue
+    update: dict[str, Any] = {
+        "queue": queue,
+        "on_limit": overlay(policy.on_limit, defaults.on_limit),
+        "limits": bind(
+            policy.limits,
+            policy.algorithm_of_lines,
+            queue,
+            lease_us=policy.lease,
+            count_refused=policy.count_refused,
+            may_owe=may_owe,
+        ),
+    }
+    for name in ("on_store_error", "headers"):
+        if name not in said:
+            update[name] = getattr(defaults, name)
+    if policy.throttlex is not None:
+        body = {*policy.on_limit.model_fields_set, *defaults.on_limit.model_fields_set}
+        update |= answers_of_throttlex(update["on_limit"], said | defaults.model_fields_set, body)
+    return policy.model_copy(update=update)
+
+
+def _of_gatekeepers(defaults: Defaults) -> Defaults:
+    """What Smockron's gatekeepers do: hold for five seconds, else 503; they know no numbers."""
+    queue = QueueConfig.model_construct(
+        {"max_wait"}, max=QueueConfig.model_fields["max"].default, max_wait=GATEKEEPER_WAITS_US
+    )
+    usual: dict[str, Any] = {
+        "queue": queue,
+        "headers": "none",
+        "on_limit": overlay(defaults.on_limit, OnLimit.model_construct({"status"}, status=503)),
+    }
+    said = defaults.model_fields_set - {"on_limit"}
+    return defaults.model_copy(update={k: v for k, v in usual.items() if k not in said})

@@ -1,0 +1,240 @@
+"""What the gateway answers by itself: redirects, fixed answers, and pages for errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Final, Literal, NamedTuple
+
+from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
+
+from gateway.config.values.base import Model
+from gateway.config.values.hosts import HostError, parse_host, unfilled_hint
+from gateway.config.values.types import Off, Switch, describe, problem
+from gateway.config.values.written import Filled, literal
+from gateway.http.editing.template import Template, TemplateError, parse_template
+
+PAGE_VARIABLES: Final = ("status", "reason")
+REDIRECT_VARIABLES: Final = ("host", "path", "query", "scheme")
+
+_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[ -~]{1,200}")
+_STATUS_KEY: Final = re.compile(r"[45](?:xx|[0-9][0-9])")
+# Where a redirect leads must be the operator's word alone: `//evil.test` is another host
+# (CVE-2021-21330 of aiohttp), and so is whatever is put right behind a host.
+_ABSOLUTE: Final = re.compile(
+    r"(?:https?|\{scheme\})://(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]|\{host\})(?::[0-9]{1,5})?"
+    r"(?=\{path\}|[/?]|\Z)"
+)
+_RELATIVE: Final = re.compile(r"\{path\}|/(?![/\\]|\{path\}|\{query\})")
+# Visible ASCII without "#<>\^`| - to compile what may not be, up to U+10FFFF, takes milliseconds.
+_TAIL: Final = re.compile(r"[!$-;=?-\[\]_a-{}~]*")
+
+
+_FOREIGN_NAMES: Final = {
+    "host": "write {host}",
+    "scheme": "write {scheme}",
+    "request_uri": "write {path}; the query is kept",
+    "uri": "write {path}",
+    "is_args": "leave it out: the query is kept",
+    "args": "leave it out: the query is kept",
+    "query_string": "leave it out: the query is kept",
+}
+"""Variables of nginx, and what they are here."""
+_FOREIGN: Final = re.compile(rf"\$(?:({'|'.join(_FOREIGN_NAMES)})\b|[0-9])")
+_OFF_WORDS: Final = frozenset({"on", "off"})
+
+
+class Location(NamedTuple):
+    """Where a redirect leads.
+
+    Attributes:
+        template: with variables, and the route's own parameters among them.
+        indexes: of these, the segment that each stands for.
+    """
+
+    template: Template
+    indexes: dict[str, int]
+
+
+def parse_location(pattern: str, text: str) -> Location:
+    """Read where a redirect of a route leads.
+
+    Raises:
+        TemplateError: it is no URL, or might lead to a host that a client chooses.
+    """
+    indexes = {
+        segment[1:-1]: index
+        for index, segment in enumerate(pattern[1:].split("/"))
+        if segment.startswith("{")
+    }
+    template = parse_template(text, (*indexes, *REDIRECT_VARIABLES))
+    start = _ABSOLUTE.match(text) or _RELATIVE.match(text)
+    if start is None:
+        hint = "such as https://{host}{path}, /new/place or {path}/"
+        unfilled = "$" in text.partition("://")[2] and unfilled_hint(text)
+        hint = unfilled or hint
+        raise TemplateError(f"{text!r} does not say clearly where it leads", hint)
+    _check_host(start.groupdict().get("host"))
+    foreign = _FOREIGN.search(text)
+    if foreign:
+        hint = _FOREIGN_NAMES.get(foreign[1], "a segment of the route is {name}")
+        raise TemplateError(f"{foreign[0]} stands for nothing here", hint, foreign.start())
+    if not _TAIL.fullmatch(text):
+        raise TemplateError(f"{text!r} is not a URL", "without spaces, fragments and quotes")
+    before = text.partition("{query}")[0]
+    if "query" in template.names and "?" not in before:
+        message = "{query} stands outside of a query"
+        raise TemplateError(message, "behind a question mark; or leave it out, it is kept")
+    return Location(template, indexes)
+
+
+def _check_host(host: str | None) -> None:
+    """See that a host that is written out is one that clients can be sent to.
+
+    Raises:
+        TemplateError: it is not.
+    """
+    if host is None or host == "{host}":
+        return
+    try:
+        parse_host(host)
+    except HostError as error:
+        raise TemplateError(error.message, error.hint) from None
+
+
+class RedirectConfig(Model):
+    """Where clients are sent instead."""
+
+    to: str = Field(
+        description="A URL or a path, with {host}, {path}, {query}, {scheme} and the route's own "
+        "parameters.",
+        min_length=1,
+    )
+    status: Literal[301, 302, 303, 307, 308] = Field(
+        308, description="308 and 301 are for good; 307 and 308 keep the method."
+    )
+    keep_query: Switch = Field(
+        True, description="Whether the query goes along, unless there is one in `to`."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, data: object) -> object:
+        if isinstance(data, str):
+            return {"to": literal(data, _URL_BRACES).strip()}
+        if isinstance(data, Mapping) and isinstance(data.get("to"), str):
+            return {**data, "to": literal(data["to"], _URL_BRACES)}
+        return data
+
+
+_URL_BRACES: Final = {"{": "%7B", "}": "%7D"}
+"""Braces in what a variable holds: no variables of the redirect."""
+
+
+def _read_status(value: object) -> int:
+    if isinstance(value, str) and re.fullmatch("[0-9]{3}", value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise problem(f"found {describe(value)}, a status was expected", "such as 200 or 404")
+    if value not in HTTPStatus.__members__.values() or value < 200 or value == 304:
+        raise problem(f"{value} is no status of an answer", "such as 200, 404 or 503")
+    return value
+
+
+AnswerStatus = Annotated[
+    int,
+    PlainValidator(_read_status),
+    WithJsonSchema({"type": "integer", "minimum": 200, "maximum": 599, "not": {"const": 304}}),
+]
+
+
+def _refuse_switch(data: object, name: str) -> None:
+    """Refuse a word that was hardly meant to be a page."""
+    # What a file holds is meant as it is.
+    if isinstance(data, Filled) or not isinstance(data, str):
+        return
+    if data.strip().lower() in _OFF_WORDS:
+        hint = f"leave it out; as a text for clients write {{{name}: {data}}}"
+        raise problem(f"{data!r} switches nothing here", hint)
+
+
+class RespondConfig(Model):
+    """An answer that is always the same."""
+
+    status: AnswerStatus = Field(200, description="The status code.")
+    body: str | None = Field(None, description="The body; ${file:page.html} for that of a file.")
+    type: str = Field("text/plain; charset=utf-8", description="The media type of the body.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_value(cls, data: object) -> object:
+        if isinstance(data, int) and not isinstance(data, bool):
+            return {"status": data}
+        _refuse_switch(data, "body")
+        return {"body": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _check(self) -> RespondConfig:
+        if not _TYPE.fullmatch(self.type):
+            message = f"{self.type!r} is not a media type"
+            raise problem(message, "such as text/html; charset=utf-8", under=("type",))
+        if self.body and self.status in (204, 205):
+            message = f"an answer with status {self.status} has no body"
+            raise problem(message, "another status, or no body", under=("body",))
+        return self
+
+
+def fill_page(text: str, status: int, reason: str) -> str:
+    """A page with its variables filled in; other braces stay as they are."""
+    return text.replace("{status}", str(status)).replace("{reason}", reason)
+
+
+class ErrorPage(Model):
+    """What an error looks like, for those who would rather have it in this form."""
+
+    html: str | None = Field(
+        None, description="A page, with {status} and {reason}; ${file:404.html} for a file."
+    )
+    text: str | None = Field(None, description="Plain text, likewise.")
+    problem: str | None = Field(None, description="A problem document (JSON, RFC 9457), likewise.")
+    intercept: Switch = Field(
+        False, description="Whether it also replaces such answers of the upstream."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, data: object) -> object:
+        _refuse_switch(data, "html")
+        return {"html": data} if isinstance(data, str) else data
+
+    @field_validator("problem")
+    @classmethod
+    def _check_problem(cls, text: str | None) -> str | None:
+        if text is None:
+            return None
+        hint = 'such as \'{"title": "{reason}", "status": {status}}\''
+        try:
+            document = json.loads(fill_page(text, 404, "Not Found"))
+        except ValueError as error:
+            raise problem(f"this is not JSON: {error}", hint) from None
+        if not isinstance(document, dict):
+            raise problem(f"found {describe(document)}, a JSON object was expected", hint)
+        return text
+
+
+def _read_page_status(value: object) -> str:
+    """A status as text, whatever YAML makes of it."""
+    text = str(value)
+    is_known = text[1:] == "xx" or text in _KNOWN
+    if not _STATUS_KEY.fullmatch(text) or not is_known:
+        raise problem(f"{describe(value)} is no status of an error", "404, 4xx or 5xx")
+    return text
+
+
+_KNOWN: Final = frozenset(str(int(status)) for status in HTTPStatus)
+
+PageStatus = Annotated[str, PlainValidator(_read_page_status), WithJsonSchema({"type": "string"})]
+
+ErrorPages = Annotated[dict[PageStatus, ErrorPage] | None, Off]

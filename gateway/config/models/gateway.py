@@ -1,0 +1,252 @@
+"""Everything that may be configured: names, types, units, defaults.
+
+Durations are whole microseconds and sizes whole bytes, whatever unit they were written in.
+Short forms become long ones in `shorthand`; what is read here is complete: routes carry the
+names of policies and upstreams, policies carry what `defaults` says where they leave it out.
+The descriptions are shown by editors (`gateway.config.explaining.schema`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar, Final
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticKnownError
+
+from gateway.config.models.balancing import BreakerConfig, EjectConfig, HealthConfig
+from gateway.config.models.changes import (
+    FieldEdits,
+)
+from gateway.config.models.consistency import EventualConfig, LeasedConfig
+from gateway.config.models.defaults import Defaults, fill_policy
+from gateway.config.models.direct_responses import (
+    ErrorPage,
+    ErrorPages,
+    RedirectConfig,
+    RespondConfig,
+)
+from gateway.config.models.frontends import FrontendConfig
+from gateway.config.models.listeners import (
+    CertificateConfig,
+    ClientHeaders,
+    ListenerConfig,
+    ListenerTls,
+)
+from gateway.config.models.policies import (
+    OnLimit,
+    PolicyConfig,
+    QueueConfig,
+)
+from gateway.config.models.retry import RetryConfig
+from gateway.config.models.routes import RouteConfig
+from gateway.config.models.service import (
+    AdminConfig,
+    LogConfig,
+    MigrateConfig,
+    ServerConfig,
+    StoreConfig,
+)
+from gateway.config.models.shorthand import expand
+from gateway.config.models.throttlex import ThrottlexConfig
+from gateway.config.models.upstreams import Target, Timeouts, UpstreamConfig, UpstreamTlsConfig
+from gateway.config.values.address import Address
+from gateway.config.values.base import NAME, NAME_HINT, Model, overlay, untouched
+from gateway.config.values.findings import KEY
+from gateway.config.values.places import Network
+from gateway.config.values.store_url import parse_store_url
+from gateway.config.values.types import (
+    LimitLine,
+    ListOf,
+    Off,
+    WholeNumber,
+    describe,
+    is_from_file,
+    problem,
+    whole_number_schema,
+)
+from gateway.systems.envoy.config import EnvoyHeaders, EnvoyRlsConfig, EnvoyRule
+from gateway.systems.ratio.config import RatioConfig, RatioRule
+from gateway.systems.smockron.config import SmockronConfig, SmockronDomain
+from gateway.systems.throttr.config import ThrottrConfig
+
+__all__ = [
+    "Address",
+    "AdminConfig",
+    "BreakerConfig",
+    "CertificateConfig",
+    "ClientHeaders",
+    "Defaults",
+    "EjectConfig",
+    "EnvoyHeaders",
+    "EnvoyRlsConfig",
+    "EnvoyRule",
+    "ErrorPage",
+    "EventualConfig",
+    "FieldEdits",
+    "FrontendConfig",
+    "GatewayConfig",
+    "HealthConfig",
+    "LeasedConfig",
+    "LimitLine",
+    "ListenerConfig",
+    "ListenerTls",
+    "LogConfig",
+    "MigrateConfig",
+    "OnLimit",
+    "PolicyConfig",
+    "QueueConfig",
+    "RatioConfig",
+    "RatioRule",
+    "RedirectConfig",
+    "RespondConfig",
+    "RetryConfig",
+    "RouteConfig",
+    "ServerConfig",
+    "SmockronConfig",
+    "SmockronDomain",
+    "StoreConfig",
+    "Target",
+    "ThrottlexConfig",
+    "ThrottrConfig",
+    "Timeouts",
+    "UpstreamConfig",
+    "UpstreamTlsConfig",
+]
+
+_DOMAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def _read_domain(value: object) -> str:
+    if isinstance(value, str) and _DOMAIN.fullmatch(value):
+        return value
+    hint = "1 to 64 letters, digits and _ . -, such as shop-eu"
+    raise problem(f"{describe(value)} cannot be a domain", hint)
+
+
+def _nothing() -> PydanticKnownError:
+    return PydanticKnownError(
+        "too_short", {"field_type": "Tuple", "min_length": 1, "actual_length": 0}
+    )
+
+
+class GatewayConfig(Model):
+    """A whole gateway."""
+
+    needs_work: ClassVar[bool] = True
+    """Whether there have to be requests to limit."""
+
+    listeners: tuple[FrontendConfig, ...] = Field(
+        (), description="Listeners for clients of other systems, such as {throttr: v5}."
+    )
+    listen: Annotated[tuple[ListenerConfig, ...], ListOf] = Field(
+        (ListenerConfig.model_construct(address=Address("127.0.0.1", 8080)),),
+        description="host:port, :port for every interface, unix:/path, or a list of these; each "
+        "of them may say more: {address: ..., tls: ...}.",
+    )
+    store: StoreConfig = Field(
+        untouched(StoreConfig), description="Where counts are kept: a URL, or more."
+    )
+    domain: Annotated[str, BeforeValidator(_read_domain)] = Field(
+        "sluice",
+        description="The namespace of counts; gateways that share a store and a domain share "
+        "their limits.",
+    )
+    trusted_proxies: Annotated[tuple[Network, ...], ListOf] = Field(
+        (), description="Networks whose X-Forwarded-For and Forwarded are believed."
+    )
+    ipv6_prefix: Annotated[WholeNumber, Field(ge=1, le=128), whole_number_schema(1, 128)] = Field(
+        64, description="IPv6 clients are counted together by this many leading bits."
+    )
+    defaults: Defaults = Field(
+        untouched(Defaults), description="What policies and upstreams take where they leave it out."
+    )
+    upstreams: dict[str, UpstreamConfig] = Field({}, description="Upstreams by name.")
+    policies: dict[str, PolicyConfig] = Field({}, description="Policies by name.")
+    routes: tuple[RouteConfig, ...] = Field(
+        description="Routes by pattern: [METHOD[,METHOD] ][host]/path. None are needed where "
+        "there are listeners for other systems."
+    )
+    error_pages: ErrorPages = Field(
+        None,
+        description="The forms of errors by status, 4xx or 5xx, as clients would have them; off "
+        "for problem documents only.",
+    )
+    server: ServerConfig = Field(
+        untouched(ServerConfig), description="How many processes serve, and what clients may do."
+    )
+    admin: Annotated[AdminConfig | None, Off] = Field(
+        untouched(AdminConfig),
+        description="The listener for health, readiness and metrics; off for none.",
+    )
+    log: LogConfig = Field(untouched(LogConfig), description="The log of requests and events.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand(cls, data: object, info: ValidationInfo) -> object:
+        if is_from_file(info):
+            return data  # `check` has done it, and keeps the places.
+        expanded = expand(data)
+        for finding in expanded.findings:
+            raise problem(finding.message, finding.hint, under=finding.path)
+        return expanded.data
+
+    @field_validator("routes")
+    @classmethod
+    def _check_work(
+        cls, routes: tuple[RouteConfig, ...], info: ValidationInfo
+    ) -> tuple[RouteConfig, ...]:
+        """A gateway without routes has to be good for something else."""
+        if not routes and cls.needs_work and not info.data.get("listeners", True):
+            raise _nothing()
+        if routes and not info.data.get("listen", True):
+            raise problem("nobody can reach the routes: listen is empty", "such as listen: :8080")
+        return routes
+
+    @field_validator("upstreams")
+    @classmethod
+    def _fill_upstreams(
+        cls, upstreams: dict[str, UpstreamConfig], info: ValidationInfo
+    ) -> dict[str, UpstreamConfig]:
+        defaults: Defaults | None = info.data.get("defaults")
+        if defaults is None:
+            return upstreams
+        return {
+            name: upstream.model_copy(
+                update={"timeouts": overlay(upstream.timeouts, defaults.timeouts)}
+            )
+            for name, upstream in upstreams.items()
+        }
+
+    @field_validator("policies")
+    @classmethod
+    def _fill_policies(
+        cls, policies: dict[str, PolicyConfig], info: ValidationInfo
+    ) -> dict[str, PolicyConfig]:
+        for name in policies:
+            if not NAME.fullmatch(name):
+                raise problem(f"{name!r} cannot be a name", NAME_HINT, under=(name, KEY))
+        defaults: Defaults | None = info.data.get("defaults")
+        store: StoreConfig | None = info.data.get("store")
+        if defaults is None or store is None:
+            return policies
+        kind = parse_store_url(store.url).kind
+        listeners: tuple[FrontendConfig, ...] = info.data.get("listeners", ())
+        debited = {name for listener in listeners for name in listener.debited}
+        return {
+            name: fill_policy(policy, defaults, kind, may_owe=name in debited)
+            for name, policy in policies.items()
+        }
+
+
+def used_policies(config: GatewayConfig) -> set[str]:
+    """The names of those that requests or callers of listeners are held to."""
+    of_routes = (name for route in config.routes for name in route.policies)
+    of_listeners = (name for listener in config.listeners for name in listener.policies)
+    return {*of_routes, *of_listeners}

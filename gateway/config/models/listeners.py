@@ -1,0 +1,308 @@
+"""Where a gateway listens for requests, and what clients show each other there: TLS, PROXY."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Network, IPv6Network
+from typing import Annotated, Final, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from gateway.config.values.address import Address, AddressError, UnixAddress, parse_network
+from gateway.config.values.base import Model
+from gateway.config.values.header_names import HEADER_NAME
+from gateway.config.values.places import NETWORK_PATTERN, FilePath, KeyPassword, ListenerAddress
+from gateway.config.values.types import (
+    ListOf,
+    Off,
+    Switch,
+    describe,
+    problem,
+)
+
+_VERSION: Final = re.compile(r"(?:[Tt][Ll][Ss]v?)?(1\.[0-9])")
+NOT_FOR_CERTIFICATES: Final = frozenset(
+    {
+        *("authorization", "connection", "content-length", "cookie", "forwarded", "host", "te"),
+        *("trailer", "transfer-encoding", "upgrade", "via", "x-forwarded-for"),
+        *("x-forwarded-host", "x-forwarded-proto", "x-real-ip"),
+    }
+)
+"""Fields that mean something else already."""
+
+
+class CertificateConfig(Model):
+    """A certificate and its key."""
+
+    cert: FilePath = Field(
+        description="PEM: the certificate, then those between it and the authority."
+    )
+    key: FilePath = Field(description="PEM: its private key.")
+    key_password: KeyPassword | None = Field(
+        None, description="What opens the key, if it is encrypted: ${file:...}.", repr=False
+    )
+
+
+class ClientHeaders(Model):
+    """Fields that tell upstreams who a client is; from clients themselves they are removed."""
+
+    subject: str | None = Field(None, description="For the subject, such as CN=alice,O=Example.")
+    san: str | None = Field(None, description="For the alternative names.")
+    fingerprint: str | None = Field(None, description="For the SHA-256 of the certificate.")
+
+    @field_validator("subject", "san", "fingerprint")
+    @classmethod
+    def _check_name(cls, name: str | None) -> str | None:
+        if name is None:
+            return name
+        if not HEADER_NAME.fullmatch(name):
+            raise problem(f"{name!r} is not the name of a header", "such as X-Client-Subject")
+        if name.lower().replace("_", "-") in NOT_FOR_CERTIFICATES:
+            message = f"{name} means something else already"
+            raise problem(message, "a name of its own, such as X-Client-Subject")
+        return name
+
+    @property
+    def by_detail(self) -> dict[str, str]:
+        """The names of the fields, by what they tell."""
+        return {
+            detail: name
+            for detail in ("subject", "san", "fingerprint")
+            if (name := getattr(self, detail)) is not None
+        }
+
+
+def _as_version(value: object) -> object:
+    """Read a version as people and other servers write it."""
+    if isinstance(value, float):
+        value = str(value)
+    match = _VERSION.fullmatch(value.strip()) if isinstance(value, str) else None
+    return match[1] if match else value
+
+
+MinVersion = Annotated[
+    Literal["1.2", "1.3"],
+    BeforeValidator(_as_version),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": [1.2, 1.3]},
+                {"type": "string", "pattern": r"^\s*([Tt][Ll][Ss]v?)?1\.[23]\s*$"},
+            ]
+        }
+    ),
+]
+
+
+class ListenerTls(Model):
+    """TLS of a listener: certificates, and what is asked of clients."""
+
+    cert: FilePath | None = Field(None, description="For a single certificate: PEM.")
+    key: FilePath | None = Field(None, description="Its private key, PEM.")
+    key_password: KeyPassword | None = Field(
+        None, description="What opens the key, if it is encrypted: ${file:...}.", repr=False
+    )
+    certificates: Annotated[tuple[CertificateConfig, ...], ListOf] = Field(
+        (),
+        description="Several, chosen by the name that a client asks for; the first is for names "
+        "that none of them has.",
+    )
+    min_version: MinVersion = Field("1.2", description="The oldest version of TLS: 1.2 or 1.3.")
+    strict_sni: Switch = Field(
+        False, description="Whether clients that ask for an unknown name are turned away."
+    )
+    client_certificates: Annotated[Literal["required", "optional"] | None, Off] = Field(
+        None, description="Whether clients have to show a certificate, or may."
+    )
+    client_ca: FilePath | None = Field(
+        None, description="PEM: the authorities that clients' certificates must be from."
+    )
+    client_strict: Switch = Field(
+        False,
+        description="Whether clients' certificates, their authorities' own too, must have every "
+        "extension that RFC 5280 asks for.",
+    )
+    client_names: Annotated[tuple[str, ...], ListOf] = Field(
+        (),
+        min_length=1,
+        description="With envoy_rls and ratio: alternative names of which a client's certificate "
+        "must have one.",
+    )
+    client_headers: ClientHeaders | None = Field(
+        None, description="Fields that tell upstreams who the client is."
+    )
+
+    @field_validator("client_names")
+    @classmethod
+    def _check_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name.split() != [name]:
+                hint = "such as envoy.internal or spiffe://example/envoy"
+                raise problem(f"{name!r} cannot be an alternative name", hint)
+        return names
+
+    @model_validator(mode="after")
+    def _check(self) -> ListenerTls:
+        if (self.cert is None) != (self.key is None):
+            said, lacks = ("cert", "key") if self.key is None else ("key", "cert")
+            raise problem(f"{said} without {lacks}", "name both: { cert: ..., key: ... }")
+        if self.cert is None and not self.certificates:
+            raise problem("TLS without a certificate", "such as { cert: cert.pem, key: key.pem }")
+        if self.cert is not None and self.certificates:
+            hint = "put them together under certificates"
+            raise problem("cert and certificates are both there", hint, under=("certificates",))
+        if self.key_password is not None and self.cert is None:
+            hint = "put it beside the key that it opens"
+            raise problem("key_password without key", hint, under=("key_password",))
+        if self.client_certificates is not None and self.client_ca is None:
+            message = "client_certificates without client_ca: nobody could have a valid one"
+            hint = "client_ca: the file of the authority that signs them"
+            raise problem(message, hint, under=("client_certificates",))
+        for field in ("client_ca", "client_strict", "client_names", "client_headers"):
+            if self.client_certificates is None and getattr(self, field) not in (None, (), False):
+                message = f"{field} without client_certificates: clients are asked for none"
+                raise problem(message, "client_certificates: required", under=(field,))
+        return self
+
+    @property
+    def pairs(self) -> tuple[CertificateConfig, ...]:
+        """All certificates, the one for unknown names first."""
+        if self.cert is None or self.key is None:
+            return self.certificates
+        one = CertificateConfig(cert=self.cert, key=self.key, key_password=self.key_password)
+        return (one,)
+
+
+HTTPS_PORT: Final = 443
+
+
+def _read_senders(value: object) -> bool | tuple[IPv4Network | IPv6Network, ...]:
+    if isinstance(value, bool) or value in ("on", "off"):
+        return value in (True, "on")
+    if isinstance(value, str | IPv4Network | IPv6Network):
+        return (_read_sender(value),)
+    if isinstance(value, list | tuple) and value:
+        return tuple(_read_sender(one, (index,)) for index, one in enumerate(value))
+    raise problem(f"found {describe(value)}", "on, off, or networks such as 10.0.0.0/8")
+
+
+def _read_sender(value: object, under: tuple[int, ...] = ()) -> IPv4Network | IPv6Network:
+    if isinstance(value, IPv4Network | IPv6Network):
+        return value
+    try:
+        return parse_network(str(value))
+    except AddressError as error:
+        raise problem(error.message, error.hint, under=under) from None
+
+
+_NETWORK_SCHEMA: Final = {"type": "string", "pattern": NETWORK_PATTERN}
+
+ProxySenders = Annotated[
+    bool | tuple[IPv4Network | IPv6Network, ...],
+    PlainValidator(_read_senders),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": [True, False, "on", "off"]},
+                _NETWORK_SCHEMA,
+                {"type": "array", "items": _NETWORK_SCHEMA, "minItems": 1},
+            ]
+        }
+    ),
+]
+"""Who sends PROXY headers: nobody, the trusted proxies, or these networks."""
+
+
+def _read_mode(value: object) -> int:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(text, str) and re.fullmatch("0?o?[0-7]{3}", text):
+        return int(text[-3:], 8)
+    raise problem(f"found {describe(value)}", "three octal digits, such as 0660")
+
+
+FileMode = Annotated[
+    int,
+    PlainValidator(_read_mode),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"pattern": "^0?o?[0-7]{3}$"}]}),
+]
+
+
+def _read_https_port(value: object) -> int | None:
+    if isinstance(value, bool) or value in ("on", "off"):
+        return HTTPS_PORT if value in (True, "on") else None
+    if isinstance(value, int) and 1 <= value <= 65_535:
+        return value
+    raise problem(f"found {describe(value)}", "true, or the port that clients reach https at")
+
+
+HttpsPort = Annotated[
+    int | None,
+    PlainValidator(_read_https_port),
+    WithJsonSchema(
+        {"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1, "maximum": 65_535}]}
+    ),
+]
+"""A port in URLs; true for the one that they do not have to name."""
+
+
+class ListenerConfig(Model):
+    """One address to listen on, and how."""
+
+    address: ListenerAddress = Field(
+        description="host:port, :port for every interface, or unix:/path."
+    )
+    tls: ListenerTls | None = Field(None, description="TLS; clients then speak https.")
+    redirect_to_https: HttpsPort = Field(
+        None,
+        description="Whether requests are answered 308 with their URL by https; or its port, if "
+        "clients reach https at another than 443.",
+    )
+    proxy_protocol: ProxySenders = Field(
+        False,
+        description="Whether connections from trusted_proxies begin with a PROXY header "
+        "(version 1 or 2); or the networks from which they do.",
+    )
+    mode: FileMode | None = Field(
+        None, description="Of a Unix socket's file: who may connect, such as 0660."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_address(cls, data: object) -> object:
+        if isinstance(data, str | int | Address | UnixAddress) and not isinstance(data, bool):
+            return {"address": data}
+        return data
+
+    @model_validator(mode="after")
+    def _check(self) -> ListenerConfig:
+        if self.mode is not None and isinstance(self.address, Address):
+            message = "mode goes with a Unix socket, and this is a TCP address"
+            raise problem(message, "leave it out", under=("mode",))
+        if self.redirect_to_https is not None and self.tls is not None:
+            message = "clients of this listener speak https already"
+            hint = "redirect_to_https goes with a listener without tls"
+            raise problem(message, hint, under=("redirect_to_https",))
+        if self.tls is not None and self.tls.client_names:
+            message = "client_names goes with envoy_rls and ratio, whose clients have no other name"
+            hint = "limits may be per client_cert, and client_headers tell upstreams"
+            raise problem(message, hint, under=("tls", "client_names"))
+        if isinstance(self.address, UnixAddress) and isinstance(self.proxy_protocol, tuple):
+            message = "peers of a Unix socket have no address"
+            hint = "proxy_protocol: on, and mode says who may connect"
+            raise problem(message, hint, under=("proxy_protocol",))
+        return self
+
+    @property
+    def scheme(self) -> str:
+        """What clients speak."""
+        return "http" if self.tls is None else "https"
+
+    def __str__(self) -> str:
+        return str(self.address)

@@ -1,0 +1,214 @@
+"""Routes: which requests there are, what they are held to, where they go and what is changed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import (
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticKnownError
+
+from gateway.config.models.changes import (
+    FieldEdits,
+    OwnMaxBody,
+    PathChange,
+    PathText,
+    UpstreamHost,
+    compile_rewrite,
+)
+from gateway.config.models.direct_responses import (
+    ErrorPages,
+    Location,
+    RedirectConfig,
+    RespondConfig,
+    parse_location,
+)
+from gateway.config.models.retry import RetryConfig
+from gateway.config.models.upstreams import UpstreamConfig
+from gateway.config.values.base import NAME, NAME_HINT, Model, overlay, untouched
+from gateway.config.values.findings import KEY
+from gateway.config.values.header_names import HEADER_NAME
+from gateway.config.values.places import FieldText
+from gateway.config.values.types import (
+    HostPattern,
+    ListOf,
+    Method,
+    Off,
+    PathPattern,
+    Switch,
+    describe,
+    problem,
+    problems,
+)
+from gateway.config.values.written import Filled, Part
+from gateway.http.editing.template import TemplateError
+
+_FOR_UPSTREAMS: Final = (
+    *("strip_prefix", "add_prefix", "rewrite", "request_headers", "upstream_host"),
+    *("max_body", "retry", "websocket"),
+)
+"""What a route may say only if its requests go to an upstream."""
+
+
+def _read_condition_name(name: object) -> str:
+    if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
+        raise problem(f"{describe(name)} is not the name of a header")
+    if name.lower() == "host":
+        raise problem("the host has a key of its own", "write host: ...")
+    return name
+
+
+ConditionName = Annotated[
+    str, PlainValidator(_read_condition_name), WithJsonSchema({"type": "string"})
+]
+
+
+class RouteConfig(Model):
+    """Which requests go to which upstream, under which policies."""
+
+    name: Annotated[str, Field(description="In metrics, logs and keys; its pattern if left out.")]
+    path: PathPattern = Field(
+        description="/v1/pay exactly, /v1/** and everything below, {name} for any one segment."
+    )
+    host: HostPattern | None = Field(
+        None, description="A host, *.example.com for all below it; any host if left out."
+    )
+    methods: Annotated[tuple[Method, ...], ListOf] = Field((), description="Any if left out.")
+    headers: dict[ConditionName, FieldText] = Field(
+        {}, description="Fields that a request must have, with this value; '*' for any value."
+    )
+    redirect: RedirectConfig | None = Field(
+        None, description="Where clients are sent instead: a URL, or more."
+    )
+    respond: RespondConfig | None = Field(
+        None, description="An answer that is always the same: a text, a status, or more."
+    )
+    upstream: str | None = Field(
+        None,
+        validate_default=True,
+        description="The name of an upstream, or the URL of one; a redirect or a fixed answer has "
+        "none.",
+    )
+    policies: Annotated[tuple[str, ...], ListOf] = Field(
+        (), description="Names of policies; all must let a request through."
+    )
+    websocket: Switch = Field(True, description="Whether WebSockets may be opened.")
+    retry: Annotated[RetryConfig | None, Off] = Field(
+        None, description="As in its upstream, field by field; off for never."
+    )
+    max_body: OwnMaxBody | None = Field(
+        None, description="Of a request; as under server if left out, off for any."
+    )
+    strip_prefix: PathText | None = Field(
+        None, description="What the upstream's path lacks of what the route's begins with."
+    )
+    add_prefix: PathText | None = Field(
+        None, description="What the upstream's path begins with, before what is left."
+    )
+    rewrite: PathText | None = Field(
+        None,
+        description="The upstream's path: /v2/{id}/** with the route's own names, and ** for what "
+        "its ** stands for.",
+    )
+    upstream_host: UpstreamHost = Field(
+        "client",
+        description="The Host that the upstream is told: client for what the client asked for, "
+        "target for the target's own, or a host.",
+    )
+    request_headers: FieldEdits = Field(
+        untouched(FieldEdits), description="Fields changed on the way to the upstream."
+    )
+    response_headers: FieldEdits = Field(
+        untouched(FieldEdits), description="Fields changed on the way to the client."
+    )
+    error_pages: ErrorPages = Field(
+        None, description="The forms of errors by status; those of the whole file if left out."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _check_route_name(cls, name: str) -> str:
+        if not NAME.fullmatch(name):
+            raise problem(f"{name!r} cannot be a name", NAME_HINT)
+        return name
+
+    @field_validator("upstream")
+    @classmethod
+    def _check_upstream(cls, upstream: str | None, info: ValidationInfo) -> str | None:
+        own = [name for name in ("redirect", "respond") if info.data.get(name) is not None]
+        is_certain = "redirect" in info.data and "respond" in info.data
+        if upstream is None and not own and is_certain:
+            raise PydanticKnownError("missing")
+        if upstream is not None and own:
+            message = f"{own[0]} is the answer: no request gets to an upstream"
+            raise problem(message, "one of the two", under=(KEY,))
+        return upstream
+
+    @field_validator("headers")
+    @classmethod
+    def _check_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        lower: dict[str, str] = {}
+        for name, value in headers.items():
+            if name.lower() in lower:
+                raise problem(f"{name!r} is named twice", "once, in any case", under=(name, KEY))
+            stripped = value.strip()
+            if isinstance(value, Filled):
+                stripped = Filled.of(value.written, (Part(stripped, is_given=True),))
+            lower[name.lower()] = stripped
+        return lower
+
+    @model_validator(mode="after")
+    def _check_changes(self) -> RouteConfig:
+        if self.upstream is not None:
+            compile_rewrite(self.path, self.path_change)
+            return self
+        if self.redirect is not None and self.respond is not None:
+            message = "a request is either redirected or answered"
+            raise problem(message, "one of the two", under=("respond", KEY))
+        wrong = [
+            problem(
+                f"{name} is for what goes to an upstream, and this route has none",
+                "leave it out",
+                under=(name, KEY),
+            )
+            for name in _FOR_UPSTREAMS
+            if name in self.model_fields_set
+        ]
+        if self.redirect is not None:
+            try:
+                location = parse_location(self.path, self.redirect.to)
+            except TemplateError as error:
+                under = ("redirect", "to")
+                wrong.append(problem(error.message, error.hint, under=under))
+            else:
+                if self._is_redirected_to_itself(self.redirect, location):
+                    message = "this leads to the route itself: a client would go round in circles"
+                    wrong.append(problem(message, "another path", under=("redirect", "to")))
+        if wrong:
+            raise problems(wrong)
+        return self
+
+    def _is_redirected_to_itself(self, redirect: RedirectConfig, location: Location) -> bool:
+        """Whether every client that follows is certain to be back here."""
+        path = location.template.text.partition("?")[0]
+        # With these statuses what was no GET comes back as one (RFC 9110, section 15.4).
+        is_get = redirect.status in (301, 302, 303) and "GET" not in self.methods
+        return not (self.methods and is_get) and path in ("{path}", self.path)
+
+    @property
+    def path_change(self) -> PathChange:
+        """What becomes of paths, for `compile_rewrite`."""
+        return PathChange(self.strip_prefix, self.add_prefix, self.rewrite)
+
+
+def retry_of(route: RouteConfig, upstream: UpstreamConfig) -> RetryConfig | None:
+    """When requests of a route are sent again: as it says, and for the rest as its upstream."""
+    if route.retry is None:
+        return None if "retry" in route.model_fields_set else upstream.retry
+    return overlay(route.retry, upstream.retry or untouched(RetryConfig))

@@ -1,0 +1,215 @@
+"""The gateway's surroundings: its store, clients, admin listener and log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import (
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from gateway.config.models.consistency import Part
+from gateway.config.models.methods import MoreMethods
+from gateway.config.values.address import Address
+from gateway.config.values.base import Model
+from gateway.config.values.bounds import Connections, Share, Speed, Workers
+from gateway.config.values.places import check_path
+from gateway.config.values.redaction import redact
+from gateway.config.values.store_parts import StoreUrlError
+from gateway.config.values.store_url import STORE_URL_PATTERN, is_same_store, parse_store_url
+from gateway.config.values.types import (
+    Delay,
+    Duration,
+    ListenAddress,
+    ListOf,
+    Off,
+    Positive,
+    Size,
+    Switch,
+    WholeNumber,
+    problem,
+    whole_number_schema,
+)
+
+
+def _check_store_url(url: str) -> str:
+    try:
+        parse_store_url(url)
+    except StoreUrlError as error:
+        raise problem(error.message, error.hint) from None
+    return url.strip()
+
+
+class MigrateConfig(Model):
+    """Where counts move to, and how many of them yet."""
+
+    to: str = Field(
+        description="The URL of the store that counts move to.",
+        repr=False,
+        json_schema_extra={"pattern": STORE_URL_PATTERN},
+    )
+    share: Part = Field(
+        "100%", description="How many of the keys are held to both stores; the others to the old."
+    )
+    policies: Annotated[tuple[str, ...], ListOf] = Field(
+        (), description="Whose keys move; those of all policies if left out."
+    )
+
+    @field_validator("to")
+    @classmethod
+    def _check_to(cls, url: str) -> str:
+        return _check_store_url(url)
+
+
+class StoreConfig(Model):
+    """Where counts are kept."""
+
+    url: str = Field(
+        "memory://",
+        description="memory:// for one gateway alone; redis://host:port/db or rediss:// to share "
+        "limits between gateways. Options follow a question mark: memory://?max_keys=100000.",
+        repr=False,
+        json_schema_extra={"pattern": STORE_URL_PATTERN},
+    )
+    deadline: Duration = Field(
+        20_000, description="How long a decision may take before on_store_error rules."
+    )
+    share: Share = Field(
+        "auto",
+        description="How many gateways a limit is divided by while each decides alone; auto "
+        "counts those that were last seen in the store.",
+    )
+
+    migrate: MigrateConfig | None = Field(
+        None, description="Another store that counts move to, without a gap in any limit."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_url(cls, data: object) -> object:
+        return {"url": data} if isinstance(data, str) else data
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        return _check_store_url(url)
+
+    @model_validator(mode="after")
+    def _check_migrate(self) -> StoreConfig:
+        if self.migrate is None:
+            return self
+        old, new = self.url, self.migrate.to
+        if old == new or is_same_store(parse_store_url(old), parse_store_url(new)):
+            message = "counts would move to where they are"
+            raise problem(message, "another store", under=("migrate", "to"))
+        return self
+
+    @property
+    def deadline_of_workers(self) -> int:
+        """How long workers wait for the limiter of their own gateway, in microseconds.
+
+        A second unless something else is configured: it is no network that may be broken, but at
+        worst a busy process, and no other counts are as exact as those that it has.
+        """
+        return self.deadline if "deadline" in self.model_fields_set else 1_000_000
+
+    @property
+    def redacted_url(self) -> str:
+        """The URL for logs and messages, without credentials."""
+        return redact(self.url)
+
+
+class ServerConfig(Model):
+    """How many processes serve, and what clients may do."""
+
+    workers: Workers = Field(
+        1,
+        description="Processes that serve requests; auto for one for each CPU that may be used. "
+        "With the memory store they are one limiter.",
+    )
+    header_timeout: Duration = Field(10_000_000, description="To send the head of a request.")
+    body_timeout: Duration = Field(
+        60_000_000, description="Between two pieces of a body, sent or taken."
+    )
+    min_rate: Annotated[Speed | None, Off] = Field(
+        50,
+        description="What a client must send of a body, or take of an answer, on the average; "
+        "off for none.",
+    )
+    keepalive_timeout: Duration = Field(
+        75_000_000, description="Between an answer and the next request."
+    )
+    shutdown_delay: Delay = Field(
+        0,
+        description="On SIGTERM, how long connections are still taken while /readyz says 503 "
+        "already, so that balancers can look elsewhere.",
+    )
+    shutdown_timeout: Duration = Field(
+        30_000_000, description="For requests under way to end when the gateway stops."
+    )
+    max_header_size: Size = Field(
+        16 << 10, description="Of one header field, or of the request line."
+    )
+    max_headers: Annotated[WholeNumber, Field(ge=1, le=10_000), whole_number_schema(1, 10_000)] = (
+        Field(100, description="Header fields of one request.")
+    )
+    max_head_size: Size = Field(
+        64 << 10, description="Of the request line and all header fields together."
+    )
+    max_body: Annotated[Size | None, Off] = Field(None, description="Of a request; off for any.")
+    max_waiting: Positive = Field(
+        10_000, description="Requests that may wait for a turn, over all policies and keys."
+    )
+    max_connections: Connections = Field(
+        "auto",
+        description="Client connections that are open at a time; auto for as many as there may "
+        "be open files for.",
+    )
+    max_connections_per_ip: Annotated[Positive | None, Off] = Field(
+        None,
+        description="Client connections of one address, IPv6 by ipv6_prefix; off for any number. "
+        "Those of trusted proxies are not counted.",
+    )
+    methods: Annotated[tuple[MoreMethods, ...], ListOf] = Field(
+        (),
+        description="Methods that clients may use beside those of HTTP; other ones are answered "
+        "501.",
+    )
+
+
+class AdminConfig(Model):
+    """The listener for health, readiness and metrics."""
+
+    listen: ListenAddress = Field(Address("127.0.0.1", 9901), description="host:port.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_address(cls, data: object) -> object:
+        return {"listen": data} if isinstance(data, str | Address) else data
+
+
+class LogConfig(Model):
+    """The log of requests and events."""
+
+    format: Literal["json", "text"] = Field(
+        "json", description="json for machines, text for people."
+    )
+    output: str = Field("stdout", description="stdout, stderr or the path of a file.", min_length=1)
+    access: Switch = Field(True, description="Whether each request is logged.")
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least severe events that are logged."
+    )
+
+    @field_validator("output")
+    @classmethod
+    def _check_output(cls, output: str) -> str:
+        if output in {"stdout", "stderr"}:
+            return output
+        if "/" in output:
+            check_path(output)
+            return output
+        raise problem(
+            f"{output!r} is neither stdout, stderr nor a path", f"a path has a slash: ./{output}"
+        )

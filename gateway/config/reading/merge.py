@@ -1,0 +1,58 @@
+"""Several files as one configuration: mappings are joined by name, at every depth.
+
+A value may be said in one file only: there is no file that silently wins over another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.base.errors import Problem
+from gateway.config.reading.nodes import MappingNode, Member, Node, Place, SequenceNode, show_path
+from gateway.config.values.findings import Path
+
+
+def merge(roots: Sequence[Node]) -> tuple[Node, list[Problem]]:
+    """Join the roots of several files, and name what two of them say."""
+    problems: list[Problem] = []
+    joined = roots[0]
+    for root in roots[1:]:
+        joined = _join(joined, root, (), problems)
+    return joined, problems
+
+
+def _join(first: Node, second: Node, path: Path, problems: list[Problem]) -> Node:
+    if not isinstance(first, MappingNode) or not isinstance(second, MappingNode):
+        problems.append(_said_twice(first.place, second.place, path, second))
+        return first
+    members = dict(first.members)
+    for name, member in second.members.items():
+        known = members.get(name)
+        if known is None:
+            members[name] = member
+        elif _is_section((*path, name)) and isinstance(known.node, MappingNode):
+            members[name] = Member(
+                known.key, _join(known.node, member.node, (*path, name), problems)
+            )
+        else:
+            problems.append(_said_twice(known.key, member.key, (*path, name), member.node))
+    return MappingNode(first.place, members, first.size + second.size)
+
+
+def _is_section(path: Path) -> bool:
+    """Sections are joined; one upstream, policy or route is written in one place."""
+    return len(path) == 1
+
+
+def _said_twice(first: Place, second: Place, path: Path, node: Node) -> Problem:
+    document, line, column = second
+    what = show_path(path) or "this file"
+    there = f"{first.document.file}:{first.line}"
+    if isinstance(node, SequenceNode) and path:
+        message, hint = f"{what} is a list in {there} already", "lists are written in one file"
+    elif path:
+        message, hint = f"{what} stands in {there} already", "each name in one file only"
+    else:
+        message, hint = "this file is no mapping, so it cannot be joined with others", ""
+    source = document.around(line, column)
+    return Problem(document.file, line, column, show_path(path), message, hint, *source)

@@ -1,0 +1,143 @@
+"""Types of places: files (and what opens them), networks, and where a gateway listens; fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
+
+from gateway.config.values.address import (
+    Address,
+    AddressError,
+    UnixAddress,
+    parse_listener,
+    parse_network,
+)
+from gateway.config.values.hosts import is_lone_variable, unfilled_hint
+from gateway.config.values.types import (
+    ADDRESS_EXAMPLES,
+    ADDRESS_SCHEMA,
+    FROM_FILE,
+    describe,
+    problem,
+)
+from gateway.config.values.written import as_text
+
+NETWORK_PATTERN: Final = r"^\s*[0-9A-Fa-f:.]+(/[0-9]{1,3})?\s*$"
+
+
+def from_file(folder: Path | None) -> dict[str, Any]:
+    """The validation context of values that stand in files of a folder, if they do."""
+    return {**FROM_FILE, "folder": folder}
+
+
+def _read_listener(value: object) -> Address | UnixAddress:
+    if isinstance(value, Address | UnixAddress):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise problem(f"found {describe(value)}, an address such as 127.0.0.1:8080 was expected")
+    try:
+        return parse_listener(value)
+    except AddressError as error:
+        raise problem(error.message, error.hint) from None
+
+
+def check_path(text: str) -> None:
+    """Refuse what only shells understand in a path. Raises `problem`."""
+    if text.startswith("~"):
+        raise problem(f"{text!r} begins with ~, which only shells know", "write the whole path")
+    for segment in text.split("/"):
+        if is_lone_variable(segment):
+            raise problem(f"{segment!r} in a path is text", unfilled_hint(segment))
+
+
+def _read_path(value: object, info: ValidationInfo) -> Path:
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str):
+        raise problem(f"found {describe(value)}, the path of a file was expected")
+    text = value.strip()
+    if text.startswith("-----"):
+        raise problem("found the text of a file, its path was expected", "such as /run/key.pem")
+    if not text or text.endswith("/"):
+        raise problem(f"{text!r} is not the path of a file", "such as /etc/sluice/tls/cert.pem")
+    check_path(text)
+    context: Any = info.context
+    folder = context.get("folder") if isinstance(context, Mapping) else None
+    return Path(text) if folder is None else folder / text
+
+
+def _read_key_password(value: object) -> str:
+    value = as_text(value)
+    if isinstance(value, str) and value:
+        return value
+    # What was found is not said: it is a secret.
+    raise problem("this is no passphrase", "text in quotes, or ${file:/run/secrets/key}")
+
+
+def _read_field_text(value: object) -> str:
+    value = as_text(value)
+    if isinstance(value, str):
+        return value
+    quoted = str(value).lower() if isinstance(value, bool) else value
+    hint = f'quote it: "{quoted}"' if isinstance(value, bool | int | float) else ""
+    raise problem(f"found {describe(value)}, text was expected", hint)
+
+
+def _read_network(value: object) -> IPv4Network | IPv6Network:
+    if isinstance(value, IPv4Network | IPv6Network):
+        return value
+    if not isinstance(value, str):
+        raise problem(f"found {describe(value)}, a network such as 10.0.0.0/8 was expected")
+    try:
+        return parse_network(value)
+    except AddressError as error:
+        raise problem(error.message, error.hint) from None
+
+
+ListenerAddress = Annotated[
+    Address | UnixAddress,
+    PlainValidator(_read_listener),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": rf"^\s*unix:/|{ADDRESS_SCHEMA['pattern']}",
+            "examples": [*ADDRESS_EXAMPLES, "unix:/run/sluice.sock"],
+        }
+    ),
+]
+"""Where to listen for requests: TCP, or a socket of this machine."""
+
+FilePath = Annotated[
+    Path,
+    PlainValidator(_read_path),
+    WithJsonSchema({"type": "string", "minLength": 1, "examples": ["/etc/sluice/tls/cert.pem"]}),
+]
+"""The path of a file; a relative one begins at the configuration."""
+
+KeyPassword = Annotated[
+    str,
+    PlainValidator(_read_key_password),
+    WithJsonSchema({"type": "string", "minLength": 1}),
+]
+"""What opens a private key; never shown."""
+
+FieldText = Annotated[str, PlainValidator(_read_field_text), WithJsonSchema({"type": "string"})]
+"""The value of a header field; what a reference holds is text, whatever it looks like."""
+
+Network = Annotated[
+    IPv4Network | IPv6Network,
+    PlainValidator(_read_network),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": NETWORK_PATTERN,
+            "examples": ["10.0.0.0/8", "fd00::/8"],
+        }
+    ),
+]

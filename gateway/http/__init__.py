@@ -1,0 +1,1 @@
+"""HTTP messages of our own making, and changes to those of others: no I/O."""

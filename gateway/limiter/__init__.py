@@ -1,0 +1,1 @@
+"""Between policies and a store: one decision for each request."""

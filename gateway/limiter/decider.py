@@ -1,0 +1,418 @@
+"""Between the policies and a store: one batch per turn of the event loop, and every failure.
+
+`Decider.decide` answers at once where the store is in this process. Otherwise all asks of one
+turn of the loop travel together, under a deadline; a circuit breaker keeps a dead store from
+costing every request that deadline. What happens to an ask that the store could not decide is
+its policies' word, so no failure of a store is ever an exception here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Final
+
+from gateway.base.clock import Clock, monotonic_us, wall_us
+from gateway.base.errors import StoreError, StoreTimeout
+from gateway.base.tasks import Tasks
+from gateway.limiter.backfill import Backfill
+from gateway.limiter.fallback import Alone
+from gateway.limiter.local.local_decider import Near
+from gateway.limiter.outcome import Outcome, Pending, refused_key, refusing_rule, slowest_rule
+from gateway.limiter.parts import split
+from gateway.limiter.plan import Rule
+from gateway.limiter.waiting_room import WaitingRoom
+from gateway.limits.consistency_mode import Terms
+from gateway.limits.decision import DEBIT, Verdict
+from gateway.limits.rate import Limit
+from gateway.observe.metrics import StoreMetrics
+from gateway.stores.base import (
+    PROBE,
+    Ask,
+    ImmediateStore,
+    MessagingStore,
+    ShardedStore,
+    Store,
+    UntoldStore,
+    counts_debits,
+)
+from gateway.stores.deadline import Deadline, decide_within
+from gateway.stores.shards import Shard, Shards
+
+__all__ = [
+    "Decider",
+    "Outcome",
+    "Pending",
+    "refused_key",
+    "refusing_rule",
+    "slowest_rule",
+    "without_queue",
+]
+
+log = logging.getLogger(__name__)
+
+US = 1_000_000
+BATCH: Final = 32
+"""Asks in one call to the store. While it works on some, answers to others are read and new asks
+are made ready; in one large batch this process would wait for the store, and then the store for it.
+"""
+RETURNED_AT_ONCE: Final = 32
+"""Asks that are given back at a time; the others wait, rather than fill a connection."""
+START_S: Final = 1.0
+"""How long a store may take to be there before its absence is worth a line in the log."""
+
+_NOTHING: Final = Ask((Limit(1, US, 1, scope=PROBE),), (PROBE,), 0, 0)
+
+
+class Decider:
+    """Asks a store, in batches, and never fails.
+
+    Args:
+        store: where counts live.
+        deadline_us: how long one call may take before its policies' `on_store_error` speaks.
+        share: how many gateways share the limits while this one is alone; None takes the
+            number that the store last saw.
+        siblings: how many there are at least, whatever the store has seen.
+        max_waiting: how many requests may wait for their turn in all.
+        metrics: counters of the store's calls.
+        terms: those of the policies that are not strict. Where the store is in this process
+            they change nothing: nothing is faster or more exact than asking it.
+        clock: this process's time.
+        calendar_clock: the time of day, for windows of the calendar.
+
+    Attributes:
+        waiting: those that wait for their turn.
+        holding: what keeps the places of those that go on at once.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        deadline_us: int,
+        share: int | None,
+        siblings: int = 1,
+        max_waiting: int,
+        metrics: StoreMetrics,
+        clock: Clock = monotonic_us,
+        terms: Iterable[Terms] = (),
+        calendar_clock: Clock = wall_us,
+    ) -> None:
+        self._store = store
+        self._immediate = store if isinstance(store, ImmediateStore) else None
+        self._deadline = deadline_us / US
+        self._counts_debits = counts_debits(store)
+        self._share = share
+        self._siblings = siblings
+        self._metrics = metrics
+        self._clock = clock
+        self._sharded = store if isinstance(store, ShardedStore) else None
+        self._shards = Shards(
+            self._within_deadline,
+            metrics,
+            clock,
+            lost=self._lost,
+            found=self._found,
+            back=self._back,
+        )
+        self._whole = self._shards[None]
+        remembers = not isinstance(store, UntoldStore)
+        self._alone = Alone(clock, calendar_clock, remembers=remembers)
+        self._pending: list[Pending] = []
+        self._returns: deque[tuple[Ask, Verdict]] = deque()
+        self._returning = 0
+        self._tasks = Tasks()
+        self._watching = Tasks()
+        self._backfill = Backfill(self._alone, self._shards, self._within_deadline, self._watching)
+        self.holding = Tasks()
+        self._loop = asyncio.get_running_loop()
+        terms = tuple(terms)
+        self._near: Near | None = None
+        if terms and self._immediate is None:
+            self._near = Near(
+                terms,
+                self._ask,
+                self._send,
+                self._give_back_later,
+                clock,
+                calendar_clock,
+                lambda: self._parts > 1,
+            )
+        self.waiting = WaitingRoom(max_waiting)
+        if isinstance(store, MessagingStore):
+            metrics.messages = store.messages
+        metrics.refresh = self._refresh_metrics
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether an ask would be answered by the store now, as far as is known."""
+        return self._store.is_ready and self._shards.any_in_use
+
+    def _refresh_metrics(self) -> None:
+        self._metrics.is_ready = self.is_ready
+        self._metrics.breaker = self._shards.worst_state
+        self._metrics.gateways = self._store.gateways
+
+    async def start(self) -> None:
+        """Let the store connect in the background; say so if it does not."""
+        await self._store.start()
+        if self._immediate is None:
+            self._watching.start(self._look_at_store())
+
+    async def aclose(self) -> None:
+        """Finish what is under way and let go of the store, even if cancelled meanwhile."""
+        self._is_closing = True
+        self.waiting.close()
+        self._backfill.close()
+        try:
+            await self._shards.aclose()
+            await self._watching.finish(0)
+            await self.holding.finish(0)
+            if self._near is not None:
+                self._near.close()
+                await asyncio.sleep(0)  # What was asked in this turn is on its way then.
+                # What is under way may still bring tokens, which are returned at once.
+                await self._tasks.finish(1)
+            await self._tasks.finish(1)
+        finally:
+            self._tasks.cancel()
+            if self._returns:
+                self._metrics.errors["give_back"] += len(self._returns)
+                self._returns.clear()
+            await self._store.aclose()
+
+    def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
+        """Decide on one request: at once if the store is in this process.
+
+        Args:
+            ask: the question.
+            rules: the rule behind each limit of the question.
+        """
+        if ask.max_wait_us == DEBIT and not self._counts_debits:
+            ask = ask._replace(max_wait_us=0)
+        if self._immediate is not None:
+            return Outcome(self._immediate.decide_now(ask), rules, None, False, ask)
+        # What is owed only the store knows.
+        near = None if ask.max_wait_us == DEBIT else self._near
+        pending = Pending(ask, rules) if near is None else near.decide(ask, rules)
+        if isinstance(pending, Outcome):
+            return pending
+        return self._ask(pending) or pending
+
+    def _ask(self, pending: Pending) -> Outcome | None:
+        """Let an ask travel with the others of this turn; returns the outcome if it cannot."""
+        if self._is_in_use(pending):
+            self._enqueue(pending)
+            return None
+        self._metrics.errors["breaker_open"] += 1
+        return pending.lost(self._decide_alone)
+
+    def _is_in_use(self, pending: Pending) -> bool:
+        """Whether what would be asked is asked; and by whom."""
+        if self._sharded is None:
+            return self._whole.is_in_use
+        pending.shard = self._sharded.shard(pending.ask)
+        return self._shards[pending.shard].is_in_use
+
+    def _enqueue(self, pending: Pending) -> None:
+        """Let an ask travel with the others of this turn of the loop."""
+        self._pending.append(pending)
+        if len(self._pending) == 1:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        batch, self._pending = self._pending, []
+        if len(batch) > BATCH:
+            self._pending = batch[BATCH:]
+            del batch[BATCH:]
+            self._loop.call_soon(self._flush)
+        self._ask_shards(batch)
+
+    def _send(self, asks: Sequence[Pending]) -> None:
+        """Let asks that no request waits for travel by themselves."""
+        used = []
+        for pending in asks:
+            if self._is_in_use(pending):
+                used.append(pending)
+            else:
+                pending.lost(self._decide_alone)
+        self._ask_shards(used)
+
+    def _ask_shards(self, batch: list[Pending]) -> None:
+        """One call for each shard."""
+        if self._sharded is None:
+            if batch:
+                self._tasks.start(self._ask_store(batch))
+            return
+        parts: dict[Hashable, list[Pending]] = {}
+        for pending in batch:
+            parts.setdefault(pending.shard, []).append(pending)
+        for part in parts.values():
+            self._tasks.start(self._ask_store(part))
+
+    async def _ask_store(self, batch: list[Pending]) -> None:
+        metrics = self._metrics
+        shard = self._shards[batch[0].shard]
+        asks = [pending.ask for pending in batch]
+        started_us = self._clock()
+        try:
+            if self._alone.untold:
+                verdicts = await self._decide_after_backfill(shard, asks)
+            else:
+                verdicts = await self._within_deadline(asks)
+        except StoreError as error:
+            self._shards.failed(shard, error, asks[0])
+            self._lose(batch)
+            self._backfill.tell()
+            return
+        except asyncio.CancelledError:
+            # The end has come; but nobody is to wait for ever.
+            self._lose(batch)
+            raise
+        self._shards.succeeded(shard, asks, verdicts)
+        metrics.answered(len(batch), self._clock() - started_us)
+        if self._alone.untold:
+            self._backfill.tell()
+        for pending, verdict in zip(batch, verdicts, strict=True):
+            outcome = Outcome(verdict, pending.rules, None, False, pending.ask)
+            if not pending.is_abandoned:
+                pending.resolve(outcome)
+            elif verdict.allowed:
+                # The client left while the store was being asked.
+                self.give_back(outcome)
+
+    async def _decide_after_backfill(self, shard: Shard, asks: list[Ask]) -> Sequence[Verdict]:
+        """What the store says once it knows what passed of the same keys without it."""
+        with Deadline(self._loop, self._deadline):
+            reports = await self._backfill.before(shard, asks)
+            verdicts = await self._within_deadline(reports + asks)
+        return verdicts[len(reports) :]
+
+    def _lose(self, batch: list[Pending]) -> None:
+        for pending in batch:
+            if not pending.is_abandoned:
+                pending.lost(self._decide_alone)
+
+    def _lost(self, error: StoreError) -> None:
+        log.warning("the store does not decide (%s: %s); on_store_error does", error.reason, error)
+
+    def _found(self) -> None:
+        self._backfill.tell()
+
+    def _back(self, seconds: float) -> None:
+        log.warning("the store decides again, after %.1f s", seconds)
+
+    async def _look_at_store(self) -> None:
+        """See whether the store can be used at all, before the first request needs it."""
+        await asyncio.sleep(START_S)
+        shard = self._shards[self._sharded.shard(_NOTHING) if self._sharded is not None else None]
+        while shard.is_in_use:
+            try:
+                await self._within_deadline([_NOTHING])
+            except StoreError as error:
+                self._shards.failed(shard, error, _NOTHING)
+            else:
+                return
+
+    async def _within_deadline(self, asks: list[Ask]) -> Sequence[Verdict]:
+        return await decide_within(self._store, asks, self._deadline)
+
+    def _decide_alone(self, pending: Pending) -> Outcome:
+        return self._alone.decide(pending, self._parts)
+
+    @property
+    def _parts(self) -> int:
+        """How many gateways share the limits."""
+        return self._share or max(self._store.gateways, self._siblings)
+
+    def may_wait(self, outcome: Outcome) -> bool:
+        """Whether there is room for one more that waits, of its policy and in all."""
+        slowest = slowest_rule(outcome)
+        return self.waiting.has_room(
+            outcome.ask, outcome.verdict, slowest.policy.queue_max, is_alone=outcome.alone
+        )
+
+    async def wait_turn(
+        self, outcome: Outcome, has_left: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Return when the request's turn has come; if cancelled, the turn is given back.
+
+        Args:
+            outcome: what the store said.
+            has_left: whether it will be cancelled; the turn is then for others already.
+        """
+        await self.waiting.wait(
+            outcome.ask,
+            outcome.verdict,
+            lambda ask, verdict: self.give_back(outcome._replace(ask=ask, verdict=verdict)),
+            is_alone=outcome.alone,
+            has_left=has_left,
+        )
+
+    def give_back(self, outcome: Outcome) -> None:
+        """Undo an allowed outcome: the request will not be made after all. A debit was made."""
+        if outcome.ask.max_wait_us == DEBIT:
+            return
+        if outcome.near and self._near is not None:
+            outcome, taken = split(outcome)
+            self._near.put_back(taken, outcome.ask.cost)
+            if not outcome.rules:
+                return
+        if outcome.alone:
+            self._alone.give_back(outcome)
+        elif self._immediate is not None:
+            self._immediate.give_back_now(outcome.ask, outcome.verdict)
+        else:
+            self._give_back_later(outcome.ask, outcome.verdict)
+
+    def _give_back_later(self, ask: Ask, verdict: Verdict) -> None:
+        self._returns.append((ask, verdict))
+        if self._returning < RETURNED_AT_ONCE:
+            self._returning += 1
+            self._tasks.start(self._give_back_all())
+
+    async def _give_back_all(self) -> None:
+        try:
+            while self._returns:
+                await self._give_back(*self._returns.popleft())
+        finally:
+            self._returning -= 1
+
+    async def _give_back(self, ask: Ask, verdict: Verdict) -> None:
+        try:
+            async with asyncio.timeout(self._deadline):
+                await self._store.give_back(ask, verdict)
+        except (StoreError, TimeoutError):
+            # The turn stays taken: too little may pass then, never too much.
+            self._metrics.errors["give_back"] += 1
+        except asyncio.CancelledError:
+            self._metrics.errors["give_back"] += 1
+            raise
+
+    async def renew(self, outcome: Outcome) -> bool:
+        """Keep what an allowed outcome holds for another lease; see `Store.renew`.
+
+        Raises:
+            StoreError: nobody knows whether it is still held.
+        """
+        if outcome.alone:
+            return self._alone.renew(outcome)
+        try:
+            async with asyncio.timeout(self._deadline):
+                return await self._store.renew(outcome.ask, outcome.verdict)
+        except TimeoutError:
+            raise StoreTimeout("no answer within the deadline") from None
+
+
+def without_queue(verdict: Verdict) -> Verdict:
+    """What is left of a turn when there is no room to wait for it: a refusal."""
+    wait_us = verdict.wait_us
+    decisions = tuple(
+        decision._replace(allowed=False, wait_us=0, retry_after_us=wait_us, remaining=0)
+        if decision.wait_us == wait_us
+        else decision
+        for decision in verdict.decisions
+    )
+    return Verdict(False, 0, wait_us, decisions)

@@ -1,0 +1,193 @@
+"""Deciding for a store that does not answer, and telling it afterwards.
+
+State and its rules, without I/O. Each policy says by `on_store_error` what is done: with `local`
+this gateway holds a key to its share of the limit, by counts of its own. What it lets through so
+is remembered, and reported when the store decides again, as far as it still matters then. Its own
+counts stay: a store that comes and goes gives nobody a fresh share each time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Final
+
+from gateway.base.clock import Clock, monotonic_us, wall_us
+from gateway.limiter.outcome import Outcome, Pending
+from gateway.limiter.plan import Rule
+from gateway.limiter.reports import filled
+from gateway.limits import ALGORITHMS
+from gateway.limits.decision import Verdict
+from gateway.limits.rate import Limit
+from gateway.stores.base import Ask, only
+from gateway.stores.memory.store import MemoryStore
+
+CLOSED_RETRY_AFTER_US: Final = 1_000_000
+"""What a request is told that is refused because the store is away: nobody knows better."""
+MAX_KEYS: Final = 200_000
+"""Keys that are remembered for each shard; of more, those that came first are forgotten."""
+
+_PASSED: Final = Verdict(True, 0, 0, ())
+_CLOSED: Final = Verdict(False, 0, CLOSED_RETRY_AFTER_US, ())
+
+Key = tuple[str, str]
+"""The scope of a limit, and the identity that is counted."""
+
+
+class _Untold:
+    """What was let through of one key, and the store does not know."""
+
+    __slots__ = ("cost", "key", "limit", "share")
+
+    def __init__(self, limit: Limit, share: Limit, key: str) -> None:
+        self.limit = limit
+        self.share = share
+        self.key = key
+        self.cost = 0
+
+
+class Alone:
+    """What one gateway decides while its store is away.
+
+    Args:
+        clock: this process's time.
+        calendar_clock: the time of day, for windows of the calendar.
+        remembers: whether the store is told afterwards.
+    """
+
+    def __init__(
+        self,
+        clock: Clock = monotonic_us,
+        calendar_clock: Clock = wall_us,
+        *,
+        remembers: bool = True,
+    ) -> None:
+        self._remembers = remembers
+        remedy = "it has the counts of this gateway while its store is away"
+        self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock, remedy=remedy)
+        # In the order of coming; the first is dropped at no cost, which a `dict` would have.
+        self._untold: dict[Hashable, OrderedDict[Key, _Untold]] = {}
+
+    def decide(self, pending: Pending, parts: int) -> Outcome:
+        """Do what each policy says of a store that does not answer.
+
+        Args:
+            pending: what was asked, and of which shard of the store.
+            parts: how many gateways share the limits.
+        """
+        ask, rules = pending.ask, pending.rules
+        limits: list[Limit] = []
+        keys: list[str] = []
+        kept: list[Rule] = []
+        whole: list[Limit] = []
+        for limit, key, rule in zip(ask.limits, ask.keys, rules, strict=True):
+            if rule.policy.on_store_error == "closed":
+                return Outcome(_CLOSED, (), rule.policy, True, ask)
+            if rule.policy.on_store_error == "local":
+                share = _share(limit, parts)
+                limits.append(share)
+                keys.append(key)
+                kept.append(rule if share is limit else rule._replace(limit=share))
+                whole.append(limit)
+        if not limits:
+            return Outcome(_PASSED, (), None, True, ask)
+        local_ask = Ask(tuple(limits), tuple(keys), ask.cost, ask.max_wait_us)
+        verdict = self._counts.decide_now(local_ask)
+        if self._remembers and verdict.allowed and ask.cost:
+            for limit, share, key in zip(whole, limits, keys, strict=True):
+                # A request in flight is nothing to report: it ends by itself.
+                if ALGORITHMS[limit.algorithm].renew is None:
+                    self._note(pending.shard, limit, share, key, ask.cost)
+        return Outcome(verdict, kept, None, True, local_ask)
+
+    def give_back(self, outcome: Outcome) -> None:
+        """Undo an outcome; what the store was told meanwhile stays told."""
+        ask = outcome.ask
+        self._counts.give_back_now(ask, outcome.verdict)
+        for limit, key in zip(ask.limits, ask.keys, strict=True):
+            for untold in self._untold.values():
+                noted = untold.get((limit.scope, key))
+                if noted is not None:
+                    noted.cost = max(noted.cost - ask.cost, 0)
+                    break
+
+    def renew(self, outcome: Outcome) -> bool:
+        """Keep what an outcome holds for another lease."""
+        return self._counts.renew_now(outcome.ask, outcome.verdict)
+
+    @property
+    def untold(self) -> Collection[Hashable]:
+        """The shards of the store that do not know all."""
+        return self._untold
+
+    def looks(self, shard: Hashable) -> list[Ask]:
+        """What to ask a shard to see whether it answers: of the key that it is told of next."""
+        noted = next(iter(self._untold.get(shard, {}).values()), None)
+        return [] if noted is None else [Ask(only(noted.limit), (noted.key,), 0, 0)]
+
+    def reports(self, shard: Hashable, at_most: int) -> list[Ask]:
+        """What to tell a shard that decides again, of so many keys; they count as told then."""
+        untold = self._untold.get(shard, OrderedDict())
+        asks: list[Ask] = []
+        for _ in range(min(at_most, len(untold))):
+            _, noted = untold.popitem(last=False)
+            asks += self._report(noted)
+        if not untold:
+            self._untold.pop(shard, None)
+        return asks
+
+    def has_untold_of(self, asks: Sequence[Ask]) -> bool:
+        """Whether some of what is asked for is not known to the store."""
+        return bool(self._untold) and any(True for _ in self._untold_of(asks))
+
+    def reports_of(self, asks: Sequence[Ask], at_most: int = MAX_KEYS) -> list[Ask]:
+        """What to tell of the keys that are asked for; they count as told then."""
+        reports: list[Ask] = []
+        for shard, name in list(islice(self._untold_of(asks), at_most)):
+            untold = self._untold[shard]
+            noted = untold.pop(name, None)
+            if noted is not None:
+                reports += self._report(noted)
+            if not untold:
+                del self._untold[shard]
+        return reports
+
+    def _untold_of(self, asks: Sequence[Ask]) -> Iterator[tuple[Hashable, Key]]:
+        names = {
+            (limit.scope, key): None
+            for ask in asks
+            for limit, key in zip(ask.limits, ask.keys, strict=True)
+        }
+        for name in names:
+            for shard, untold in self._untold.items():
+                if name in untold:
+                    yield shard, name
+
+    def _report(self, noted: _Untold) -> Sequence[Ask]:
+        cost = self._matters(noted)
+        return filled(noted.limit, noted.key, cost) if cost > 0 else ()
+
+    def _matters(self, noted: _Untold) -> int:
+        """How much of what passed still counts, by this gateway's own counts."""
+        look = self._counts.decide_limit(noted.share, noted.key, 0, 0)
+        if noted.limit.max_wait_us and not look.remaining:
+            # Turns to come count as well; the limit's own queue bounds them.
+            return noted.cost
+        return min(noted.cost, look.limit - look.remaining)
+
+    def _note(self, shard: Hashable, limit: Limit, share: Limit, key: str, cost: int) -> None:
+        untold = self._untold.setdefault(shard, OrderedDict())
+        name = (limit.scope, key)
+        noted = untold.get(name)
+        if noted is None:
+            if len(untold) >= MAX_KEYS:
+                untold.popitem(last=False)
+            noted = untold[name] = _Untold(limit, share, key)
+        noted.cost += cost
+
+
+@lru_cache(maxsize=4096)
+def _share(limit: Limit, parts: int) -> Limit:
+    return limit.share(parts)

@@ -1,0 +1,89 @@
+"""What a limit such as `5 at once` lets through is held while it lasts, then released."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from gateway.base.errors import StoreError
+from gateway.limiter.decider import Decider, Outcome
+from gateway.limits import ALGORITHMS
+
+log = logging.getLogger(__name__)
+
+US: Final = 1_000_000
+RENEWALS: Final = 3
+"""Signs of life in the time of one lease: two may be lost before the place is."""
+
+
+class Holding:
+    """A place among those that go on at once, kept by renewing its leases.
+
+    Args:
+        decider: where they are renewed and released.
+        leases: as `leases_of` gives them.
+
+    Attributes:
+        is_held: whether it still counts. False if the store could not be told for the time of
+            a lease that it lasts, or has forgotten it: then somebody else may have the place.
+    """
+
+    __slots__ = ("_decider", "_keeping", "_leases", "is_held")
+
+    def __init__(self, decider: Decider, leases: Outcome) -> None:
+        self.is_held = True
+        self._decider = decider
+        self._leases = leases
+        self._keeping = decider.holding.start(self._keep())
+
+    def release(self) -> None:
+        """Let somebody else have the place."""
+        self._decider.give_back(self._leases)
+        self._keeping.cancel()
+
+    async def _keep(self) -> None:
+        try:
+            await self._renew()
+        finally:
+            self.is_held = False
+
+    async def _renew(self) -> None:
+        lease_s = min(limit.period_us for limit in self._leases.ask.limits) / US
+        loop = asyncio.get_running_loop()
+        expires = loop.time() + lease_s
+        while loop.time() < expires:
+            await asyncio.sleep(lease_s / RENEWALS)
+            asked = loop.time()
+            try:
+                if not await self._decider.renew(self._leases):
+                    break
+            except StoreError as error:
+                log.info("a place could not be renewed (%s)", error.reason)
+            else:
+                expires = asked + lease_s
+        log.warning("a place of policy %r was lost while in use", self._leases.rules[0].policy.name)
+
+
+def leases_of(outcome: Outcome) -> Outcome | None:
+    """The part of an allowed outcome that is held until it is released; None if nothing is.
+
+    The rest was spent: giving that back would let too much through.
+    """
+    places = [
+        place
+        for place, limit in enumerate(outcome.ask.limits[: len(outcome.rules)])
+        if ALGORITHMS[limit.algorithm].renew is not None
+    ]
+    if not places or not outcome.verdict.allowed:
+        return None
+    ask, verdict = outcome.ask, outcome.verdict
+    return outcome._replace(
+        ask=ask._replace(
+            limits=tuple(ask.limits[place] for place in places),
+            keys=tuple(ask.keys[place] for place in places),
+        ),
+        verdict=verdict._replace(decisions=tuple(verdict.decisions[place] for place in places)),
+        rules=tuple(outcome.rules[place] for place in places),
+        near=(),  # Places are given by the store alone.
+    )

@@ -1,0 +1,264 @@
+"""Deciding from what was last heard of the store, which is told afterwards.
+
+State and its rules, without I/O: the caller sends the `reports` and `looks` that are due and says
+what the store made of them. This gateway holds each key to its limit by itself, in a replica of
+its own; beyond that a key gets no more than the store said was left, and nothing while the store
+counts it as overdrawn. Where nothing was heard, that is all there is: permissive, as the name says.
+
+The store is told of a key that passes. It is asked about one that is not known here, and about
+one that is refused by what was heard of it: nothing else would ever correct that.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from gateway.base.clock import Clock, monotonic_us, wall_us
+from gateway.limiter.local.eventual_state import WHOLLY_HEARD, Heard
+from gateway.limiter.local.generations import Generations
+from gateway.limiter.local.unheard import HEARD_INTERVALS, longest_us
+from gateway.limiter.reports import report
+from gateway.limits.consistency_mode import Eventual
+from gateway.limits.decision import NEVER, Decision, Verdict
+from gateway.limits.rate import Limit
+from gateway.stores.base import Ask
+from gateway.stores.memory.store import MemoryStore
+
+MAX_KEYS: Final = 200_000
+"""Keys of which something is remembered; of more, the ones not used for longest are forgotten."""
+MAX_LOOKS: Final = 256
+"""Keys that the store is to be asked about; of others it is heard when they are reported."""
+HEARD_FOR_US: Final = 60_000_000
+"""How long what was heard of a key is kept if nobody asks for it."""
+
+Key = tuple[str, str]
+"""The scope of a limit, and the identity that is counted."""
+
+
+class Report(NamedTuple):
+    """What was let through of one key since the last report."""
+
+    limit: Limit
+    key: str
+    asks: tuple[Ask, ...]
+
+
+class Look(NamedTuple):
+    """A question about one key: may a request of this cost pass? With cost 0, what is left.
+
+    What passed here is reported after `interval_us`.
+    """
+
+    limit: Limit
+    key: str
+    cost: int
+    interval_us: int
+
+
+class _Noted:
+    """What was let through of one key, and is to be reported."""
+
+    __slots__ = ("count", "key", "limit")
+
+    def __init__(self, limit: Limit, key: str) -> None:
+        self.limit = limit
+        self.key = key
+        self.count = 0
+
+
+class Hearsay:
+    """What one gateway knows of the keys that are counted eventually.
+
+    Args:
+        clock: this process's time.
+        calendar_clock: the time of day, for windows of the calendar.
+        has_others: whether other gateways decide on the same keys.
+    """
+
+    def __init__(
+        self,
+        clock: Clock = monotonic_us,
+        calendar_clock: Clock = wall_us,
+        has_others: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._clock = clock
+        self._calendar_clock = calendar_clock
+        self._has_others = has_others
+        remedy = "it has what this gateway let through of keys that are kept eventually"
+        self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock, remedy)
+        self._heard: Generations[Key, Heard] = Generations(MAX_KEYS, HEARD_FOR_US)
+        # In the order of coming; the first is taken out at no cost, which a `dict` would have.
+        self._unreported: dict[int, OrderedDict[Key, _Noted]] = {}
+        self._leaving: dict[int, OrderedDict[Key, _Noted]] = {}
+        self._looks: dict[Key, Look] = {}
+        self._looked_at: set[Key] = set()
+
+    def __repr__(self) -> str:
+        return f"<Hearsay of {len(self._heard)} keys>"
+
+    def decide(self, limit: Limit, key: str, terms: Eventual, cost: int) -> Decision:
+        """Decide on one request, at once."""
+        now_us = self._clock()
+        name = (limit.scope, key)
+        heard = self._heard.get(name, now_us)
+        if heard is None:
+            self._look(name, limit, 0, terms)
+        elif 0 < cost <= limit.burst:
+            wait_us = heard.wait_us(limit, cost, now_us)
+            if wait_us > 0:
+                self._see_through(heard, limit, key, terms, cost)
+                refusal = self._refuse(limit, key, cost, wait_us, heard.resets_us - now_us)
+                return self._with_unheard(refusal, heard, limit, terms, cost)
+        decision = self._replica.decide_limit(limit, key, cost, 0)
+        if decision.allowed and cost:
+            self._note(limit, key, terms, cost)
+            if heard is not None:
+                heard.spent += cost
+                heard.passed_us = now_us
+        elif not decision.allowed and decision.retry_after_us != NEVER and self._has_others():
+            if heard is not None:
+                self._see_through(heard, limit, key, terms, cost)
+            decision = self._with_unheard(decision, heard, limit, terms, cost)
+        if heard is not None:
+            left = heard.left(limit, now_us)
+            if left < decision.remaining:
+                decision = decision._replace(remaining=left)
+        return decision
+
+    def _see_through(
+        self, heard: Heard, limit: Limit, key: str, terms: Eventual, cost: int
+    ) -> None:
+        """Ask the store about a key that is refused, if what was heard of it is old."""
+        if heard.is_stale(limit, self._clock(), terms.interval_us):
+            look_cost = 0 if limit.algorithm in WHOLLY_HEARD else cost
+            self._look((limit.scope, key), limit, look_cost, terms)
+
+    def _with_unheard(
+        self, refusal: Decision, heard: Heard | None, limit: Limit, terms: Eventual, cost: int
+    ) -> Decision:
+        """A refusal that allows for what others may have let through and not yet reported."""
+        report_us = HEARD_INTERVALS * terms.interval_us
+        if heard is not None and heard.is_settled(limit, cost, self._clock(), report_us):
+            return refusal
+        if not self._has_others():
+            return refusal
+        longest = longest_us(limit, cost, report_us, self._calendar_clock())
+        retry_after_us = max(refusal.retry_after_us, longest)
+        reset_us = max(refusal.reset_us, retry_after_us)
+        return refusal._replace(retry_after_us=retry_after_us, reset_us=reset_us)
+
+    def _refuse(self, limit: Limit, key: str, cost: int, wait_us: int, reset_us: int) -> Decision:
+        """A refusal by what was heard, or by what passed here if that takes longer."""
+        own = self._replica.decide_limit(limit, key, 0, 0)
+        if own.remaining < cost:
+            own = self._replica.decide_limit(limit, key, cost, 0)
+        retry_after_us = max(wait_us, own.retry_after_us)
+        reset_us = max(retry_after_us, reset_us, own.reset_us)
+        return Decision(False, 0, retry_after_us, limit.burst, 0, reset_us, 0)
+
+    def undo(self, limit: Limit, key: str, terms: Eventual, cost: int, decision: Decision) -> None:
+        """Take back an admission; one that was reported already stays reported."""
+        verdict = Verdict(True, 0, 0, (decision,))
+        self._replica.give_back_now(Ask((limit,), (key,), cost, 0), verdict)
+        name = (limit.scope, key)
+        heard = self._heard.get(name, self._clock())
+        for waiting in (self._unreported, self._leaving):
+            noted = waiting.get(terms.interval_us, OrderedDict()).get(name)
+            if noted is not None:
+                undone = min(noted.count, cost)
+                noted.count -= undone
+                cost -= undone
+                if heard is not None:
+                    heard.spent = max(heard.spent - undone, 0)
+
+    # What the store is told.
+
+    def _note(self, limit: Limit, key: str, terms: Eventual, cost: int) -> None:
+        all_noted = self._unreported.setdefault(terms.interval_us, OrderedDict())
+        noted = all_noted.get((limit.scope, key))
+        if noted is None:
+            if len(all_noted) >= MAX_KEYS:
+                all_noted.popitem(last=False)
+            noted = all_noted[limit.scope, key] = _Noted(limit, key)
+        noted.count += cost
+
+    def is_due(self, interval_us: int) -> bool:
+        """Whether there is anything to report."""
+        return bool(self._unreported.get(interval_us))
+
+    def gather(self, interval_us: int) -> None:
+        """An interval is over: what was let through in it is to be reported now."""
+        leaving = self._leaving.setdefault(interval_us, OrderedDict())
+        for name, noted in self._unreported.pop(interval_us, OrderedDict()).items():
+            before = leaving.setdefault(name, noted)
+            if before is not noted:
+                before.count += noted.count
+
+    def reports(self, interval_us: int, at_most: int) -> list[Report]:
+        """Take out some of what was gathered; none if all has been reported.
+
+        Args:
+            interval_us: of the terms.
+            at_most: how many questions, unless the first report alone has more.
+        """
+        leaving = self._leaving.get(interval_us, OrderedDict())
+        found: list[Report] = []
+        asks = 0
+        while leaving and asks < at_most:
+            _, noted = leaving.popitem(last=False)
+            if noted.count:
+                pieces = report(noted.limit, noted.key, noted.count)
+                found.append(Report(noted.limit, noted.key, pieces))
+                asks += len(pieces)
+        return found
+
+    def reported(self, limit: Limit, ask: Ask, gathered_us: int, decision: Decision) -> None:
+        """The store has counted a piece of a report.
+
+        Args:
+            limit: the limit.
+            ask: the piece.
+            gathered_us: since when what it reports was let through.
+            decision: what the store said of it.
+        """
+        now_us = self._clock()
+        heard = Heard.of_report(limit, ask.cost, now_us - gathered_us, decision, now_us)
+        self._keep(limit, ask.keys[0], heard)
+
+    # What the store is asked.
+
+    def _look(self, name: Key, limit: Limit, cost: int, terms: Eventual) -> None:
+        if name not in self._looked_at and len(self._looks) < MAX_LOOKS:
+            self._looks[name] = Look(limit, name[1], cost, terms.interval_us)
+
+    @property
+    def has_looks(self) -> bool:
+        """Whether there is anything to ask."""
+        return bool(self._looks)
+
+    def looks(self, at_most: int) -> list[Look]:
+        """Take out some of the questions; `looked` or `missed` follows for each."""
+        names = list(self._looks)[:at_most]
+        self._looked_at.update(names)
+        return [self._looks.pop(name) for name in names]
+
+    def looked(self, look: Look, decision: Decision) -> None:
+        """The store has answered; what it took of the key is to be given back."""
+        limit, key, cost, interval_us = look
+        self._looked_at.discard((limit.scope, key))
+        self._keep(limit, key, Heard.of_look(limit, cost, interval_us, decision, self._clock()))
+
+    def missed(self, look: Look) -> None:
+        """The store has not answered."""
+        self._looked_at.discard((look.limit.scope, look.key))
+
+    def _keep(self, limit: Limit, key: str, heard: Heard) -> None:
+        name = (limit.scope, key)
+        waiting = (*self._unreported.values(), *self._leaving.values())
+        heard.spent = sum(noted[name].count for noted in waiting if name in noted)
+        before = self._heard.get(name, heard.heard_us)
+        if before is not None:
+            heard.passed_us = before.passed_us
+        self._heard.put(name, heard, heard.heard_us)

@@ -1,0 +1,203 @@
+"""Leases between requests and a store: taken beside the requests, returned when they are over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gateway.base.clock import Clock
+from gateway.limiter.local.leases import LeaseBook, Told
+from gateway.limiter.outcome import DecideAlone, Outcome, Pending
+from gateway.limiter.plan import Rule
+from gateway.limits.consistency_mode import Leased
+from gateway.limits.decision import Decision, Verdict
+from gateway.limits.rate import Limit
+from gateway.stores.base import Ask, only
+
+US: Final = 1_000_000
+
+GiveBack = Callable[[Ask, Verdict], None]
+Name = tuple[str, str]
+"""The scope of a limit, and the identity that is counted."""
+
+
+class Leasing:
+    """Keeps the leases of one gateway filled.
+
+    Args:
+        longest_us: the longest lifetime that any lease has.
+        enqueue: lets an ask travel with the next batch.
+        give_back: returns something to the store.
+        clock: this process's time.
+    """
+
+    def __init__(
+        self,
+        longest_us: int,
+        enqueue: Callable[[Pending], object],
+        give_back: GiveBack,
+        clock: Clock,
+    ) -> None:
+        self._book = LeaseBook(clock, longest_us)
+        self._enqueue = enqueue
+        self._give_back = give_back
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._returning: asyncio.TimerHandle | None = None
+        self._returning_us = 0
+        self._waiting: dict[Name, list[Callable[[], None]]] = {}
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return repr(self._book)
+
+    def spend(self, limit: Limit, key: str, terms: Leased, ask: Ask) -> Decision | None:
+        """Decide on one request, or return None if the store has to."""
+        decision = self._book.spend(limit, key, terms, ask.cost, ask.max_wait_us)
+        if decision is None:
+            due_us = self._book.next_expiry_us
+            if due_us is not None and due_us <= self._clock():
+                # What the store is to decide on has to be there before it is asked.
+                self._return(self._book.expired())
+        elif decision.allowed:
+            self._refill(limit, key, terms)
+        return decision
+
+    def unspend(self, serial: int, cost: int) -> None:
+        """Undo an admission of `spend`: into the lease, or back to the store."""
+        self._return(self._book.unspend(serial, cost))
+        if self._is_closed:
+            self._return(self._book.close())
+
+    def heard(
+        self, ask: Ask, rules: Sequence[Rule], verdict: Verdict, asked_us: int
+    ) -> tuple[Decision, ...]:
+        """The store has decided on a request; take a lease of what it will need again.
+
+        Returns:
+            Its decisions, with what is held here counted as remaining.
+        """
+        decisions: list[Decision] = []
+        for limit, key, rule, decision in zip(
+            ask.limits, ask.keys, rules, verdict.decisions, strict=True
+        ):
+            said = decision
+            terms = rule.policy.terms
+            if isinstance(terms, Leased):
+                said = self._book.heard(limit, key, terms, ask, Told(decision, asked_us))
+                if ask.cost and decision.allowed:
+                    self._refill(limit, key, terms)
+            decisions.append(said)
+        return tuple(decisions)
+
+    def when_there(
+        self, ask: Ask, rules: Sequence[Rule], verdict: Verdict, then: Callable[[], None]
+    ) -> bool | None:
+        """See whether a request that the store refused may pass by what is held here.
+
+        A refill of this gateway may have taken what the request would have had, or be about to.
+
+        Args:
+            ask: the store's part of the request.
+            rules: likewise.
+            verdict: the refusal.
+            then: called when tokens have come that are under way, or have not: look again then.
+
+        Returns:
+            True if enough is held now; False if `then` will be called; None if it is over.
+        """
+        lacking: list[tuple[Limit, str, Leased, int]] = []
+        for limit, key, rule, decision in zip(
+            ask.limits, ask.keys, rules, verdict.decisions, strict=True
+        ):
+            if decision.allowed:
+                continue
+            terms = rule.policy.terms
+            if not isinstance(terms, Leased) or ask.cost > limit.burst:
+                return None
+            if self._book.is_asked(limit, key):
+                self._waiting.setdefault((limit.scope, key), []).append(then)
+                return False
+            tokens = self._book.lacking(limit, key, ask.cost)
+            if tokens is None:
+                return None
+            lacking.append((limit, key, terms, tokens))
+        for limit, key, terms, tokens in lacking:
+            if tokens and not self._is_closed:
+                self._waiting.setdefault((limit.scope, key), []).append(then)
+                self._book.fill(limit, key, tokens)
+                self._enqueue(_Refill(self, limit, key, terms, tokens, self._clock()))
+                return False
+        return True
+
+    def _refill(self, limit: Limit, key: str, terms: Leased) -> None:
+        tokens = self._book.wanted(limit, key) if not self._is_closed else 0
+        if tokens:
+            self._enqueue(_Refill(self, limit, key, terms, tokens, self._clock()))
+
+    def refilled(self, refill: _Refill, decision: Decision | None) -> None:
+        """The store has answered a refill; None if it has not."""
+        (limit,), (key,), tokens, _ = refill.ask
+        if decision is not None and decision.allowed:
+            self._book.granted(limit, key, refill.terms, tokens, decision, refill.asked_us)
+        else:
+            self._book.denied(limit, key, decision)
+        for then in self._waiting.pop((limit.scope, key), ()):
+            then()
+        if self._is_closed:
+            self._return(self._book.close())
+        else:
+            self._return(self._book.surplus(limit, key))
+            self._return_later()
+
+    def _return_later(self) -> None:
+        due_us = self._book.next_expiry_us
+        if due_us is None:
+            return
+        if self._returning is not None:
+            if self._returning_us <= due_us:
+                return
+            self._returning.cancel()
+        self._returning_us = due_us
+        delay_s = max(due_us - self._clock(), 0) / US
+        self._returning = self._loop.call_later(delay_s, self._return_expired)
+
+    def _return_expired(self) -> None:
+        self._returning = None
+        self._return(self._book.expired())
+        self._return_later()
+
+    def _return(self, returns: list[tuple[Ask, Verdict]]) -> None:
+        for ask, verdict in returns:
+            self._give_back(ask, verdict)
+
+    def close(self) -> None:
+        """Return what has not been spent; take no more."""
+        self._is_closed = True
+        if self._returning is not None:
+            self._returning.cancel()
+        self._return(self._book.close())
+
+
+class _Refill(Pending):
+    """Tokens for a lease, which no request waits for unless it would be refused without."""
+
+    __slots__ = ("_leasing", "asked_us", "terms")
+
+    def __init__(
+        self, leasing: Leasing, limit: Limit, key: str, terms: Leased, tokens: int, asked_us: int
+    ) -> None:
+        super().__init__(Ask(only(limit), (key,), tokens, 0), ())
+        self._leasing = leasing
+        self.terms = terms
+        self.asked_us = asked_us
+
+    def resolve(self, outcome: Outcome) -> None:
+        """The store gave the tokens, or did not."""
+        self._leasing.refilled(self, outcome.verdict.decisions[0])
+
+    def lost(self, decide_alone: DecideAlone) -> Outcome | None:
+        """Nobody knows. Tokens that were given all the same are lost: too few, never more."""
+        self._leasing.refilled(self, None)
+        return None

@@ -1,0 +1,203 @@
+"""What is decided from hearsay, between requests and a store: reports and looks, a few at a time.
+
+No request waits for them, and none is to be held up by them: one call follows the other, each of
+a bounded size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from gateway.base.clock import Clock
+from gateway.limiter.local.eventual import Hearsay, Look
+from gateway.limiter.local.leasing import GiveBack
+from gateway.limiter.outcome import DecideAlone, Outcome, Pending
+from gateway.limiter.reports import look as ask_of
+from gateway.limits.consistency_mode import Eventual
+from gateway.limits.decision import Decision
+from gateway.limits.rate import Limit
+from gateway.stores.base import Ask
+
+US: Final = 1_000_000
+REPORTS_A_CALL: Final = 64
+"""Asks in one call of the store; the next call is made when that is answered."""
+LOOKS_A_CALL: Final = 64
+LOOK_PAUSE_S: Final = 0.02
+"""How many keys the store is asked about at a time, and how soon about more: a flood of new keys
+costs it some thousand questions in a second, whatever its size."""
+
+Send = Callable[[list[Pending]], None]
+
+
+class Reporting:
+    """Decides from hearsay, and keeps it up to date.
+
+    Args:
+        send: asks the store in a call of its own.
+        give_back: returns something to the store.
+        clock: this process's time.
+        calendar_clock: the time of day, for windows of the calendar.
+        has_others: whether other gateways decide on the same keys.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        give_back: GiveBack,
+        clock: Clock,
+        calendar_clock: Clock,
+        has_others: Callable[[], bool],
+    ) -> None:
+        self._hearsay = Hearsay(clock, calendar_clock, has_others)
+        self._send = send
+        self._give_back = give_back
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._is_leaving: set[int] = set()
+        self._looking: asyncio.Handle | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return repr(self._hearsay)
+
+    def decide(self, limit: Limit, key: str, terms: Eventual, cost: int) -> Decision:
+        """Decide on one request, at once."""
+        decision = self._hearsay.decide(limit, key, terms, cost)
+        if not self._is_closed:
+            self._report_later(terms.interval_us)
+            if self._looking is None and self._hearsay.has_looks:
+                self._looking = self._loop.call_soon(self._look)
+        return decision
+
+    def undo(self, limit: Limit, key: str, terms: Eventual, cost: int, decision: Decision) -> None:
+        """Take back an admission; one that was reported already stays reported."""
+        self._hearsay.undo(limit, key, terms, cost, decision)
+
+    def _report_later(self, interval_us: int) -> None:
+        is_under_way = interval_us in self._timers or interval_us in self._is_leaving
+        if not is_under_way and self._hearsay.is_due(interval_us):
+            self._timers[interval_us] = self._loop.call_later(
+                interval_us / US, self._report, interval_us
+            )
+
+    def _report(self, interval_us: int) -> None:
+        """An interval is over."""
+        self._timers.pop(interval_us, None)
+        self._hearsay.gather(interval_us)
+        if interval_us not in self._is_leaving:
+            self._is_leaving.add(interval_us)
+            self._report_some(interval_us)
+
+    def _report_some(self, interval_us: int) -> None:
+        asks: list[Pending] = []
+        call = _Call(self, interval_us, self._clock() - interval_us)
+        for report in self._hearsay.reports(interval_us, REPORTS_A_CALL):
+            asks += [_Told(self._hearsay, report.limit, ask, call) for ask in report.asks]
+        call.unanswered = len(asks)
+        if asks:
+            self._send(asks)
+        else:
+            self._is_leaving.discard(interval_us)
+            if not self._is_closed:
+                self._report_later(interval_us)
+
+    def answered(self, interval_us: int, *, is_lost: bool) -> None:
+        """A whole call of reports was answered, or was not: the next may go."""
+        if not is_lost:
+            self._report_some(interval_us)
+        elif not self._is_closed:
+            # By a turn of the loop, or as many calls as are lost would be nested.
+            self._loop.call_soon(self._report_some, interval_us)
+
+    def _look(self) -> None:
+        self._looking = None
+        looks = self._hearsay.looks(LOOKS_A_CALL)
+        if looks:
+            self._looking = self._loop.call_later(LOOK_PAUSE_S, self._look)
+            self._send([_Looked(self, look) for look in looks])
+
+    def looked(self, look: Look, outcome: Outcome) -> None:
+        """The store has answered a look."""
+        (decision,) = outcome.verdict.decisions
+        if look.cost and decision.allowed:
+            self._give_back(outcome.ask, outcome.verdict)
+        self._hearsay.looked(look, decision)
+
+    def missed(self, look: Look) -> None:
+        """The store has not answered a look."""
+        self._hearsay.missed(look)
+
+    def close(self) -> None:
+        """Report what has not been reported, one call after the other."""
+        self._is_closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+        for interval_us, timer in list(self._timers.items()):
+            timer.cancel()
+            self._report(interval_us)
+        for interval_us in list(self._is_leaving):
+            self._hearsay.gather(interval_us)
+
+
+class _Call:
+    """The reports that travel together."""
+
+    __slots__ = ("_interval_us", "_reporting", "gathered_us", "unanswered")
+
+    def __init__(self, reporting: Reporting, interval_us: int, gathered_us: int) -> None:
+        self._reporting = reporting
+        self._interval_us = interval_us
+        self.gathered_us = gathered_us
+        self.unanswered = 0
+
+    def answered(self, *, is_lost: bool) -> None:
+        """One more of them was answered, or was not."""
+        self.unanswered -= 1
+        if not self.unanswered:
+            self._reporting.answered(self._interval_us, is_lost=is_lost)
+
+
+class _Told(Pending):
+    """A piece of a report, which no request waits for."""
+
+    __slots__ = ("_call", "_hearsay", "_limit")
+
+    def __init__(self, hearsay: Hearsay, limit: Limit, ask: Ask, call: _Call) -> None:
+        super().__init__(ask, ())
+        self._hearsay = hearsay
+        self._limit = limit
+        self._call = call
+
+    def resolve(self, outcome: Outcome) -> None:
+        """The store has counted it, and says what is left."""
+        (decision,) = outcome.verdict.decisions
+        self._hearsay.reported(self._limit, self.ask, self._call.gathered_us, decision)
+        self._call.answered(is_lost=False)
+
+    def lost(self, decide_alone: DecideAlone) -> Outcome | None:
+        """Not counted, or nobody knows: fail-permissive."""
+        self._call.answered(is_lost=True)
+        return None
+
+
+class _Looked(Pending):
+    """A question about a key, which no request waits for."""
+
+    __slots__ = ("_look", "_reporting")
+
+    def __init__(self, reporting: Reporting, look: Look) -> None:
+        super().__init__(ask_of(look.limit, look.key, look.cost), ())
+        self._reporting = reporting
+        self._look = look
+
+    def resolve(self, outcome: Outcome) -> None:
+        """The store says what is left, or when."""
+        self._reporting.looked(self._look, outcome)
+
+    def lost(self, decide_alone: DecideAlone) -> Outcome | None:
+        """The store does not say."""
+        self._reporting.missed(self._look)
+        return None

@@ -1,0 +1,126 @@
+"""What was decided for one request, and what is yet to be decided by a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Hashable, Sequence
+from typing import Any, NamedTuple
+
+from gateway.limiter.plan import Policy, Rule
+from gateway.limits.decision import Verdict
+from gateway.stores.base import Ask
+
+
+class Outcome(NamedTuple):
+    """What was decided for one request.
+
+    Attributes:
+        verdict: the answer, of the store or of this gateway alone.
+        rules: the rules that the verdict's decisions belong to, in their order.
+        closed_by: the policy that refuses everything while the store is away, if one did.
+        alone: whether the store could not be asked.
+        ask: what was asked, for giving it back.
+        near: which of the decisions were made in this gateway, by their places.
+    """
+
+    verdict: Verdict
+    rules: Sequence[Rule]
+    closed_by: Policy | None
+    alone: bool
+    ask: Ask
+    near: tuple[int, ...] = ()
+
+
+class Pending:
+    """An ask that the store has yet to answer: to be awaited, or to be told by a call.
+
+    Attributes:
+        ask, rules: as given to `Decider.decide`.
+        shard: the part of the store that is asked, None if it is one whole.
+        is_abandoned: nobody waits any more; what was taken will be given back.
+        undo: called with the outcome if whoever awaits it is cancelled in the same turn of the
+            loop in which it comes.
+    """
+
+    __slots__ = ("_awaited", "_done", "_outcome", "ask", "is_abandoned", "rules", "shard", "undo")
+
+    def __init__(self, ask: Ask, rules: Sequence[Rule]) -> None:
+        self.ask = ask
+        self.rules = rules
+        self.shard: Hashable = None
+        self.is_abandoned = False
+        self.undo: Callable[[Outcome], None] | None = None
+        self._outcome: Outcome | None = None
+        self._done: Callable[[Outcome], None] | None = None
+        self._awaited: asyncio.Future[None] | None = None
+
+    def then(self, done: Callable[[Outcome], None]) -> None:
+        """Call `done` once with the outcome."""
+        if self._outcome is not None:
+            done(self._outcome)
+        else:
+            self._done = done
+
+    def abandon(self) -> None:
+        """Wait no more."""
+        self.is_abandoned = True
+        self._done = None
+
+    def _give_up(self) -> None:
+        if self._outcome is not None and self.undo is not None:
+            self.undo(self._outcome)
+        self.abandon()
+
+    def resolve(self, outcome: Outcome) -> None:
+        """The outcome is known."""
+        self._outcome = outcome
+        awaited = self._awaited
+        if awaited is not None:
+            if not awaited.done():
+                awaited.set_result(None)
+        elif self._done is not None:
+            self._done(outcome)
+
+    def lost(self, decide_alone: DecideAlone) -> Outcome | None:
+        """The store does not answer: the outcome is what the policies say of that, if any."""
+        self.resolve(decide_alone(self))
+        return self._outcome
+
+    def __await__(self) -> Generator[Any, None, Outcome]:
+        if self._outcome is None:
+            self._awaited = asyncio.get_running_loop().create_future()
+            try:
+                yield from self._awaited
+            except asyncio.CancelledError:
+                self._give_up()
+                raise
+        assert self._outcome is not None
+        return self._outcome
+
+
+DecideAlone = Callable[[Pending], Outcome]
+"""What is done with an ask that the store could not decide: the policies' `on_store_error`."""
+
+
+def slowest_rule(outcome: Outcome) -> Rule:
+    """The rule that makes an allowed request wait."""
+    for rule, decision in zip(outcome.rules, outcome.verdict.decisions, strict=True):
+        if decision.wait_us == outcome.verdict.wait_us:
+            return rule
+    raise AssertionError("a verdict waits as long as one of its decisions")
+
+
+def refusing_rule(outcome: Outcome) -> Rule:
+    """The first rule that refused a request."""
+    if len(outcome.rules) == 1:
+        return outcome.rules[0]
+    for rule, decision in zip(outcome.rules, outcome.verdict.decisions, strict=True):
+        if not decision.allowed:
+            return rule
+    raise AssertionError("a refusal comes from one of the decisions")
+
+
+def refused_key(outcome: Outcome) -> str:
+    """What a refused request is counted under by the rule that refused it."""
+    pairs = zip(outcome.ask.keys, outcome.verdict.decisions, strict=False)
+    return next(key for key, decision in pairs if not decision.allowed)

@@ -1,0 +1,318 @@
+"""Requests that wait for their turn, first come, first served.
+
+The store has reserved a turn for each; here they are held until it comes. Those with the
+same key form one queue with one timer. Who leaves before his turn hands it to the next, that
+one to the next, and so on; what is left over is the last turn, and that can be given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from gateway.base.refusal_log import Refusals
+from gateway.limits.decision import Verdict
+from gateway.stores.base import Ask
+
+log = logging.getLogger(__name__)
+
+US = 1_000_000
+GRAIN_US = 1000
+"""uvloop's time is in whole milliseconds, rounded down: so much more may have passed of it when a
+turn is reckoned from the present, which would come too early by that."""
+
+RELEASED_AT_ONCE: Final = 32
+"""Requests that go on in one turn of the loop; in a window that begins thousands may be due."""
+
+_Name = tuple[str, str, bool]
+"""Scope and key of the limit that makes wait, and whether the turns are of this gateway alone."""
+
+
+class _Turn(NamedTuple):
+    """What the store has reserved for one request of a queue.
+
+    Attributes:
+        at_us: when it comes, by the loop's time.
+        receipt: what the store knows it by.
+    """
+
+    at_us: int
+    receipt: int
+
+
+class _Waiter:
+    __slots__ = ("ask", "earliest_us", "future", "has_left", "place", "run", "turn", "verdict")
+
+    def __init__(
+        self, ask: Ask, verdict: Verdict, now_us: int, has_left: Callable[[], bool]
+    ) -> None:
+        waits = [decision.wait_us for decision in verdict.decisions]
+        self.ask = ask
+        self.has_left = has_left
+        self.verdict = verdict
+        self.place = waits.index(verdict.wait_us)
+        receipt = verdict.decisions[self.place].receipt
+        self.turn = _Turn(now_us + verdict.wait_us, receipt)
+        others = (wait for place, wait in enumerate(waits) if place != self.place)
+        self.earliest_us = now_us + max(others, default=0)
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.run: _Run | None = None
+
+    @property
+    def left_over(self) -> Verdict:
+        """The verdict as if the turn that is his now had been so from the beginning."""
+        decisions = list(self.verdict.decisions)
+        decisions[self.place] = decisions[self.place]._replace(receipt=self.turn.receipt)
+        return self.verdict._replace(decisions=tuple(decisions))
+
+
+class _Run:
+    """Neighbours in a queue, each of whom may have the turn of any other.
+
+    They cost the same, and no other limit holds any of them up for longer than until the first of
+    their turns. So nobody's turn is kept with him: the first in line has the first turn, and when
+    anybody leaves, the turn that is left over is the last. That moves all behind him up, whether
+    they are ten or ten thousand.
+
+    Attributes:
+        cost: of each.
+        waiters: in order; as many as there are turns.
+        turns: ascending.
+        earliest_us: when the last of them may go as far as their other limits are concerned.
+        after: the run that follows.
+        before: the run in front.
+    """
+
+    __slots__ = ("after", "before", "cost", "earliest_us", "turns", "waiters")
+
+    def __init__(self, cost: int, before: _Run | None) -> None:
+        self.cost = cost
+        self.waiters: OrderedDict[_Waiter, None] = OrderedDict()
+        self.turns: deque[_Turn] = deque()
+        self.earliest_us = 0
+        self.before = before
+        self.after: _Run | None = None
+
+
+class _Queue:
+    """Those who wait for one key of one limit, in order, as runs of neighbours.
+
+    Nothing here is done for each who waits: whatever comes or goes costs the same in a long queue.
+
+    Attributes:
+        count: how many wait.
+        timer: of the first turn.
+        rings_us: the turn that it was set for.
+    """
+
+    __slots__ = ("_first", "_last", "count", "rings_us", "timer")
+
+    def __init__(self) -> None:
+        self._first: _Run | None = None
+        self._last: _Run | None = None
+        self.count = 0
+        self.timer: asyncio.TimerHandle | None = None
+        self.rings_us: int | None = None
+
+    @property
+    def next_us(self) -> int | None:
+        """When the first turn comes; None if nobody waits."""
+        return None if self._first is None else self._first.turns[0].at_us
+
+    def insert(self, waiter: _Waiter) -> None:
+        """Let somebody stand where his turn says: answers of a store can overtake each other."""
+        overtaken = []
+        while self._last is not None and self._last.turns[-1].at_us > waiter.turn.at_us:
+            overtaken.append(self._pop_last(self._last))
+        self._append(waiter)
+        for behind in reversed(overtaken):
+            self._append(behind)
+
+    def pop(self) -> _Waiter | None:
+        """The first in line, who has the first turn; None if he has left it to the next."""
+        run = self._first
+        assert run is not None
+        waiter = next(iter(run.waiters))
+        if waiter.has_left():
+            self.leave(waiter)
+            return None
+        del run.waiters[waiter]
+        waiter.turn = run.turns.popleft()
+        self._removed(waiter, run)
+        return waiter
+
+    def leave(self, waiter: _Waiter) -> None:
+        """Take one out; everybody behind moves up by one turn, as far as that is possible.
+
+        What is left over of all their turns is his afterwards.
+        """
+        run = waiter.run
+        assert run is not None
+        del run.waiters[waiter]
+        left = run.turns.pop()
+        follower = run.after
+        while (
+            follower is not None
+            and follower.cost == run.cost
+            and follower.earliest_us <= left.at_us
+        ):
+            # This ends soon: a run was begun because the first turn of the one in front was too
+            # early for it. So it is handed no more turns, ever, than that one had then.
+            follower.turns.appendleft(left)
+            left = follower.turns.pop()
+            follower = follower.after
+        waiter.turn = left
+        self._removed(waiter, run)
+
+    def _append(self, waiter: _Waiter) -> None:
+        cost = waiter.ask.cost
+        run = self._last
+        if run is None or run.cost != cost or waiter.earliest_us > run.turns[0].at_us:
+            run = _Run(cost, run)
+            if run.before is None:
+                self._first = run
+            else:
+                run.before.after = run
+            self._last = run
+        run.waiters[waiter] = None
+        run.turns.append(waiter.turn)
+        run.earliest_us = max(run.earliest_us, waiter.earliest_us)
+        waiter.run = run
+        self.count += 1
+
+    def _pop_last(self, run: _Run) -> _Waiter:
+        waiter, _ = run.waiters.popitem()
+        waiter.turn = run.turns.pop()
+        self._removed(waiter, run)
+        return waiter
+
+    def _removed(self, waiter: _Waiter, run: _Run) -> None:
+        waiter.run = None
+        self.count -= 1
+        if run.waiters:
+            return
+        if run.before is None:
+            self._first = run.after
+        else:
+            run.before.after = run.after
+        if run.after is None:
+            self._last = run.before
+        else:
+            run.after.before = run.before
+
+
+class WaitingRoom:
+    """Holds requests until their turn.
+
+    Args:
+        capacity: how many may wait in all.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._queues: dict[_Name, _Queue] = {}
+        self._count = 0
+        self._loop = asyncio.get_running_loop()
+        self._refusals = Refusals(
+            log, f"requests that would wait are refused: max_waiting ({capacity}) is reached"
+        )
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"<WaitingRoom {self._count} of {self._capacity}, {len(self._queues)} queues>"
+
+    def has_room(
+        self, ask: Ask, verdict: Verdict, queue_max: int, *, is_alone: bool = False
+    ) -> bool:
+        """Whether one more may wait, in all and for the key that makes it wait."""
+        if self._count >= self._capacity:
+            self._refusals.note()
+            return False
+        queue = self._queues.get((*_name(ask, verdict), is_alone))
+        return queue is None or queue.count < queue_max
+
+    async def wait(
+        self,
+        ask: Ask,
+        verdict: Verdict,
+        give_back: Callable[[Ask, Verdict], None],
+        *,
+        is_alone: bool = False,
+        has_left: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Return when the turn has come, never before it.
+
+        If the caller is cancelled, `give_back` is told which turn is left over. Turns that this
+        gateway gave alone (`is_alone`) and those of the store are in queues of their own: one
+        that changed hands between them would be given back to whom it did not come from. A caller
+        who will be cancelled, but not at once, says so when it is asked (`has_left`).
+        """
+        name = (*_name(ask, verdict), is_alone)
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = _Queue()
+        waiter = _Waiter(ask, verdict, self._now_us() + GRAIN_US, has_left)
+        queue.insert(waiter)
+        self._count += 1
+        self._arm(name, queue)
+        try:
+            await waiter.future
+        except asyncio.CancelledError:
+            if waiter.run is not None:
+                queue.leave(waiter)
+                self._arm(name, queue)
+            give_back(waiter.ask, waiter.left_over)
+            raise
+        finally:
+            self._count -= 1
+
+    def close(self) -> None:
+        """Nobody comes any more."""
+        self._refusals.stop()
+
+    def _now_us(self) -> int:
+        return int(self._loop.time() * US)
+
+    def _arm(self, name: _Name, queue: _Queue) -> None:
+        """Have the timer ring when the first turn comes."""
+        next_us = queue.next_us
+        if next_us == queue.rings_us:
+            return
+        queue.rings_us = next_us
+        if queue.timer is not None:
+            queue.timer.cancel()
+            queue.timer = None
+        if next_us is None:
+            self._queues.pop(name, None)
+            return
+        delay = max(next_us - self._now_us(), 0) / US
+        # The loop's timers count whole milliseconds and may be early by part of one.
+        queue.timer = self._loop.call_later(delay + 0.0005, self._release, name, queue)
+
+    def _release(self, name: _Name, queue: _Queue) -> None:
+        queue.timer = None
+        queue.rings_us = None
+        now_us = self._now_us()
+        for _ in range(RELEASED_AT_ONCE):
+            if queue.next_us is None or queue.next_us > now_us:
+                break
+            waiter = queue.pop()
+            if waiter is not None and not waiter.future.done():
+                waiter.future.set_result(None)
+        if queue.next_us is None:
+            self._queues.pop(name, None)
+        else:
+            self._arm(name, queue)
+
+
+def _name(ask: Ask, verdict: Verdict) -> tuple[str, str]:
+    """The queue that this request stands in: that of the limit with the longest wait."""
+    for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
+        if decision.wait_us == verdict.wait_us:
+            return limit.scope, key
+    raise AssertionError("a verdict waits as long as one of its decisions")

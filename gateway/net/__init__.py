@@ -1,0 +1,1 @@
+"""Sockets: listening, TLS, and what the kernel says of them."""

@@ -1,0 +1,47 @@
+"""TLS to one upstream, as its files are at the moment."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from gateway.net.tls.files import KeyPair, client_context, files_of
+from gateway.net.tls.renewed import Renewed
+
+
+class UpstreamTls(Renewed):
+    """TLS of the connections to one upstream.
+
+    Args:
+        ca: as in `files.client_context`.
+        pair: likewise.
+        server_name: the name that is asked for and checked; empty for the target's own.
+        verifies: whether certificate and name are checked.
+        is_strict: as in `files.client_context`.
+
+    Attributes:
+        context: for new connections, once it is loaded.
+        server_name: as given.
+    """
+
+    def __init__(
+        self,
+        ca: Path | None,
+        pair: KeyPair | None,
+        server_name: str = "",
+        *,
+        verifies: bool = True,
+        is_strict: bool = False,
+    ) -> None:
+        super().__init__(files_of(() if pair is None else (pair,), ca))
+        self._ca = ca
+        self._pair = pair
+        self._verifies = verifies
+        self._is_strict = is_strict
+        self.server_name = server_name
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    def _read(self) -> None:
+        self.context = client_context(
+            self._ca, self._pair, verifies=self._verifies, is_strict=self._is_strict
+        )

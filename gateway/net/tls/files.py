@@ -1,0 +1,265 @@
+"""Contexts made of files: keys, certificates and authorities, as they are on the disk now.
+
+What OpenSSL says of them in numbers becomes a `TlsFileError` here, which names the field to
+blame. Everything here blocks: an event loop runs it in a thread.
+"""
+
+from __future__ import annotations
+
+import shlex
+import ssl
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from gateway.net.tls.handshake import PROTOCOLS, ServerContext
+from gateway.net.tls.x509 import Certificate, CertificateError, read_certificate
+
+MAX_BYTES: Final = 1 << 20
+"""A file of certificates is no larger; bundles of all public authorities have 200 KiB."""
+
+CIPHERS: Final = (
+    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
+    "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
+    "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
+)
+"""Mozilla's "intermediate" for TLS 1.2 (version 5.7), without DHE, which needs parameters and is
+asked for by nobody who could not do better; those of TLS 1.3 are all good."""
+
+VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+Field = Literal["cert", "key", "key_password", "ca"]
+
+
+class TlsFileError(Exception):
+    """A file that will not do.
+
+    Attributes:
+        field: the key that names it, or what goes with it.
+        message: what is wrong.
+        hint: what would do; may be empty.
+    """
+
+    def __init__(self, field: Field, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+        self.message = message
+        self.hint = hint
+
+
+class KeyPair(NamedTuple):
+    """Where a certificate and its key are.
+
+    Attributes:
+        cert: the certificate, followed by those between it and the authority, as PEM.
+        key: its private key, as PEM.
+        key_password: what opens the key; None if nothing is needed.
+    """
+
+    cert: Path
+    key: Path
+    key_password: str | None = None
+
+
+class ClientAuth(NamedTuple):
+    """What is asked of clients.
+
+    Attributes:
+        ca: the authorities whose certificates clients may have, as PEM.
+        is_required: whether a client without one is turned away.
+        is_strict: whether certificates need every extension that RFC 5280 asks for.
+    """
+
+    ca: Path
+    is_required: bool
+    is_strict: bool = False
+
+
+def files_of(pairs: Iterable[KeyPair], authorities: Path | None) -> tuple[Path, ...]:
+    """All files of some certificates, and of authorities if there are any."""
+    files = [path for pair in pairs for path in (pair.cert, pair.key)]
+    return (*files, *(() if authorities is None else (authorities,)))
+
+
+def digest(paths: Iterable[Path]) -> bytes:
+    """Tells whether files have changed; one that cannot be read counts as empty."""
+    total = sha256()
+    for path in paths:
+        try:
+            content = path.read_bytes()
+        except OSError:
+            content = b""
+        total.update(sha256(content).digest())
+    return total.digest()
+
+
+def leaf(pair: KeyPair) -> Certificate:
+    """The first certificate of a pair's file.
+
+    Raises:
+        TlsFileError: there is none.
+    """
+    text = _read(pair.cert, "cert", _test_pair_hint(pair))
+    begin = text.find(ssl.PEM_HEADER)
+    end = text.find(ssl.PEM_FOOTER, begin)
+    if begin < 0 or end < 0:
+        hint = "a text that begins with -----BEGIN CERTIFICATE-----"
+        raise TlsFileError("cert", f"{pair.cert} holds no certificate in PEM form", hint)
+    try:
+        der = ssl.PEM_cert_to_DER_cert(text[begin : end + len(ssl.PEM_FOOTER)])
+        return read_certificate(der)
+    except (ValueError, CertificateError):
+        raise TlsFileError("cert", f"{pair.cert} holds a certificate that is broken") from None
+
+
+def load_pair(
+    context: ssl.SSLContext,
+    pair: KeyPair,
+    if_encrypted: str = "name it: key_password: ${file:/run/secrets/key_password}",
+) -> Certificate:
+    """Let a context show a certificate; returns what that says.
+
+    Args:
+        context: the context.
+        pair: the certificate.
+        if_encrypted: what would do where a passphrase is needed and there is none.
+
+    Raises:
+        TlsFileError: it cannot, with the reason.
+    """
+    certificate = leaf(pair)
+    if "PRIVATE KEY-----" not in _read(pair.key, "key"):
+        hint = "a text that begins with -----BEGIN PRIVATE KEY-----"
+        raise TlsFileError("key", f"{pair.key} holds no private key in PEM form", hint)
+    is_asked = False
+
+    def password() -> str:
+        # Without a function, OpenSSL would ask whoever sits at the terminal.
+        nonlocal is_asked
+        is_asked = True
+        return pair.key_password or ""
+
+    try:
+        context.load_cert_chain(pair.cert, pair.key, password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        if is_asked and pair.key_password is None:
+            message = f"{pair.key} is protected by a passphrase"
+            raise TlsFileError("key", message, if_encrypted) from None
+        reason = getattr(error, "reason", None) or str(error)
+        if reason == "KEY_VALUES_MISMATCH":
+            message = f"{pair.key} is not the key of {pair.cert}"
+            hint = "the certificate's own comes first in its file, then those that signed it"
+            raise TlsFileError("key", message, hint) from None
+        if is_asked:
+            message = f"the passphrase does not open {pair.key}"
+            raise TlsFileError("key_password", message) from None
+        words = str(reason).replace("_", " ").lower()
+        message = f"{pair.cert} and {pair.key} cannot be used: {words}"
+        raise TlsFileError("cert", message) from None
+    return certificate
+
+
+def load_authorities(context: ssl.SSLContext, path: Path) -> None:
+    """Let a context trust the authorities in a file.
+
+    Raises:
+        TlsFileError: it holds none.
+    """
+    text = _read(path, "ca")
+    try:
+        context.load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):
+        message = f"{path} holds no certificates in PEM form"
+        hint = "texts that begin with -----BEGIN CERTIFICATE-----"
+        raise TlsFileError("ca", message, hint) from None
+
+
+def server_context(min_version: str, clients: ClientAuth | None) -> ssl.SSLContext:
+    """A context for connections from clients, which shows no certificate yet.
+
+    Args:
+        min_version: `1.2` or `1.3`.
+        clients: what is asked of clients; None for nothing.
+
+    Raises:
+        TlsFileError: a file will not do.
+    """
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = VERSIONS[min_version]
+    context.set_ciphers(CIPHERS)
+    context.set_alpn_protocols(PROTOCOLS)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    if clients is not None:
+        is_required = clients.is_required
+        context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+        load_authorities(context, clients.ca)
+        _judge(context, is_strict=clients.is_strict)
+    return context
+
+
+def client_context(
+    ca: Path | None, pair: KeyPair | None, *, verifies: bool, is_strict: bool = False
+) -> ssl.SSLContext:
+    """A context for connections to an upstream.
+
+    Args:
+        ca: the authorities to trust; None for those of the system.
+        pair: the certificate to show if one is asked for.
+        verifies: whether the upstream's certificate and name are checked.
+        is_strict: whether certificates need every extension that RFC 5280 asks for.
+
+    Raises:
+        TlsFileError: a file will not do.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    context.options |= ssl.OP_NO_COMPRESSION
+    if not verifies:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif ca is not None:
+        load_authorities(context, ca)
+    else:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    _judge(context, is_strict=is_strict)
+    if pair is not None:
+        load_pair(context, pair)
+    return context
+
+
+def _test_pair_hint(pair: KeyPair) -> str:
+    """How to make a certificate to try things with, where there is neither certificate nor key."""
+    if pair.cert.exists() or pair.key.exists():
+        return ""
+    folder = pair.cert.parent
+    key = pair.key.name if pair.key.parent == folder else str(pair.key)
+    place = shlex.quote(str(folder))
+    return (
+        f"for a test: mkdir -p {place} && cd {place} && openssl req -x509 -nodes "
+        "-newkey rsa:2048 -days 30 -subj /CN=localhost -addext subjectAltName=DNS:localhost "
+        f"-keyout {shlex.quote(key)} -out {shlex.quote(pair.cert.name)}"
+    )
+
+
+def _judge(context: ssl.SSLContext, *, is_strict: bool) -> None:
+    """Decide how strictly certificates are judged, rather than leave it to some Python."""
+    if is_strict:
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+    else:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+
+
+def _read(path: Path, field: Field, if_missing: str = "") -> str:
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror or error}"
+        hint = if_missing if isinstance(error, FileNotFoundError) else ""
+        raise TlsFileError(field, message, hint) from None
+    if len(content) > MAX_BYTES:
+        raise TlsFileError(field, f"{path} is larger than {MAX_BYTES >> 20} MiB")
+    # Comments may be in any encoding; OpenSSL's functions want ASCII.
+    return content.decode("ascii", "replace").replace("\N{REPLACEMENT CHARACTER}", "?")

@@ -1,0 +1,109 @@
+"""Handshakes with clients: what a client offers, and the alert that tells it why one failed.
+
+Event loops drop a connection whose handshake failed without sending what OpenSSL has to say of
+it. The objects here send that alert themselves (RFC 8446, section 6.2), and remember the client's
+first message until it has been judged, since `ssl` does not tell which protocols it names.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any, Final
+
+from gateway.net.tls.client_hello import offered_protocols
+
+ALERT_NO_APPLICATION_PROTOCOL: Final = 120
+"""RFC 7301, section 3.2; `ssl.AlertDescription` lacks it."""
+
+PROTOCOLS: Final = ("http/1.1", "http/1.0")
+"""What listeners speak, by the names of ALPN."""
+
+
+class Handshake:
+    """One handshake on an accepted connection.
+
+    Args:
+        sock: the connection; not blocking.
+
+    Attributes:
+        refused: a second handle on the connection, once an alert was sent on it; whoever takes it
+            closes it. Until then the client can read the alert.
+    """
+
+    __slots__ = ("_sock", "refused")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.refused: socket.socket | None = None
+
+    def send_alert(self, alert: bytes) -> None:
+        """Send the last bytes of a handshake that failed; a client that has left misses them."""
+        if not alert or self.refused is not None:
+            return
+        with suppress(OSError):
+            self.refused = self._sock.dup()
+            self.refused.send(alert)
+            self.refused.shutdown(socket.SHUT_WR)
+
+
+handshake_under_way: ContextVar[Handshake] = ContextVar("handshake_under_way")
+"""The handshake that the current task waits for: event loops hand nothing else through."""
+
+
+class ServerConnection(ssl.SSLObject):
+    """TLS of one connection from a client."""
+
+    _incoming: ssl.MemoryBIO
+    _outgoing: ssl.MemoryBIO
+    _handshake: Handshake | None
+    _hello: bytes | None
+
+    def watch(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, handshake: Handshake | None
+    ) -> None:
+        """Take what the handshake is watched by; to be called before it begins."""
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._handshake = handshake
+        self._hello = b""
+
+    @property
+    def speaks_ours(self) -> bool:
+        """Whether the client names a protocol of ours, or none at all (RFC 7301, section 3.2)."""
+        offered = offered_protocols(self._hello or b"")
+        self._hello = None
+        return offered is None or any(name.encode() in offered for name in PROTOCOLS)
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake."""
+        if self._hello is not None:
+            arrived = self._incoming.read()
+            self._hello += arrived
+            self._incoming.write(arrived)
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            if self._handshake is not None:
+                self._handshake.send_alert(self._outgoing.read())
+            raise
+        self._handshake = self._hello = None
+
+
+class ServerContext(ssl.SSLContext):
+    """A context whose connections are `ServerConnection`s."""
+
+    sslobject_class = ServerConnection
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **kwargs: Any
+    ) -> ssl.SSLObject:
+        """As `ssl.SSLContext.wrap_bio`."""
+        connection = super().wrap_bio(incoming, outgoing, *args, **kwargs)
+        assert isinstance(connection, ServerConnection)
+        connection.watch(incoming, outgoing, handshake_under_way.get(None))
+        return connection

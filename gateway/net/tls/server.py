@@ -1,0 +1,97 @@
+"""The certificates that a listener shows at the moment."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gateway.net.tls.files import ClientAuth, KeyPair, files_of, load_pair, server_context
+from gateway.net.tls.handshake import ALERT_NO_APPLICATION_PROTOCOL
+from gateway.net.tls.names import NameTable
+from gateway.net.tls.renewed import Renewed
+
+
+class _Shown(NamedTuple):
+    """What is in use; replaced as a whole."""
+
+    contexts: tuple[ssl.SSLContext, ...]
+    names: NameTable
+    expiries: dict[str, int]
+
+
+class ServerTls(Renewed):
+    """TLS of one listener.
+
+    Connections are made with one context whichever name they are for, and for as long as the
+    listener lives, so that session tickets outlive certificates (where clients have some, only
+    until files change: a ticket stands for a verified client). The context that has the
+    certificate takes over as soon as the client's first message has said which name it wants.
+
+    Args:
+        pairs: certificates; the first is for names that none of them has.
+        min_version: as in `files.server_context`.
+        clients: likewise.
+        is_strict: whether unknown names are turned away.
+
+    Attributes:
+        context: for new connections, once it is loaded.
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[KeyPair],
+        min_version: str,
+        clients: ClientAuth | None,
+        *,
+        is_strict: bool,
+    ) -> None:
+        self._pairs = tuple(pairs)
+        self._min_version = min_version
+        self._clients = clients
+        self._is_strict = is_strict
+        super().__init__(files_of(pairs, None if clients is None else clients.ca))
+        self._shown = _Shown((), NameTable([]), {})
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+    @property
+    def asks_clients(self) -> bool:
+        """Whether clients may have certificates."""
+        return self._clients is not None
+
+    @property
+    def expiries(self) -> dict[str, int]:
+        """When each certificate ends, in seconds since 1970, by its file."""
+        return self._shown.expiries
+
+    def _read(self) -> None:
+        is_first = not self._shown.contexts
+        self._shown = self._load()
+        if is_first or self._clients is not None:
+            self.context = self._front()
+
+    def _front(self) -> ssl.SSLContext:
+        context = server_context(self._min_version, self._clients)
+        context.sni_callback = self._choose
+        return context
+
+    def _load(self) -> _Shown:
+        contexts = tuple(server_context(self._min_version, self._clients) for _ in self._pairs)
+        leaves = [
+            load_pair(context, pair) for context, pair in zip(contexts, self._pairs, strict=True)
+        ]
+        expiries = {
+            str(pair.cert): one.not_after for pair, one in zip(self._pairs, leaves, strict=True)
+        }
+        return _Shown(contexts, NameTable([one.names for one in leaves]), expiries)
+
+    def _choose(self, connection: Any, server_name: str | None, _: ssl.SSLContext) -> int | None:
+        """What OpenSSL calls as soon as it knows the name, or that there is none."""
+        if not connection.speaks_ours:
+            return ALERT_NO_APPLICATION_PROTOCOL
+        shown = self._shown
+        index = shown.names.find(server_name)
+        if index is None and self._is_strict:
+            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+        connection.context = shown.contexts[index or 0]
+        return None

@@ -1,0 +1,1 @@
+"""The side of the clients: connections, requests, deadlines, listeners."""

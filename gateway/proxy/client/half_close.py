@@ -1,0 +1,106 @@
+"""A client that has ended its side of the connection: does it read, or has it left?
+
+Both look alike. A client that closes sends the same FIN as one that only says that it has no
+more to ask (RFC 9112, section 9.6), and the difference shows when something is sent to it: who
+has left answers with a reset. Servers that take every FIN for leaving (nginx, Envoy, Go) never
+answer the second kind, those that take none for it (HAProxy, Apache) work for nobody and keep
+places in queues for nobody.
+
+Here a request that was whole is served on. If its answer does not come soon, the client is sent
+a `100 Continue`, which every client of HTTP/1.1 must read past (RFC 9110, section 15.2.1); the
+reset that comes back from one that is not there ends its request. Once an answer is on its way,
+its own bytes are the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from gateway.proxy.client.hang_up import has_hung_up
+
+if TYPE_CHECKING:
+    from gateway.base.tasks import Portions
+    from gateway.proxy.client.connection import ClientConnection
+    from gateway.proxy.request import Request
+
+GRACE_S: Final = 0.4
+"""For so long nothing is asked or concluded: most answers are there before."""
+FIRST_LOOK_S: Final = 0.05
+"""How long after the question the first look for a reset is; each later one waits longer."""
+LONGEST_LOOK_S: Final = 1.0
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class HalfClosed:
+    """Looks after a connection from which nothing will be read any more.
+
+    Args:
+        connection: what it is to the gateway.
+        transport: of that connection.
+        crowd: puts work off where many have ended their sides at once.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_crowd",
+        "_delay_s",
+        "_has_asked",
+        "_loop",
+        "_sent",
+        "_timer",
+        "_transport",
+    )
+
+    def __init__(
+        self, connection: ClientConnection, transport: asyncio.Transport, crowd: Portions
+    ) -> None:
+        self._crowd = crowd
+        self._connection = connection
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._has_asked = False
+        self._sent = -1
+        self._delay_s = FIRST_LOOK_S
+        self._timer = self._loop.call_later(GRACE_S, self._is_due)
+
+    def __repr__(self) -> str:
+        return f"<HalfClosed {self._connection.peer}{', asked' if self._has_asked else ''}>"
+
+    def stop(self) -> None:
+        """The connection has ended."""
+        self._timer.cancel()
+
+    def _is_due(self) -> None:
+        self._crowd.do(self._look)
+
+    def _look(self) -> None:
+        if self._transport.is_closing():
+            return
+        request = self._connection.current
+        if has_hung_up(self._transport) or (request is not None and self._is_waste(request)):
+            self._transport.abort()
+            return
+        self._timer = self._loop.call_later(self._next_look_s(request), self._is_due)
+
+    def _next_look_s(self, request: Request | None) -> float:
+        if request is None or request.status:
+            return GRACE_S
+        if not self._has_asked and not request.is_http_1_0:
+            self._has_asked = True
+            self._connection.send(CONTINUE)
+            return FIRST_LOOK_S
+        self._delay_s = min(2 * self._delay_s, LONGEST_LOOK_S)
+        return self._delay_s
+
+    def _is_waste(self, request: Request) -> bool:
+        """Whether a stream without an end of its own has nothing by which to notice.
+
+        A client that ends its side in the middle of one has most likely left, and events may be
+        hours apart. One that was asked before, and read, is believed.
+        """
+        if not request.status or self._has_asked or request.lent.answer.length is not None:
+            return False
+        before, self._sent = self._sent, request.sent
+        return before == request.sent and not self._connection.writing_paused

@@ -1,0 +1,297 @@
+"""A listener whose connections have something to do before they are served.
+
+What that is: a PROXY header is read, TLS is agreed on. Each does so in a task of its own and in
+bounded time; only then is there a `ClientConnection`, so that who never gets there costs the
+proxy nothing. Plain TCP listeners do without all this: the event loop's own server is theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from gateway.base.tasks import Tasks
+from gateway.net.binding import BACKLOG
+from gateway.net.tls.handshake import Handshake, handshake_under_way
+from gateway.net.tls.peer import ClientCertificate, client_certificate
+from gateway.net.tls.server import ServerTls
+from gateway.observe.metrics import GatewayMetrics
+from gateway.proxy.client.acceptor import ProxyServer
+from gateway.proxy.client.connection import ClientConnection
+from gateway.proxy.client.proxy_header import LONGEST, ProxyHeaderError, ProxyHeaderReader
+from gateway.routing.client_address import ClientAddress
+
+log = logging.getLogger(__name__)
+
+ACCEPTS: Final = 100
+"""Connections that are taken in one turn of the event loop."""
+PAUSE_S: Final = 1.0
+"""How long nothing is accepted when there are no files for more (as asyncio does)."""
+SPARE: Final = 64
+"""Connections that may be on their way when there are as many clients as there may be."""
+ALERT_READ_S: Final = 1.0
+"""How long a client whose handshake failed has to read the alert."""
+ALERT_READ_BYTES: Final = 65_536
+"""How much of what it sends meanwhile is taken."""
+TRANSIENT: Final = frozenset(
+    {
+        *(errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO, errno.EPERM),
+        *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+    }
+)
+"""What concerns one connection that is gone by now (accept(2))."""
+
+
+class Reception(NamedTuple):
+    """What is done with new connections.
+
+    Attributes:
+        tls: TLS, if it is spoken.
+        senders: whose connections begin with a PROXY header; None for nobody's.
+        is_local: whether peers are processes of this machine, who have no addresses; if there
+            are senders, all of them are.
+        fields: details of client certificates, and the names of the fields that tell of them.
+        https_port: where requests are redirected to by https; 0 for not at all.
+    """
+
+    tls: ServerTls | None = None
+    senders: ClientAddress | None = None
+    is_local: bool = False
+    fields: tuple[tuple[str, str], ...] = ()
+    https_port: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.tls is None and self.senders is None and not self.is_local
+
+
+class Patience(NamedTuple):
+    """How long a client may take, in seconds.
+
+    Attributes:
+        step: for each of what it has to do before it is served.
+        end: to take what was sent and to end TLS in order; no less than it would have without
+            TLS, or the last answer would be cut off.
+    """
+
+    step: float
+    end: float
+
+
+class Listener:
+    """Takes connections on one socket.
+
+    Args:
+        sock: bound to an address; it belongs to the listener from now on.
+        server: makes the connections.
+        reception: what is done with new ones.
+        patience: how long clients may take.
+        metrics: where failures are counted.
+        most: how many connections there may be at a time, with those that are served; one more,
+            and the oldest that is on its way is dropped, so that who never gets on keeps
+            nobody out.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        server: ProxyServer,
+        reception: Reception,
+        patience: Patience,
+        metrics: GatewayMetrics,
+        most: int,
+    ) -> None:
+        self._socket = sock
+        self._server = server
+        self._reception = reception
+        self._patience = patience
+        self._metrics = metrics
+        self._most = most
+        self._tasks = Tasks()
+        self._under_way: dict[asyncio.Task[None], None] = {}
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """The socket, as `asyncio.Server` has it."""
+        return () if self._is_closed else (self._socket,)
+
+    async def start_serving(self) -> None:
+        """Begin to take connections."""
+        self._socket.listen(BACKLOG)
+        self._loop.add_reader(self._socket, self._accept)
+
+    def close(self) -> None:
+        """Take no more; those that are not served yet are dropped."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        self._tasks.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS):
+            try:
+                sock, address = self._socket.accept()
+            except OSError as error:
+                if error.errno in TRANSIENT:
+                    return
+                log.error("no connection can be taken for %g s: %s", PAUSE_S, error)  # noqa: TRY400
+                self._loop.remove_reader(self._socket)
+                self._pause = self._loop.call_later(PAUSE_S, self._go_on)
+                return
+            sock.setblocking(False)
+            peer = "" if self._reception.is_local else address[0]
+            self._start(sock, peer)
+
+    def _start(self, sock: socket.socket, peer: str) -> None:
+        # Where clients have taken all places, one that gets on may still replace an idle one.
+        room = max(self._most - self._metrics.connections, min(self._most // 8, SPARE), 1)
+        if len(self._under_way) >= room:
+            oldest = next(iter(self._under_way))
+            del self._under_way[oldest]
+            oldest.cancel()
+            self._metrics.client_errors["handshake_timeout"] += 1
+        task = self._tasks.start(self._receive(sock, peer))
+        self._under_way[task] = None
+        task.add_done_callback(self._is_over)
+
+    def _is_over(self, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(task, None)
+
+    def _go_on(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._socket, self._accept)
+
+    async def _receive(self, sock: socket.socket, peer: str) -> None:
+        """Do what is to be done, and let the connection be served."""
+        reception = self._reception
+        client = ""
+        senders = reception.senders
+        if senders is not None and (reception.is_local or senders.is_trusted(peer)):
+            try:
+                async with asyncio.timeout(self._patience.step):
+                    client = await _proxy_header(self._loop, sock)
+            except (ProxyHeaderError, TimeoutError) as error:
+                sock.close()
+                self._failed("proxy_header", peer, error)
+                return
+            except OSError as error:
+                sock.close()
+                self._left(peer, error)
+                return
+            except BaseException:
+                sock.close()
+                raise
+        make = partial(self._server.of_listener, reception.https_port, client)
+        handshake = Handshake(sock)
+        try:
+            if reception.tls is None:
+                await self._loop.connect_accepted_socket(make, sock)
+                return
+            handshake_under_way.set(handshake)
+            await self._loop.connect_accepted_socket(
+                partial(self._secured, make),
+                sock,
+                ssl=reception.tls.context,
+                ssl_handshake_timeout=self._patience.step,
+                ssl_shutdown_timeout=self._patience.end,
+            )
+        except ssl.SSLError as error:
+            self._failed("handshake", client or peer, error)
+            if handshake.refused is not None:
+                await self._read_to_end(handshake.refused)
+        except ConnectionAbortedError as error:
+            self._failed("handshake_timeout", client or peer, error)
+        except OSError as error:
+            self._left(client or peer, error)
+
+    async def _read_to_end(self, sock: socket.socket) -> None:
+        """Take what a refused client still sends: a reset would cost it the alert."""
+        left = ALERT_READ_BYTES
+        with sock, suppress(OSError, TimeoutError):
+            async with asyncio.timeout(min(self._patience.step, ALERT_READ_S)):
+                while left > 0 and (data := await self._loop.sock_recv(sock, left)):
+                    left -= len(data)
+
+    def _secured(self, make: partial[ClientConnection]) -> ClientConnection:
+        connection = make()
+        if self._reception.tls is not None and self._reception.tls.asks_clients:
+            connection.identify = partial(_identify, self._reception.fields)
+        return connection
+
+    @staticmethod
+    def _left(peer: str, error: OSError) -> None:
+        """Note that somebody came and went, as who only looks whether somebody listens does."""
+        log.debug("%s left before it was served: %s", peer or "a local process", error)
+
+    def _failed(self, kind: str, peer: str, error: BaseException) -> None:
+        self._metrics.client_errors[kind] += 1
+        log.debug("%s of %s: %s", kind, peer or "a local process", error)
+
+
+def _identify(fields: Iterable[tuple[str, str]], connection: ClientConnection, source: Any) -> None:
+    """Take down who a client is.
+
+    Args:
+        fields: as in `Reception`.
+        connection: of the client.
+        source: its transport.
+    """
+    connected = source.get_extra_info("ssl_object")
+    der = connected.getpeercert(binary_form=True)
+    if der is None:
+        return
+    certificate = client_certificate(connected.getpeercert(), der)
+    connection.certificate = certificate
+    connection.own_fields = own_fields(certificate, fields)
+
+
+def own_fields(certificate: ClientCertificate, fields: Iterable[tuple[str, str]]) -> bytes:
+    """The header lines that tell an upstream of a client's certificate."""
+    told = ((name, getattr(certificate, detail)) for detail, name in fields)
+    return b"".join(f"{name}: {value}\r\n".encode("ascii") for name, value in told if value)
+
+
+async def _proxy_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> str:
+    """Take a PROXY header off the beginning of a connection, and nothing behind it."""
+    reader = ProxyHeaderReader()
+    while True:
+        try:
+            data = sock.recv(LONGEST, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            await _readable(loop, sock)
+            continue
+        if not data:
+            raise ConnectionResetError(errno.ECONNRESET, "closed before its PROXY header")
+        size = reader.feed(data)
+        sock.recv(size)
+        if reader.source is not None:
+            return reader.source
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+    arrived = loop.create_future()
+
+    def note() -> None:
+        if not arrived.done():
+            arrived.set_result(None)
+
+    loop.add_reader(sock, note)
+    try:
+        await arrived
+    finally:
+        loop.remove_reader(sock)

@@ -1,0 +1,148 @@
+"""A request's body on its way to the upstream, also while it is still arriving."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import TYPE_CHECKING
+
+from aiohttp.hdrs import CONTENT_LENGTH
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web_protocol import RequestPayloadError
+
+from gateway.base.errors import BadRequestError, ClientError, UpstreamError
+
+if TYPE_CHECKING:
+    from aiohttp.streams import StreamReader
+
+    from gateway.proxy.client.connection import ClientConnection
+    from gateway.proxy.request import Request
+    from gateway.proxy.upstream.connection import UpstreamConnection
+
+
+class Upload:
+    """A body that is not here yet.
+
+    Args:
+        payload: where it arrives.
+        client: who sends it.
+        is_chunked: whether its length is not known beforehand.
+        max_body: bytes that it may have; None for any.
+        max_kept: bytes of it that are kept once they are sent.
+
+    Attributes:
+        error: why it ended early, if the client is to blame.
+        kept: what was sent so far; None if that was too much to keep.
+        is_done: whether all of it was sent.
+    """
+
+    def __init__(
+        self,
+        payload: StreamReader,
+        client: ClientConnection,
+        *,
+        is_chunked: bool,
+        max_body: int | None,
+        max_kept: int = 0,
+    ) -> None:
+        self._payload = payload
+        self._client = client
+        self._is_chunked = is_chunked
+        self._max_body = max_body
+        self._max_kept = max_kept
+        self.kept: bytes | None = b"" if max_kept else None
+        self.error: ClientError | None = None
+        self.is_done = False
+
+    async def pump(self, connection: UpstreamConnection) -> None:
+        """Send the body as it comes; a failure closes the upstream connection."""
+        try:
+            await self._pump(connection)
+        except ClientError as error:
+            self.error = self.error or error
+            connection.abort()
+        except RequestPayloadError:
+            self._client.due = inf
+            self.error = BadRequestError("The request's body is not valid", kind="framing")
+            connection.abort()
+        except UpstreamError:
+            # Whoever waits for the answer is told the same.
+            pass
+
+    async def _pump(self, connection: UpstreamConnection) -> None:
+        size = 0
+        waited_s = 0.0
+        time = asyncio.get_running_loop().time
+        while True:
+            if self._client.transport is None:
+                # The client left before this began; waiting would be an error of aiohttp's.
+                connection.abort()
+                return
+            self._client.expect_body(self._is_late, size, waited_s)
+            began_at = time()
+            data = await self._payload.readany()
+            self._client.due = inf
+            waited_s += time() - began_at
+            if not data:
+                break
+            size += len(data)
+            if self._max_body is not None and size > self._max_body:
+                raise BadRequestError("The request's body is too large", 413, kind="too_large")
+            if self.kept is not None:
+                self.kept = self.kept + data if size <= self._max_kept else None
+            await connection.write(chunk(data, is_chunked=self._is_chunked))
+        if self._is_chunked:
+            await connection.write(b"0\r\n\r\n")
+        self.is_done = True
+        connection.sent()
+
+    def _is_late(self) -> None:
+        self.error = BadRequestError(
+            "The request's body did not arrive in time", 408, kind="body_timeout"
+        )
+        self._payload.set_exception(self.error)
+
+
+def chunk(data: bytes, *, is_chunked: bool) -> bytes:
+    """A piece of a body as it is written (RFC 9112, section 7.1, where it is chunked)."""
+    return b"%x\r\n%b\r\n" % (len(data), data) if is_chunked else data
+
+
+def take_body(request: Request) -> tuple[bytes, bytes, Upload | None]:
+    """The body if it is here already, its framing, and what is to be streamed if not.
+
+    Args:
+        request: whose body it is; its route says how large it may be.
+
+    Raises:
+        BadRequestError: it is larger than its route allows.
+    """
+    payload = request.payload
+    if payload is EMPTY_PAYLOAD:
+        # 0 bytes that were announced stay announced.
+        is_announced = CONTENT_LENGTH in request.headers
+        return b"", b"Content-Length: 0\r\n" if is_announced else b"", None
+    length = None if request.message.chunked else int(request.headers[CONTENT_LENGTH])
+    route = request.route
+    max_body = None if route is None else route.max_body
+    if payload.is_eof() and payload.exception() is None:
+        if request.body is None:
+            request.body = payload.read_nowait()
+            _check_size(len(request.body), max_body)
+        return request.body, b"Content-Length: %d\r\n" % len(request.body), None
+    upload = Upload(
+        payload,
+        request.connection,
+        is_chunked=length is None,
+        max_body=max_body,
+        max_kept=0 if route is None or route.retry is None else route.retry.max_body,
+    )
+    if length is None:
+        return b"", b"Transfer-Encoding: chunked\r\n", upload
+    _check_size(length, max_body)
+    return b"", b"Content-Length: %d\r\n" % length, upload
+
+
+def _check_size(size: int, max_body: int | None) -> None:
+    if max_body is not None and size > max_body:
+        raise BadRequestError("The request's body is too large", 413, kind="too_large")

@@ -1,0 +1,205 @@
+"""Answers of routes that have no upstream, and the forms that errors take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from html import escape
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, Literal
+
+from gateway.base.clock import wall_us
+from gateway.base.errors import BadRequestError
+from gateway.config.models.direct_responses import (
+    Location,
+    RedirectConfig,
+    fill_page,
+    parse_location,
+)
+from gateway.config.models.gateway import ErrorPage, GatewayConfig, RouteConfig
+from gateway.http.answer import PROBLEM_TYPE, Answer, status_line
+from gateway.http.editing.negotiation import preferred
+from gateway.http.editing.template import renderer
+from gateway.proxy.head import http_date
+from gateway.routing.escapes import PRINTABLE, Escapes
+from gateway.routing.path import is_plain
+from gateway.routing.rewrite import Rewrite
+
+if TYPE_CHECKING:
+    from gateway.proxy.request import Request
+    from gateway.proxy.upstream.answer_reader import AnswerReader
+
+    Own = Callable[[Request], Answer]
+    Form = Literal["json", "html", "text"]
+
+_OFFERS: Final[dict[Form, tuple[str, ...]]] = {
+    "json": ("application/problem+json", "application/json"),
+    "html": ("text/html",),
+    "text": ("text/plain",),
+}
+_told_with_errors: Final = re.compile(
+    rb"(?im)^((?:retry-after|www-authenticate|allow|proxy-status):[^\r\n]*)"
+).findall
+"""What an error says to programs, and a page in its place has to say as well."""
+_URL: Final = PRINTABLE.translate(None, b' "<>\\^`{|}')
+_escape: Final = Escapes(_URL).apply
+
+
+def compile_own(route: RouteConfig) -> Own | None:
+    """What answers the requests of a route without an upstream; None if it has one."""
+    if route.redirect is not None:
+        return _redirect(route.path, route.redirect)
+    if route.respond is None:
+        return None
+    respond = route.respond
+    fields = f"Content-Type: {respond.type}\r\n".encode("ascii") if respond.body else b""
+    reply = Answer(respond.status, fields, (respond.body or "").encode())
+    return lambda _: reply
+
+
+def _redirect(pattern: str, config: RedirectConfig) -> Own:
+    location = parse_location(pattern, config.to)
+    taken = len(pattern.removesuffix("/**")[1:].split("/"))
+    check = Rewrite(taken, (), keeps_rest=True) if location.indexes else None
+    render = renderer(location.template, _getters(location))
+    needs_host = "host" in location.template.names
+    appends = config.keep_query and "?" not in config.to
+
+    def answer(request: Request) -> Answer:
+        if needs_host and not request.host:
+            raise BadRequestError("The request names no host", kind="host")
+        if check is not None and not is_plain(request.path):
+            # A segment is taken from the path: it must be one in every reading.
+            check.apply(request.path)
+        url = render if isinstance(render, bytes) else render(request)
+        if appends and request.query:
+            url += b"?" + request.query.encode("utf-8", "surrogateescape")
+        if url.startswith(b"//"):
+            # As a reference it would begin with a host (RFC 3986, section 4.2).
+            url = b"/" + url.lstrip(b"/")
+        return Answer(config.status, b"Location: %b\r\n" % _without_unsafe(url), b"")
+
+    return answer
+
+
+def _without_unsafe(url: bytes) -> bytes:
+    """The URL with escapes for all that cannot stand in one; those that it has stay."""
+    return _escape(url).encode("ascii") if url.translate(None, _URL) else url
+
+
+def _getters(location: Location) -> dict[str, Callable[[Request], str]]:
+    getters: dict[str, Callable[[Request], str]] = {
+        "host": lambda request: request.host,
+        "path": lambda request: request.path if request.path != "*" else "/",
+        "query": lambda request: request.query,
+        "scheme": lambda request: request.scheme,
+    }
+    for name, index in location.indexes.items():
+        getters[name] = partial(_segment, index)
+    return getters
+
+
+def _segment(index: int, request: Request) -> str:
+    return request.path[1:].split("/")[index]
+
+
+class InterceptedAnswer(Exception):
+    """An upstream's answer is not passed on: a page of the gateway's own takes its place.
+
+    Args:
+        answer: the upstream's.
+
+    Attributes:
+        status: of the answer.
+        fields: those of its fields that the page has as well, each with its line end.
+    """
+
+    def __init__(self, answer: AnswerReader) -> None:
+        super().__init__(answer.status)
+        self.status = answer.status
+        told = _told_with_errors(answer.head.fields)
+        self.fields = b"".join([b"%b\r\n" % line for line in told])
+
+
+class Pages:
+    """The forms that errors take on one route, or where there is none.
+
+    Args:
+        pages: by status, or `4xx` and `5xx`; where one says nothing, it is a plain page.
+
+    Attributes:
+        intercepted: statuses of upstreams' answers that are replaced.
+    """
+
+    def __init__(self, pages: Mapping[str, ErrorPage]) -> None:
+        self._pages = pages
+        self._made: dict[tuple[int, Form], tuple[bytes, bytes]] = {}
+        self.intercepted = frozenset(
+            int(status)
+            for status in HTTPStatus
+            if status >= 400 and (page := self._page(status)) is not None and page.intercept
+        )
+
+    def _page(self, status: int) -> ErrorPage | None:
+        return self._pages.get(str(status)) or self._pages.get(f"{status // 100}xx")
+
+    def dress(self, reply: Answer, request: Request) -> Answer:
+        """A problem document in the form that the client would rather have."""
+        if not reply.fields.startswith(PROBLEM_TYPE):
+            return reply
+        form = preferred(request.headers.getall("Accept", ()), _OFFERS, "json")
+        made = self._made.get((reply.status, form))
+        if made is None:
+            made = self._made[reply.status, form] = self._make(reply.status, form)
+        kind, body = made
+        fields = (kind or PROBLEM_TYPE) + b"Vary: Accept\r\n" + reply.fields[len(PROBLEM_TYPE) :]
+        return Answer(reply.status, fields, body if kind else reply.body)
+
+    def _make(self, status: int, form: Form) -> tuple[bytes, bytes]:
+        """Content-Type and body; both empty where the problem document stays."""
+        page = self._page(status) or ErrorPage.model_construct()
+        reason = HTTPStatus(status).phrase
+        if form == "json":
+            if page.problem is None:
+                return b"", b""
+            return PROBLEM_TYPE, _fill(page.problem, status, reason)
+        if form == "text":
+            text = "{status} {reason}\n" if page.text is None else page.text
+            return b"Content-Type: text/plain; charset=utf-8\r\n", _fill(text, status, reason)
+        html = _PLAIN_PAGE if page.html is None else page.html
+        body = _fill(html, status, escape(reason))
+        return b"Content-Type: text/html; charset=utf-8\r\n", body
+
+
+_PLAIN_PAGE: Final = (
+    '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+    "<title>{status} {reason}</title>\n<h1>{status} {reason}</h1>\n</html>\n"
+)
+
+
+def _fill(text: str, status: int, reason: str) -> bytes:
+    return fill_page(text, status, reason).encode()
+
+
+def compile_pages(config: GatewayConfig, route: RouteConfig | None = None) -> Pages | None:
+    """The forms of errors of a route, or of what matches none; None for problem documents only."""
+    if route is None or "error_pages" not in route.model_fields_set:
+        return Pages(config.error_pages) if config.error_pages is not None else None
+    if route.error_pages is None:
+        return None
+    return Pages({**(config.error_pages or {}), **route.error_pages})
+
+
+def own_head(reply: Answer, connection: bytes = b"", fields: bytes = b"") -> bytes:
+    """The head of an answer of the gateway's own."""
+    # RFC 9110, section 8.6: not even a length of 0.
+    length = b"" if reply.status == 204 else b"Content-Length: %d\r\n" % len(reply.body)
+    return b"%b%b%bDate: %b\r\n%b%b\r\n" % (
+        status_line(reply.status),
+        reply.fields,
+        fields,
+        http_date(wall_us() // 1_000_000),
+        connection,
+        length,
+    )

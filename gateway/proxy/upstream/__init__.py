@@ -1,0 +1,1 @@
+"""The side of the upstreams: connections, answers, health, balancing."""

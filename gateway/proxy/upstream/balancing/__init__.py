@@ -1,0 +1,36 @@
+"""Which target of an upstream a request goes to, and which are left out: no I/O.
+
+A `Candidate` is a target as balancers see it. The four balancers choose one of several
+(`round_robin`, `least_requests`, `random_two`, `consistent_hash`); `standing` says which may be
+chosen, from what checks and requests found (`checks`, `ejection`), and with which weight
+(`slow_start`); `breaker` says whether the upstream may be asked at all. Time is an argument, in
+whole microseconds from a clock that does not run backwards, and so is chance.
+"""
+
+from __future__ import annotations
+
+from gateway.proxy.upstream.balancing.breaker import NO_TICKET, WindowBreaker
+from gateway.proxy.upstream.balancing.candidate import SCALE, Balancer, Candidate
+from gateway.proxy.upstream.balancing.checks import CheckCounter
+from gateway.proxy.upstream.balancing.consistent_hash import ConsistentHash
+from gateway.proxy.upstream.balancing.ejection import Ejection
+from gateway.proxy.upstream.balancing.least_requests import LeastRequests
+from gateway.proxy.upstream.balancing.random_two import RandomTwo
+from gateway.proxy.upstream.balancing.round_robin import RoundRobin
+from gateway.proxy.upstream.balancing.target_health import Change, Standing
+
+__all__ = [
+    "NO_TICKET",
+    "SCALE",
+    "Balancer",
+    "Candidate",
+    "Change",
+    "CheckCounter",
+    "ConsistentHash",
+    "Ejection",
+    "LeastRequests",
+    "RandomTwo",
+    "RoundRobin",
+    "Standing",
+    "WindowBreaker",
+]

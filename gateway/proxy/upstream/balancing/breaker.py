@@ -1,0 +1,156 @@
+"""The circuit breaker of an upstream: nothing is sent for a while after too many failures.
+
+It looks at the share of requests that failed in a sliding window, since an upstream under load
+has single failures all the time; `gateway.base.breaker` counts failures in a row,
+which suits a store that answers either always or never. States, and what moves it between them::
+
+    CLOSED     the share of failures is reached, among enough requests   OPEN
+    OPEN       the time is over                                          HALF_OPEN
+    HALF_OPEN  so many trials succeeded                                  CLOSED
+               one failed                                                OPEN
+               they are not heard of for as long as it was open          HALF_OPEN, new trials
+
+A request that is let through has a ticket, which its outcome is reported with. Tickets are of
+one state: what was sent before the breaker opened says nothing of the trials after it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from gateway.base.breaker import BreakerState
+
+NO_TICKET: Final = -1
+PIECES: Final = 10
+"""A window moves on by this part of itself."""
+
+
+class WindowBreaker:
+    """Decides whether an upstream may be asked.
+
+    Args:
+        parts: the share of failures that opens it, in parts of `whole`.
+        whole: what `parts` is a part of.
+        min_requests: how many requests the window must hold before it opens.
+        window_us: microseconds that the window is long.
+        open_us: microseconds that it stays open.
+        trials: requests that are let through afterwards, and must all succeed.
+
+    Attributes:
+        state: as of the last call of a method: time alone does not change it.
+    """
+
+    __slots__ = (
+        "_admitted",
+        "_failures",
+        "_generation",
+        "_min_requests",
+        "_open_us",
+        "_parts",
+        "_piece_us",
+        "_pieces",
+        "_requests",
+        "_succeeded",
+        "_trials",
+        "_until_us",
+        "_whole",
+        "state",
+    )
+
+    def __init__(
+        self,
+        parts: int,
+        whole: int,
+        *,
+        min_requests: int,
+        window_us: int,
+        open_us: int,
+        trials: int,
+    ) -> None:
+        self._parts = parts
+        self._whole = whole
+        self._min_requests = min_requests
+        self._piece_us = max(1, window_us // PIECES)
+        self._open_us = open_us
+        self._trials = trials
+        self._pieces: deque[list[int]] = deque()
+        self._requests = 0
+        self._failures = 0
+        self._generation = 0
+        self._until_us = 0
+        self._admitted = 0
+        self._succeeded = 0
+        self.state = BreakerState.CLOSED
+
+    def __repr__(self) -> str:
+        return f"<WindowBreaker {self.state.value}, {self._failures} of {self._requests} failed>"
+
+    def admit(self, now_us: int) -> int:
+        """The ticket of a request that may be sent; `NO_TICKET` if it must not be."""
+        if self.state is BreakerState.CLOSED:
+            return self._generation
+        if now_us >= self._until_us:
+            # Its time is over; or the trials were not heard of for as long.
+            self._enter(BreakerState.HALF_OPEN, now_us + self._open_us)
+        if self.state is BreakerState.OPEN or self._admitted >= self._trials:
+            return NO_TICKET
+        self._admitted += 1
+        return self._generation
+
+    def retry_after_us(self, now_us: int) -> int:
+        """Microseconds after which it is worth to ask again; 0 if nobody knows."""
+        return max(0, self._until_us - now_us) if self.state is BreakerState.OPEN else 0
+
+    def report(self, ticket: int, now_us: int, *, is_failure: bool | None) -> bool:
+        """How a request went; returns whether the state changed.
+
+        Args:
+            ticket: what the request was let through with.
+            now_us: the present.
+            is_failure: None if nobody waited for it.
+        """
+        if ticket != self._generation:
+            return False
+        before = self.state
+        if before is BreakerState.CLOSED:
+            if is_failure is not None:
+                self._count(now_us, is_failure=is_failure)
+        elif is_failure is None:
+            self._admitted -= 1
+        elif is_failure:
+            self._enter(BreakerState.OPEN, now_us + self._open_us)
+        else:
+            self._succeeded += 1
+            if self._succeeded >= self._trials:
+                self._enter(BreakerState.CLOSED, 0)
+        return self.state is not before
+
+    def _count(self, now_us: int, *, is_failure: bool) -> None:
+        slot = now_us // self._piece_us
+        pieces = self._pieces
+        if not pieces or pieces[-1][0] != slot:
+            pieces.append([slot, 0, 0])
+            while pieces[0][0] <= slot - PIECES:
+                _, requests, failures = pieces.popleft()
+                self._requests -= requests
+                self._failures -= failures
+        pieces[-1][1] += 1
+        self._requests += 1
+        if not is_failure:
+            return
+        pieces[-1][2] += 1
+        self._failures += 1
+        is_enough = self._requests >= self._min_requests
+        if is_enough and self._failures * self._whole >= self._requests * self._parts:
+            self._enter(BreakerState.OPEN, now_us + self._open_us)
+
+    def _enter(self, state: BreakerState, until_us: int) -> None:
+        self.state = state
+        self._generation += 1
+        self._until_us = until_us
+        self._admitted = 0
+        self._succeeded = 0
+        self._pieces.clear()
+        self._requests = 0
+        self._failures = 0

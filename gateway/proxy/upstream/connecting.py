@@ -1,0 +1,142 @@
+"""Connecting to an upstream: over an address, or over the first of a name's that answers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from gateway.base.clock import monotonic_us
+from gateway.base.errors import UpstreamConnectError, UpstreamTlsError
+from gateway.config.models.gateway import Target
+from gateway.proxy.upstream.addresses import Addresses
+from gateway.proxy.upstream.connection import Patience, UpstreamConnection
+from gateway.proxy.upstream.names import Name
+
+NEXT_S: Final = 0.25
+"""After so long without a connection, the next address is tried as well (RFC 8305, section 5)."""
+
+
+async def open_connection(
+    place: Target | Name,
+    port: int,
+    *,
+    on_close: Callable[[UpstreamConnection], None],
+    patience: Patience,
+    ssl_context: ssl.SSLContext | None,
+    max_head: int,
+    server_name: str = "",
+) -> UpstreamConnection:
+    """Connect.
+
+    Args:
+        place: a target at an address or a socket, or the name of one.
+        port: of the server.
+        on_close: told when the connection is closed.
+        patience: its time limits.
+        ssl_context: for TLS; None for none.
+        max_head: bytes of header fields that one answer may have.
+        server_name: what is asked for and checked with TLS.
+
+    Raises:
+        UpstreamTlsError: the other end is not who it should be, or TLS failed otherwise.
+        UpstreamConnectError: refused, unreachable, or an unknown name.
+    """
+    address = ""
+    where: dict[str, Any] = {}
+    loop = asyncio.get_running_loop()
+
+    def connection() -> UpstreamConnection:
+        return UpstreamConnection(on_close, patience, max_head, address)
+
+    try:
+        if not isinstance(place, Name) and place.socket:
+            return (await loop.create_unix_connection(connection, place.socket))[1]
+        if isinstance(place, Name):
+            await place.ready()
+            address, where["sock"] = await _connect_to(place, port)
+        else:
+            where["host"], where["port"] = place.host, port
+        _, protocol = await loop.create_connection(
+            connection,
+            ssl=ssl_context,
+            server_hostname=server_name if ssl_context is not None else None,
+            **where,
+        )
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", None) or error.reason or "TLS failed"
+        raise UpstreamTlsError(reason.replace("_", " ").lower()) from error
+    except OSError as error:
+        raise UpstreamConnectError(str(error)) from error
+    return protocol
+
+
+async def _connect_to(name: Name, port: int) -> tuple[str, socket.socket]:
+    try:
+        return await race(name.addresses, name.addresses.order(monotonic_us()), port)
+    except BaseException:
+        name.hurry()
+        raise
+
+
+async def race(addresses: Addresses, order: Sequence[str], port: int) -> tuple[str, socket.socket]:
+    """Connect to the first address that answers; the others are given up (RFC 8305).
+
+    The next one is tried as soon as one fails, or is late.
+
+    Args:
+        addresses: told which ones failed, and which one worked.
+        order: the ones to be tried.
+        port: of all of them.
+
+    Raises:
+        OSError: what the last one said.
+    """
+    left = list(order)
+    under_way: dict[asyncio.Task[socket.socket], str] = {}
+    error = OSError("no address")
+    loop = asyncio.get_running_loop()
+    try:
+        while left or under_way:
+            if left:
+                address = left.pop(0)
+                family = socket.AF_INET6 if ":" in address else socket.AF_INET
+                under_way[loop.create_task(_connect(family, (address, port)))] = address
+            patience_s = NEXT_S if left else None
+            done, _ = await asyncio.wait(
+                under_way, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                failure = task.exception()
+                address = under_way.pop(task)
+                if failure is None:
+                    addresses.worked(address)
+                    return address, task.result()
+                if not isinstance(failure, OSError):
+                    raise failure
+                error = failure
+                addresses.failed(address, monotonic_us())
+        raise error
+    finally:
+        for task, address in under_way.items():
+            addresses.failed(address, monotonic_us())
+            task.add_done_callback(_close)
+            task.cancel()
+
+
+async def _connect(family: int, where: str | tuple[str, int]) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, where)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _close(task: asyncio.Task[socket.socket]) -> None:
+    """A connection that nobody wants any more; it may have been made just then."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()

@@ -1,0 +1,409 @@
+"""One connection to an upstream, lent to one exchange at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from gateway.base.errors import (
+    UpstreamClosedError,
+    UpstreamError,
+    UpstreamProtocolError,
+    UpstreamTimeout,
+)
+from gateway.proxy.upstream.answer_reader import AnswerReader, Informational
+from gateway.proxy.upstream.read_after_reset import remains
+from gateway.proxy.upstream.small_buffer_reader import PIECE, NarrowReader, read_through
+
+if TYPE_CHECKING:
+    from gateway.proxy.request import Request
+
+HIGH_WATER: Final = 128 * 1024
+"""Bytes of a body that may lie here unread before the upstream is held back."""
+
+
+class Patience(NamedTuple):
+    """Time limits of exchanges, in seconds; `inf` for none."""
+
+    first_byte: float
+    idle: float
+    total: float
+    keepalive: float
+    tunnel: float
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """A connection that belongs to one exchange at a time.
+
+    Use: `begin`, any number of `write`s, `await head()`, then `await read()` until it
+    returns nothing. `is_reusable` then says whether it may serve another exchange. Whoever
+    watches it calls `expire` once the loop's time is past `due`.
+
+    Attributes:
+        answer: what has arrived of the answer.
+        error: why there will be no more of it, if it broke off.
+        address: of the other end, where it is one of several of a name.
+        due: the loop's time at which the exchange has taken too long; `inf` for never.
+    """
+
+    __slots__ = (
+        "_drained",
+        "_first_byte_s",
+        "_holds",
+        "_is_busy",
+        "_is_narrow",
+        "_is_reading_paused",
+        "_is_writing_paused",
+        "_loop",
+        "_on_close",
+        "_on_head",
+        "_patience",
+        "_phase",
+        "_request",
+        "_total_due",
+        "_waiter",
+        "address",
+        "answer",
+        "due",
+        "error",
+        "transport",
+    )
+
+    def __init__(
+        self,
+        on_close: Callable[[UpstreamConnection], None],
+        patience: Patience,
+        max_head: int,
+        address: str = "",
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_close = on_close
+        self._patience = patience
+        self._first_byte_s = patience.first_byte
+        self.address = address
+        self.answer = AnswerReader(max_head)
+        self.transport: asyncio.Transport | None = None
+        self.due = inf
+        self._total_due = inf
+        self._phase = ""
+        self._holds = 0
+        self._is_busy = False
+        self.error: UpstreamError | None = None
+        self._on_head: Callable[[Request], None] | None = None
+        self._request: Request | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._is_writing_paused = False
+        self._is_reading_paused = False
+        self._is_narrow = False
+
+    def __repr__(self) -> str:
+        state = "busy" if self._is_busy else "idle"
+        return f"<UpstreamConnection {state if self.is_open else 'closed'}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be written to, as far as is known."""
+        return self.transport is not None and not self.transport.is_closing() and self.error is None
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether another exchange may follow the one that is complete."""
+        return (
+            self.answer.keeps_alive
+            and self.answer.is_complete
+            and self.error is None
+            and self.transport is not None
+        )
+
+    def begin(
+        self,
+        data: bytes,
+        *,
+        is_head: bool,
+        on_interim: Informational | None,
+        is_whole: bool,
+        on_head: Callable[[Request], None] | None = None,
+        request: Request | None = None,
+    ) -> None:
+        """Send the head of a request, and as much of its body as is there.
+
+        Args:
+            data: what to send.
+            is_head: whether the method is HEAD.
+            on_interim: called with the head of each interim answer.
+            is_whole: whether `data` is all; if not, the time for the first byte of the
+                answer begins with `sent`.
+            on_head: called once with `request` when the head of the answer is there, or
+                when it is certain that it will not come; in place of `await head()`.
+            request: for `on_head`.
+        """
+        transport = self.transport
+        if transport is None:
+            raise UpstreamClosedError("closed before the request was sent")
+        self.answer.start(is_head=is_head, on_interim=on_interim)
+        self._is_busy = True
+        self._on_head = on_head
+        self._request = request
+        if self._patience.total != inf:
+            self._total_due = self._loop.time() + self._patience.total
+        self._holds = 0
+        if is_whole:
+            self._await("first_byte", self._first_byte_s)
+        else:
+            self.hold_clock()
+        transport.write(data)
+
+    def sent(self) -> None:
+        """The rest of the request is sent: from now on its answer is awaited."""
+        self.run_clock()
+        if not self.answer.has_begun and not self._holds:
+            self._await("first_byte", self._first_byte_s)
+
+    def limit(self, first_byte_s: float | None, total_due: float) -> None:
+        """Give the exchange that has just begun less time than others have.
+
+        Args:
+            first_byte_s: seconds until the first byte of its answer; None for no other limit.
+            total_due: the loop's time at which all of it must be over; `inf` for no other.
+        """
+        self._total_due = min(self._total_due, total_due)
+        if self._holds:
+            self.due = self._total_due
+        else:
+            own_s = self._first_byte_s
+            self._await("first_byte", own_s if first_byte_s is None else min(own_s, first_byte_s))
+
+    def _await(self, phase: str, seconds: float) -> None:
+        self._phase = phase
+        self.due = self._loop.time() + seconds
+        if self._total_due < self.due:
+            self._phase = "total"
+            self.due = self._total_due
+
+    def hold_clock(self) -> None:
+        """Whatever takes long now is the client's fault: until `run_clock`, as often as held."""
+        self._holds += 1
+        self.due = self._total_due
+        self._phase = "total"
+
+    def run_clock(self) -> None:
+        """The upstream is expected to go on."""
+        self._holds -= 1
+        if not self._holds and not self.answer.is_complete:
+            self._await("idle", self._patience.idle)
+
+    def hold_back(self) -> None:
+        """Whoever reads the answer is slow: take no more of it, until `flow`."""
+        self.hold_clock()
+        if not self._is_reading_paused and self.transport is not None:
+            self._is_reading_paused = True
+            self.transport.pause_reading()
+
+    def narrow(self, buffer: bytearray) -> None:
+        """Until `release` read no more at a time than fits this buffer."""
+        if not self._is_narrow:
+            self._is_narrow = True
+            read_through(
+                NarrowReader(self, buffer), self.transport, is_paused=self._is_reading_paused
+            )
+
+    def flow(self) -> None:
+        """Go on after `hold_back`."""
+        self.run_clock()
+        self._resume_reading()
+
+    def expire(self) -> None:
+        """The time is over."""
+        self._fail(UpstreamTimeout(self._phase))
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of the request's body, no faster than the upstream takes it."""
+        if self.transport is None or self.error is not None:
+            raise self.error or UpstreamClosedError("closed while the request was sent")
+        self.transport.write(data)
+        if self._is_writing_paused:
+            self._await("idle", self._patience.idle)
+            self._drained = self._loop.create_future()
+            await self._drained
+            self.due = self._total_due
+            self._phase = "total"
+
+    async def head(self) -> None:
+        """Wait until status and header fields are there.
+
+        Raises:
+            UpstreamError: they did not come.
+        """
+        while not self.answer.has_head:
+            if self.error is not None:
+                raise self.error
+            await self._wait()
+
+    async def read(self) -> bytes:
+        """The next piece of the body, as soon as there is one; empty at its end.
+
+        Raises:
+            UpstreamError: the answer broke off.
+        """
+        answer = self.answer
+        while not answer.body:
+            if answer.is_complete:
+                return b""
+            if self.error is not None:
+                raise self.error
+            await self._wait()
+        return self.read_now()
+
+    def read_now(self) -> bytes:
+        """What has arrived of the body and was not read yet; may be empty."""
+        if self._is_reading_paused:
+            self._resume_reading()
+        return self.answer.take()
+
+    def _resume_reading(self) -> None:
+        if self._is_reading_paused and self.transport is not None:
+            self._is_reading_paused = False
+            self.transport.resume_reading()
+
+    def release(self) -> None:
+        """End the exchange; the connection waits for another one."""
+        self._is_busy = False
+        if self._is_narrow:
+            self._is_narrow = False
+            read_through(self, self.transport, is_paused=self._is_reading_paused)
+        self._total_due = inf
+        self._await("keepalive", self._patience.keepalive)
+
+    def abort(self) -> None:
+        """Close at once; whoever waits is told that the exchange was given up."""
+        self._fail(UpstreamClosedError("given up"))
+
+    @property
+    def silence_s(self) -> tuple[float, float]:
+        """How long a tunnel may be silent: as a whole, and when one side has ended, in seconds."""
+        return self._patience.tunnel, self._patience.idle
+
+    def switch(self, protocol: asyncio.Protocol) -> tuple[asyncio.Transport | None, bool]:
+        """Let another protocol have the connection, after the answer 101.
+
+        Returns:
+            The transport, from which nothing is read at first (None if it is closed already),
+            and whether its buffer is full. `connection_lost` is to be called when that is lost.
+        """
+        self.due = self._total_due = inf
+        # What is read from now on is no answer, and neither is its end.
+        self._is_busy = False
+        if self.transport is not None:
+            self.transport.pause_reading()
+            self.transport.set_protocol(protocol)
+        return self.transport, self._is_writing_paused
+
+    def forget(self) -> None:
+        """Close at once; nobody waits any more."""
+        self._on_head = None
+        self._request = None
+        self.abort()
+
+    async def _wait(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._on_head is not None:
+            on_head, self._on_head = self._on_head, None
+            request, self._request = self._request, None
+            if request is not None:
+                on_head(request)
+        elif self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, error: UpstreamError) -> None:
+        if self.error is None:
+            self.error = error
+        self.due = inf
+        self._stop_drain()
+        if self.transport is not None:
+            self.transport.abort()
+        self._wake()
+
+    def _stop_drain(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_exception(self.error or UpstreamClosedError("closed"))
+        self._drained = None
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start."""
+        # uvloop's transports have the methods of asyncio's, but not its classes.
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what the upstream sent."""
+        if not self._is_busy:
+            # Nobody asked: whatever it is, it must not become somebody's answer.
+            self._fail(UpstreamProtocolError("bytes that no request asked for"))
+            return
+        answer = self.answer
+        try:
+            answer.feed(data)
+        except UpstreamError as error:
+            self._fail(error)
+            return
+        if answer.is_complete:
+            self.due = inf
+        else:
+            if not self._holds:
+                self._await("idle", self._patience.idle)
+            most = PIECE // 2 if self._is_narrow else HIGH_WATER
+            if answer.buffered > most and not self._is_reading_paused and self.transport:
+                self._is_reading_paused = True
+                self.transport.pause_reading()
+        if answer.has_head:
+            self._wake()
+
+    def eof_received(self) -> bool:
+        """Close; `connection_lost` judges what that means."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever waits, and the pool."""
+        transport, self.transport = self.transport, None
+        self.due = inf
+        if self.error is None and self._is_busy:
+            try:
+                if exc is not None and transport is not None:
+                    self._read_remains(transport)
+                if exc is not None and not self.answer.is_complete:
+                    self.error = UpstreamClosedError("reset before the answer was complete")
+                else:
+                    self.answer.feed_eof()
+            except UpstreamError as error:
+                self.error = error
+        self._stop_drain()
+        self._wake()
+        self._on_close(self)
+
+    def _read_remains(self, transport: asyncio.Transport) -> None:
+        """An early answer may have come before the reset."""
+        for data in remains(transport):
+            if self.answer.is_complete or self.answer.buffered > HIGH_WATER:
+                break
+            self.answer.feed(data)
+
+    def pause_writing(self) -> None:
+        """Hold the request's body back."""
+        self._is_writing_paused = True
+
+    def resume_writing(self) -> None:
+        """Let the request's body flow again."""
+        self._is_writing_paused = False
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None

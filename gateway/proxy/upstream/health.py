@@ -1,0 +1,99 @@
+"""Health checks: targets are asked whether they are well, each over a connection of its own.
+
+What a row of checks means is in `gateway.proxy.upstream.balancing.checks`, and what becomes of
+a target that is not well in `gateway.proxy.upstream.load_balancer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING, Final
+
+from gateway.base.errors import UpstreamError
+from gateway.base.tasks import Tasks
+from gateway.config.models.balancing import HealthConfig, numbers
+from gateway.config.values.units import format_duration
+
+if TYPE_CHECKING:
+    from gateway.proxy.upstream.pool import TargetPool, Upstream
+
+US: Final = 1_000_000
+JITTER: Final = 0.1
+"""Checks are so much earlier or later, lest those of many gateways come all at the same moment."""
+USER_AGENT: Final = "sluice-health"
+EXPECTED: Final = range(200, 400)
+
+
+class HealthChecks:
+    """Checks the targets of all upstreams that want it.
+
+    Args:
+        upstreams: those of a gateway.
+    """
+
+    def __init__(self, upstreams: Iterable[Upstream]) -> None:
+        self._upstreams = tuple(upstreams)
+        self._tasks = Tasks()
+
+    def __repr__(self) -> str:
+        return f"<HealthChecks of {len(self._tasks)} targets>"
+
+    def start(self) -> None:
+        """Check each target now, and then again and again."""
+        for upstream in self._upstreams:
+            if upstream.health is not None:
+                for index in range(len(upstream.pools)):
+                    self._tasks.start(_watch(upstream, index, upstream.health))
+
+    async def stop(self) -> None:
+        """Check no more; the checks under way are given up."""
+        await self._tasks.finish(0)
+
+
+async def _watch(upstream: Upstream, index: int, config: HealthConfig) -> None:
+    pool = upstream.pools[index]
+    request = check_request(pool, config)
+    expected = numbers(config.status) or EXPECTED
+    while True:
+        upstream.checked(index, await _check(pool, request, expected, config.timeout))
+        every = config.every * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
+        await asyncio.sleep(every / US)
+
+
+async def _check(
+    pool: TargetPool, request: bytes, expected: Container[int], timeout_us: int
+) -> str:
+    """Ask once; returns why the check failed, or nothing if it passed."""
+    try:
+        async with asyncio.timeout(timeout_us / US):
+            connection = await pool.open_apart()
+            try:
+                if not request:
+                    return ""
+                connection.begin(request, is_head=False, on_interim=None, is_whole=True)
+                await connection.head()
+                status = connection.answer.status
+            finally:
+                connection.abort()
+    except TimeoutError:
+        return f"no answer within {format_duration(timeout_us)}"
+    except UpstreamError as error:
+        return f"{error.kind} ({error})"
+    return "" if status in expected else f"status {status}"
+
+
+def check_request(pool: TargetPool, config: HealthConfig) -> bytes:
+    """The bytes of a check; none if a connection is enough."""
+    if config.path is None:
+        return b""
+    fields = {
+        "Host": config.host or pool.authority,
+        "User-Agent": USER_AGENT,
+        "Accept": "*/*",
+        **config.headers,
+        "Connection": "close",
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"GET {config.path} HTTP/1.1\r\n{lines}\r\n".encode("ascii")

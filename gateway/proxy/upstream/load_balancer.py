@@ -1,0 +1,319 @@
+"""Which target a request goes to, and what the way it went says of that target.
+
+What is decided is in `gateway.proxy.upstream.balancing`; here it meets the
+clock, chance, counters and the log. An upstream of one target without checks and without a breaker
+has no `Chooser`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from gateway.base.clock import Clock, monotonic_us
+from gateway.base.errors import (
+    UpstreamBreakerError,
+    UpstreamBusyError,
+    UpstreamError,
+    UpstreamTargetError,
+    UpstreamTimeout,
+)
+from gateway.config.models.balancing import (
+    BreakerConfig,
+    EjectConfig,
+    HashBy,
+    HealthConfig,
+    numbers,
+)
+from gateway.config.models.consistency import parts
+from gateway.config.models.gateway import UpstreamConfig
+from gateway.config.values.units import format_duration
+from gateway.limits.consistency_mode import PARTS_PER_WHOLE
+from gateway.observe.metrics import UpstreamMetrics
+from gateway.proxy.upstream.balancing import (
+    NO_TICKET,
+    Balancer,
+    Candidate,
+    Change,
+    CheckCounter,
+    ConsistentHash,
+    Ejection,
+    LeastRequests,
+    RandomTwo,
+    RoundRobin,
+    Standing,
+    WindowBreaker,
+)
+from gateway.routing.keys import compile_key
+
+if TYPE_CHECKING:
+    from gateway.proxy.request import Request
+    from gateway.proxy.upstream.pool import Outcome, TargetPool
+
+log = logging.getLogger(__name__)
+
+US: Final = 1_000_000
+BALANCERS: Final[dict[str, Callable[[], Balancer]]] = {
+    "round_robin": RoundRobin,
+    "least_requests": LeastRequests,
+    "random_two": lambda: RandomTwo(random.random),
+}
+
+
+class Chooser:
+    """Chooses among the targets of one upstream.
+
+    Args:
+        name: of the upstream, for the log.
+        config: of the upstream.
+        pools: its targets, in order.
+        metrics: of the upstream.
+        clock: tells the time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: UpstreamConfig,
+        pools: Sequence[TargetPool],
+        metrics: UpstreamMetrics,
+        clock: Clock = monotonic_us,
+    ) -> None:
+        self._name = name
+        self._pools = tuple(pools)
+        self._metrics = metrics
+        self._clock = clock
+        self._targets = [metrics.target(pool.name) for pool in pools]
+        self._retry_after_us = config.health.every if config.health is not None else US
+        self._key: Callable[[Request], str | None] | None = None
+        self._coming: Counter[TargetPool] = Counter()
+        self._looks_at_load = config.balance in {"least_requests", "random_two"}
+        self._balancer: Balancer
+        if isinstance(config.balance, HashBy):
+            self._balancer = ConsistentHash()
+            self._key = _key_of(config.balance)
+        else:
+            self._balancer = BALANCERS[config.balance]()
+        ejects = config.eject is not None and len(self._pools) > 1
+        self._standing = Standing(
+            self._candidates(config),
+            _ejection(config.eject) if config.eject is not None else None,
+            config.slow_start or 0,
+            is_panic_allowed=config.if_none_healthy == "all",
+        )
+        health = config.health or HealthConfig()
+        self._checks = [
+            CheckCounter(health.healthy_after, health.unhealthy_after) for _ in self._pools
+        ]
+        self._is_panic = False
+        self._ejecting = numbers(config.eject.statuses if config.eject and ejects else ())
+        self._breaking = numbers(config.breaker.statuses if config.breaker else ())
+        self._breaker = _breaker(config.breaker) if config.breaker else None
+        if self._breaker is not None:
+            metrics.breaker = self._breaker.state.value
+        metrics.refresh = lambda: self._note(self._standing.refresh(self._clock()))
+        if ejects or self._breaker is not None:
+            for index, pool in enumerate(pools):
+                pool.judge = TargetJudge(self, index)
+
+    def __repr__(self) -> str:
+        return f"<Chooser {self._name}: {list(self._standing.usable)}>"
+
+    def pick(self, request: Request | None, tried: Collection[TargetPool] = ()) -> TargetPool:
+        """The target for one try of a request.
+
+        Args:
+            request: the request; None for none in particular.
+            tried: targets to be avoided, as long as there are others.
+
+        Raises:
+            UpstreamError: the breaker is open, or there is no target.
+        """
+        now = self._refresh()
+        candidates = self._standing.usable
+        if not candidates:
+            raise UpstreamTargetError(self._retry_after_us)
+        if self._breaker is not None and request is not None:
+            self._admit(self._breaker, request, now)
+        if tried:
+            others = [one for one in candidates if self._pools[one.index] not in tried]
+            candidates = others or candidates
+        if len(candidates) == 1:
+            index = candidates[0].index
+        else:
+            key = self._key(request) if self._key is not None and request is not None else None
+            index = self._balancer.pick(candidates, key).index
+        self._targets[index].requests += 1
+        pool = self._pools[index]
+        if self._looks_at_load and not pool.has_idle:
+            self._expect(pool)
+        return pool
+
+    def _refresh(self) -> int:
+        """Let time have its way with the targets; returns the present."""
+        now = self._clock()
+        if self._standing.due_us <= now:
+            self._note(self._standing.refresh(now))
+        return now
+
+    def _candidates(self, config: UpstreamConfig) -> list[Candidate]:
+        """Named by where they are, so that gateways agree whatever the order is."""
+        candidates: list[Candidate] = []
+        names: list[str] = []
+        for index, (pool, target) in enumerate(zip(self._pools, config.targets, strict=True)):
+            name = f"{pool.name}#{names.count(pool.name)}"
+            names.append(pool.name)
+            in_flight = partial(self._in_flight, pool)
+            candidates.append(Candidate(index, name, target.weight, in_flight))
+        return candidates
+
+    def _in_flight(self, pool: TargetPool) -> int:
+        return pool.in_flight + self._coming[pool]
+
+    def _expect(self, pool: TargetPool) -> None:
+        """Who has yet to connect is in flight, too, for others of the same turn of the loop."""
+        if not self._coming:
+            # In the next turn its task runs, and the pool counts it itself.
+            asyncio.get_running_loop().call_soon(self._coming.clear)
+        self._coming[pool] += 1
+
+    def observe(self, index: int, request: Request, outcome: Outcome) -> None:
+        """How a try went: what that says of the target, and of the upstream."""
+        is_failure = _is_failure(request, outcome)
+        if self._breaker is not None:
+            failed = outcome in self._breaking if isinstance(outcome, int) else is_failure
+            self._report(self._breaker, request, is_failure=failed)
+        if isinstance(outcome, int):
+            is_failure = outcome in self._ejecting
+        if is_failure:
+            self._note(self._standing.failed(index, self._clock()), outcome)
+        elif is_failure is not None and not self._standing.is_spotless(index):
+            self._standing.succeeded(index, self._clock())
+
+    def checked(self, index: int, failure: str) -> None:
+        """A target was checked; `failure` says why it did not pass, or nothing if it did."""
+        target, checks = self._targets[index], self._checks[index]
+        target.checks += 1
+        target.checks_failed += bool(failure)
+        if checks.passed(is_passed=not failure):
+            now = self._clock()
+            changes = self._standing.checked(index, now, is_healthy=checks.is_healthy)
+            self._note(changes, failure)
+
+    # The breaker.
+
+    def _admit(self, breaker: WindowBreaker, request: Request, now: int) -> None:
+        request.ticket = breaker.admit(now)
+        self._metrics.breaker = breaker.state.value
+        if request.ticket == NO_TICKET:
+            raise UpstreamBreakerError(breaker.retry_after_us(now) or 1)
+
+    def _report(self, breaker: WindowBreaker, request: Request, *, is_failure: bool | None) -> None:
+        # What is known of a try is told once: it may still be given up after its head.
+        ticket, request.ticket = request.ticket, NO_TICKET
+        now = self._clock()
+        if not breaker.report(ticket, now, is_failure=is_failure):
+            return
+        self._metrics.breaker = breaker.state.value
+        if wait_us := breaker.retry_after_us(now):
+            message = "upstream %s: too many requests fail; none is sent for %s"
+            log.warning(message, self._name, format_duration(wait_us))
+        else:
+            log.info("upstream %s: requests succeed again; all are sent", self._name)
+
+    # What is told of targets.
+
+    def _note(self, changes: Sequence[Change], why: object = "") -> None:
+        for change in changes:
+            index = change.target
+            target = self._targets[index]
+            target.is_healthy = self._standing.is_healthy(index)
+            target.is_ejected = self._standing.is_ejected(index)
+            name = self._pools[index].name
+            if change.kind == "ejected":
+                target.ejections += 1
+                message = "upstream %s: %s is left out for %s: too many failures, the last: %s"
+                duration = format_duration(change.for_us)
+                log.warning(message, self._name, name, duration, _in_words(why))
+            elif change.kind == "unhealthy":
+                message = "upstream %s: %s is left out: checks fail, the last: %s"
+                log.warning(message, self._name, name, why)
+            elif target.is_healthy and not target.is_ejected:
+                log.info("upstream %s: %s is used again", self._name, name)
+        if changes and self._is_panic != self._standing.is_panic:
+            self._is_panic = not self._is_panic
+            if self._is_panic:
+                then = "used nevertheless" if self._standing.usable else "requests are answered 503"
+                log.error("upstream %s: all targets are left out; %s", self._name, then)
+
+
+class TargetJudge:
+    """What hears how tries at one target went."""
+
+    __slots__ = ("_chooser", "_index")
+
+    def __init__(self, chooser: Chooser, index: int) -> None:
+        self._chooser = chooser
+        self._index = index
+
+    def observe(self, request: Request, outcome: Outcome) -> None:
+        """A try is decided."""
+        self._chooser.observe(self._index, request, outcome)
+
+
+def _is_failure(request: Request, outcome: Outcome) -> bool | None:
+    """Whether a try failed; None if that is not the target's doing. Statuses are for others."""
+    if isinstance(outcome, UpstreamTimeout):
+        # A client that is slow with its body can use up all the time that there is.
+        is_clients = outcome.phase == "total" and not request.payload.is_eof()
+        return None if outcome.phase == "queue" or is_clients else True
+    if isinstance(outcome, UpstreamError):
+        return None if isinstance(outcome, UpstreamBusyError) else True
+    return None
+
+
+def _in_words(outcome: object) -> str:
+    if isinstance(outcome, int):
+        return f"status {outcome}"
+    return f"{outcome.kind} ({outcome})" if isinstance(outcome, UpstreamError) else str(outcome)
+
+
+def _key_of(by: HashBy) -> Callable[[Request], str | None]:
+    """The function that gives a request's key; None where the request has none."""
+    if by.words == ("path",):
+        return lambda request: request.path
+    key = compile_key(by.words, if_missing="skip", route="")
+
+    def read(request: Request) -> str | None:
+        value = key(request)
+        if isinstance(value, tuple):
+            return value[0]
+        return value if isinstance(value, str) else None
+
+    return read
+
+
+def _ejection(config: EjectConfig) -> Ejection:
+    return Ejection(
+        config.failures,
+        config.duration,
+        config.max_duration,
+        parts(config.max_share),
+        PARTS_PER_WHOLE,
+    )
+
+
+def _breaker(config: BreakerConfig) -> WindowBreaker:
+    return WindowBreaker(
+        parts(config.failures),
+        PARTS_PER_WHOLE,
+        min_requests=config.min_requests,
+        window_us=config.window,
+        open_us=config.open,
+        trials=config.trials,
+    )

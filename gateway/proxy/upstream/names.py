@@ -1,0 +1,131 @@
+"""Host names of targets: looked up in the background, again and again.
+
+The system's resolver says nothing of how long its answers hold, so they are asked for at fixed
+times, and at once after a connection could not be made. A name that cannot be resolved keeps the
+addresses it had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from gateway.base.errors import UpstreamConnectError
+from gateway.base.tasks import Tasks
+from gateway.proxy.upstream.addresses import Addresses
+
+log = logging.getLogger(__name__)
+
+Resolve = Callable[[str], Awaitable[Sequence[str]]]
+"""Gives the addresses of a name, or raises OSError."""
+
+PAUSE_S: Final = 1.0
+"""A name is not looked up more often than so, whatever fails."""
+UNKNOWN_S: Final = 5.0
+"""How often a name is looked up at least as long as no address of it is known."""
+COMPLAIN_AGAIN_S: Final = 60.0
+
+
+async def resolve(host: str) -> list[str]:
+    """Ask the system, in a thread: files, DNS, and whatever else it is set up to ask."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]
+
+
+class Name:
+    """One host name.
+
+    Args:
+        host: the name.
+        every_s: how often to look it up again, in seconds; None for only when it fails.
+        on_gone: told which of its addresses are gone.
+        look_up: asks for its addresses.
+
+    Attributes:
+        addresses: those that are known.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        every_s: float | None,
+        on_gone: Callable[[frozenset[str]], None],
+        look_up: Resolve = resolve,
+    ) -> None:
+        self._host = host
+        self._every_s = every_s
+        self._on_gone = on_gone
+        self._look_up = look_up
+        self._tasks = Tasks()
+        self._looked = asyncio.Event()
+        self._is_wanted = asyncio.Event()
+        self._error: OSError | None = None
+        self._complained_at: float | None = None
+        self.addresses = Addresses()
+
+    def __repr__(self) -> str:
+        return f"<Name {self._host}: {self.addresses}>"
+
+    def start(self) -> None:
+        """Look it up now, and then again and again."""
+        if not len(self._tasks):
+            self._tasks.start(self._keep())
+
+    def close(self) -> None:
+        """Look it up no more."""
+        self._tasks.cancel()
+
+    def hurry(self) -> None:
+        """It may have changed: look it up soon."""
+        self._is_wanted.set()
+
+    async def ready(self) -> None:
+        """Wait until it was looked up for the first time.
+
+        Raises:
+            UpstreamConnectError: no address of it is known.
+        """
+        self.start()
+        await self._looked.wait()
+        if not self.addresses.known:
+            self.hurry()
+            reason = self._error.strerror if self._error is not None else "it has no address"
+            raise UpstreamConnectError(f"{self._host} cannot be resolved: {reason}")
+
+    async def _keep(self) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(PAUSE_S)
+            every_s = self._every_s if self.addresses.known else UNKNOWN_S
+            wait_s = None if every_s is None else max(every_s - PAUSE_S, 0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._is_wanted.wait()
+            self._is_wanted.clear()
+
+    async def _look(self) -> None:
+        try:
+            found = await self._look_up(self._host)
+        except OSError as error:
+            self._error = error
+            self._complain(error)
+        else:
+            if self._complained_at is not None:
+                self._complained_at = None
+                log.info("%s is resolved again: %s", self._host, ", ".join(found))
+            if gone := self.addresses.replace(found):
+                self._on_gone(gone)
+        self._looked.set()
+
+    def _complain(self, error: OSError) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._complained_at is not None and now < self._complained_at + COMPLAIN_AGAIN_S:
+            return
+        self._complained_at = now
+        then = "it keeps its addresses" if self.addresses.known else "nothing can be sent there"
+        log.warning("%s cannot be resolved (%s); %s", self._host, error.strerror or error, then)

@@ -1,0 +1,167 @@
+"""Whether a try that failed may be followed by another: decisions only.
+
+A request is sent again only where that cannot do twice what was asked for once (RFC 9110,
+section 9.2.2), and never so often that retries make an outage worse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.base.errors import (
+    UpstreamClosedError,
+    UpstreamConnectError,
+    UpstreamError,
+    UpstreamTimeout,
+)
+from gateway.config.models.consistency import parts
+from gateway.config.models.gateway import RetryConfig
+from gateway.limits.consistency_mode import PARTS_PER_WHOLE
+
+US: Final = 1_000_000
+SLOTS: Final = 10
+SLOT_US: Final = US
+IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+"""Methods that may be sent again (RFC 9110, section 9.2.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """What may be tried again, and how.
+
+    Attributes:
+        tries: how often a request is sent at most, the first included.
+        failures: of `connect`, `reset` and `timeout`, those that are tried again.
+        statuses: of answers that are tried again.
+        methods: those that may be sent again; None for any.
+        timeout_s: until the first byte of an answer, in seconds; None for the upstream's own.
+        backoff_us, max_backoff_us: the longest first pause, and the longest of all.
+        share: of all requests, in `PARTS_PER_WHOLE`, how many may be retries.
+        floor: retries in ten seconds that are allowed in any case.
+        max_body: bytes of a request's body that may be sent again.
+    """
+
+    tries: int
+    failures: frozenset[str]
+    statuses: frozenset[int]
+    methods: frozenset[str] | None
+    timeout_s: float | None
+    backoff_us: int
+    max_backoff_us: int
+    share: int
+    floor: int
+    max_body: int
+
+    def reason(self, outcome: int | UpstreamError, method: str) -> str:
+        """Why a try may be followed by another one; empty if it may not.
+
+        Args:
+            outcome: the status of its answer, or why there is none.
+            method: of the request.
+
+        Returns:
+            `connect`, where nothing was sent, or `reset`, `timeout` or `status`.
+        """
+        if isinstance(outcome, int):
+            reason = "status" if outcome in self.statuses else ""
+        else:
+            reason = _failure(outcome)
+            reason = reason if reason in self.failures else ""
+        if reason == "connect" or self.methods is None or method in self.methods:
+            return reason
+        return ""
+
+    def backoff_s(self, retries: int, part: float) -> float:
+        """How long to wait before a target is tried that was tried before.
+
+        Args:
+            retries: how many retries there were, from 0.
+            part: a random number from 0 to 1: the whole pause is drawn ("full jitter"), so that
+                those who failed together do not come back together.
+        """
+        return float(min(self.max_backoff_us, self.backoff_us << retries)) * part / US
+
+
+def _failure(error: UpstreamError) -> str:
+    if isinstance(error, UpstreamConnectError):
+        return "connect"
+    if isinstance(error, UpstreamClosedError):
+        return "reset"
+    if isinstance(error, UpstreamTimeout):
+        return {"connect": "connect", "first_byte": "timeout"}.get(error.phase, "")
+    return ""
+
+
+def compile_rule(config: RetryConfig | None) -> RetryRule | None:
+    """The rule of a configuration; None if nothing is ever tried again."""
+    if config is None or config.tries == 1:
+        return None
+    methods: frozenset[str] | None = IDEMPOTENT
+    if config.methods == "any":
+        methods = None
+    elif not isinstance(config.methods, str):
+        methods = frozenset(config.methods)
+    return RetryRule(
+        tries=config.tries,
+        failures=frozenset(one for one in config.when if isinstance(one, str)),
+        statuses=frozenset(one for one in config.when if isinstance(one, int)),
+        methods=methods,
+        timeout_s=None if config.timeout is None else config.timeout / US,
+        backoff_us=config.backoff,
+        max_backoff_us=max(config.backoff, config.max_backoff),
+        share=parts(config.budget),
+        floor=config.min_retries,
+        max_body=config.max_body,
+    )
+
+
+class RetryBudget:
+    """How many retries one upstream is sent: a share of the requests of the last ten seconds.
+
+    Requests are counted elsewhere, and only looked at when somebody wants to try again: what
+    came since the last look is taken to have come evenly.
+
+    Attributes:
+        unsent: tries that found no connection, which are not among requests that were sent.
+    """
+
+    __slots__ = ("_requests", "_retries", "_seen", "_slot", "unsent")
+
+    def __init__(self) -> None:
+        self._requests = [0] * SLOTS
+        self._retries = [0] * SLOTS
+        self._slot = 0
+        self._seen = 0
+        self.unsent = 0
+
+    def spend(self, now_us: int, requests: int, share: int, floor: int) -> bool:
+        """Whether one more retry is allowed; if so, it is counted.
+
+        Args:
+            now_us: the time, in microseconds.
+            requests: how many there were since the beginning, retries aside.
+            share: of the requests, in `PARTS_PER_WHOLE`, how many may be retries.
+            floor: how many are allowed in any case.
+        """
+        self._look(now_us // SLOT_US, requests)
+        allowed = sum(self._requests) * share // PARTS_PER_WHOLE
+        if sum(self._retries) >= max(allowed, floor):
+            return False
+        self._retries[self._slot % SLOTS] += 1
+        return True
+
+    def _look(self, slot: int, requests: int) -> None:
+        passed = max(slot - self._slot, 0)
+        came = max(requests - self._seen, 0)
+        self._seen = requests
+        if passed == 0:
+            self._requests[self._slot % SLOTS] += came
+            return
+        for step in range(1, min(passed, SLOTS) + 1):
+            place = (slot - min(passed, SLOTS) + step) % SLOTS
+            self._requests[place] = came // passed
+            self._retries[place] = 0
+        # What does not divide came last.
+        self._requests[slot % SLOTS] += came % passed if passed <= SLOTS else 0
+        self._slot = slot

@@ -1,0 +1,288 @@
+"""The keys of one limit of one policy in memory.
+
+Those that have a place are in a table, exactly. Of the others, which were forgotten because room
+was needed or never had a place, is kept what they used (`forgotten`), so that coming back is not
+beginning anew. Leases are kept by name and cannot be forgotten so: keys that find no place for
+theirs share some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from gateway.base.clock import Clock
+from gateway.limits import ALGORITHMS, Algorithm
+from gateway.limits.condensed import CONDENSED, Condensed, Condensing
+from gateway.limits.rate import Limit
+from gateway.stores.memory.forgotten import Forgotten
+from gateway.stores.memory.table import Table
+
+if TYPE_CHECKING:
+    from gateway.stores.memory.store import MemoryStore
+
+NEW_KEYS_PER_SWEEP: Final = 64
+"""A piece is looked through each time so many new keys have come: some four looks for each."""
+IDLE_US: Final = 1_000_000
+"""How long ago a key must have expired to be forgotten although there is room: one that is asked
+for again and again is not to be a new one each time."""
+SHARED_KEYS: Final = 256
+"""Keys that those share whose leases find no place."""
+
+Spent = tuple[Any, int, int, int]
+"""What became of a request: the key's state, the moment, `wait_us` and `retry_after_us`."""
+
+
+class Found(NamedTuple):
+    """What is known of a key that has no place.
+
+    Attributes:
+        key: under which it is counted.
+        state: what is held against it; None for nothing.
+        is_own: whether that is all of its own.
+    """
+
+    key: str
+    state: Any
+    is_own: bool
+
+
+Idle = tuple[int, int, str]
+"""A key that may lose its place, after how much it used and when: the smallest goes first."""
+
+
+class Scope:
+    """The keys of one limit of one policy, as a `MemoryStore` counts them.
+
+    Args:
+        store: whose keys they are.
+        limit: the limit as it was last asked for.
+        clock: where the time comes from.
+
+    Attributes:
+        until_sweep: new keys that come until a piece is looked through, and
+        until_look: until it is tried again to make room, if that was in vain.
+    """
+
+    __slots__ = (
+        "_condensing",
+        "_forgotten",
+        "_spend",
+        "_store",
+        "algorithm",
+        "clock",
+        "counted",
+        "limit",
+        "table",
+        "until_look",
+        "until_sweep",
+    )
+
+    def __init__(self, store: MemoryStore, limit: Limit, clock: Clock) -> None:
+        self.limit = limit
+        self.algorithm: Algorithm = ALGORITHMS[limit.algorithm]
+        self.clock = clock
+        self.table = Table()
+        self.until_sweep = NEW_KEYS_PER_SWEEP
+        self.until_look = 0
+        self.counted = store.of_policy(limit.scope)
+        self._store = store
+        self._spend = self.algorithm.spend
+        self._condensing: Condensing | None = CONDENSED.get(limit.algorithm)
+        self._forgotten: Forgotten | None = None
+
+    def spend(
+        self,
+        key: str,
+        cost: int,
+        limit: Limit,
+        max_wait_us: int,
+        identity: Callable[[str], str] | None = None,
+    ) -> Spent:
+        """Take what a request costs, if this limit lets it go; all but putting it in words.
+
+        Args:
+            key: the identity that is counted.
+            cost: what the request costs; 0 looks without taking.
+            limit: the limit.
+            max_wait_us: how long the request would wait, at most `limit.max_wait_us`.
+            identity: makes the identity of `key`, if that is a name of somebody's own; escapes
+                begin with `%`, and nothing else does.
+        """
+        now_us = self.clock()
+        table = self.table
+        shard = table.shards[hash(key) & table.mask]
+        before = shard.get(key)
+        if identity is not None and (before is None or "%" in key):
+            # A name that is there, and holds no escapes, is an identity already.
+            return self.spend(identity(key), cost, limit, max_wait_us)
+        if before is None:
+            return self._spend_new(key, now_us, cost, limit, max_wait_us)
+        after, wait_us, retry_after_us = self._spend(before, now_us, cost, limit, max_wait_us)
+        # A refusal put it right where the clock went back or the limit was lowered.
+        if cost or retry_after_us:
+            shard[key] = after
+        return after, now_us, wait_us, retry_after_us
+
+    def _spend_new(self, key: str, now_us: int, cost: int, limit: Limit, max_wait_us: int) -> Spent:
+        if self._forgotten is None and self._condensing is not None:
+            # Most new keys: nothing is known of any. It saves them a twentieth of their time.
+            after, wait_us, retry_after_us = self._spend(None, now_us, cost, limit, max_wait_us)
+            if cost and not retry_after_us:
+                self.keep_new(key, after, now_us, (key,))
+            return after, now_us, wait_us, retry_after_us
+        found = self.find(key, now_us, limit, (key,))
+        after, wait_us, retry_after_us = self._spend(found.state, now_us, cost, limit, max_wait_us)
+        if retry_after_us:
+            self.keep_refused(found, after, now_us)
+        elif cost:
+            self.keep_new(found.key, after, now_us, (key,), is_known=found.state is not None)
+        return after, now_us, wait_us, retry_after_us
+
+    def find(self, key: str, now_us: int, limit: Limit, spared: Sequence[str]) -> Found:
+        """What is known of a key that has no place.
+
+        Args:
+            key: the key.
+            now_us: the present.
+            limit: the limit as it is asked for.
+            spared: keys that are being decided on and must keep their places.
+        """
+        if self._condensing is None:
+            return self._find_lease(key, now_us, spared)
+        if self._forgotten is None:
+            return Found(key, None, True)
+        recalled = self._forgotten.recall(key, now_us)
+        if recalled is None:
+            return Found(key, None, True)
+        return Found(key, self._condensing.restore(recalled.condensed, limit), recalled.is_own)
+
+    def _find_lease(self, key: str, now_us: int, spared: Sequence[str]) -> Found:
+        """A key of its own, if there is room and it holds nothing by another."""
+        shared = shared_key(key)
+        state = self.table.get(shared)
+        if state is not None and self.algorithm.expires_us(state, self.limit) > now_us:
+            return Found(shared, state, False)
+        has_room = self._store.room(self, spared)
+        return Found(key if has_room else shared, None if has_room else state, has_room)
+
+    def keep_new(
+        self,
+        key: str,
+        state: Any,
+        now_us: int,
+        spared: Sequence[str],
+        *,
+        is_known: bool = False,
+    ) -> None:
+        """Keep the state of a key that was let through and has no place, in one if there is room.
+
+        Args:
+            key: as it was found.
+            state: what is held against it now.
+            now_us: the present.
+            spared: as for `find`.
+            is_known: whether anything was held against it before.
+        """
+        store = self._store
+        if self._condensing is None:
+            self.counted.overflowed += key.startswith(OVERFLOW_KEY)
+            self.put(key, state)
+        elif store.room(self, spared):
+            if is_known and self._forgotten is not None:
+                self._forgotten.drop(key)
+            self.put(key, state)
+        else:
+            self.counted.overflowed += 1
+            self._remember(key, self._condensing.condense(state, now_us, self.limit), now_us)
+            store.crowd.tell(self)
+
+    def put(self, key: str, state: Any) -> None:
+        """Keep a state in the table, whether the key has a place or not."""
+        if self.table.put(key, state):
+            self._store.count += 1
+            self.counted.keys += 1
+
+    def _forget(self, keys: list[str]) -> None:
+        self.table.forget(keys)
+        self._store.count -= len(keys)
+        self.counted.keys -= len(keys)
+
+    def keep_refused(self, found: Found, state: Any, now_us: int) -> None:
+        """Keep what a refusal made of the state of a key that has no place."""
+        if found.state is None:
+            return
+        if not found.is_own:
+            self.counted.refused += 1
+            self._store.crowd.tell(self)
+        if self._condensing is None:
+            self.put(found.key, state)
+        elif self._forgotten is not None:
+            condensed = self._condensing.condense(state, now_us, self.limit)
+            self._forgotten.put_right(found.key, condensed)
+
+    def sweep(self) -> None:
+        """Forget the keys of one piece that are of no use."""
+        self.until_sweep = NEW_KEYS_PER_SWEEP
+        now_us = self.clock()
+        if self._forgotten is not None:
+            self._forgotten.sweep(now_us)
+        self.forget_expired(now_us - IDLE_US)
+
+    def forget_expired(self, until_us: int) -> int:
+        """Forget the keys of one piece that had expired then; returns how many."""
+        expires_us, limit = self.algorithm.expires_us, self.limit
+        shard = self.table.next_shard()
+        expired = [key for key, state in shard.items() if expires_us(state, limit) <= until_us]
+        if expired:
+            self._forget(expired)
+        return len(expired)
+
+    @property
+    def may_be_forgotten(self) -> bool:
+        """Whether keys can lose their places before their time; leases cannot."""
+        return self._condensing is not None
+
+    def idle(self, now_us: int, spared: Sequence[str]) -> list[Idle]:
+        """The keys of one piece that may lose their places."""
+        if self._condensing is None:
+            return []
+        condense, limit = self._condensing.condense, self.limit
+        idle = []
+        for key, state in self.table.next_shard().items():
+            if key not in spared:
+                at, used = condense(state, now_us, limit)
+                idle.append((used, at, key))
+        return idle
+
+    def is_refusing(self, key: str, now_us: int) -> bool:
+        """Whether a request of a key that has a place would be refused now."""
+        return bool(self._spend(self.table.get(key), now_us, 1, self.limit, 0)[2])
+
+    def evict(self, idle: Sequence[Idle], now_us: int) -> int:
+        """Take their places from keys; returns of how many it matters what they used."""
+        evicted = sum(self._remember(key, (at, used), now_us) for used, at, key in idle)
+        self.counted.evicted += evicted
+        self._forget([key for _, _, key in idle])
+        return evicted
+
+    def _remember(self, key: str, condensed: Condensed, now_us: int) -> bool:
+        """Keep what a key used that has no place; false if it matters no more."""
+        condensing = self._condensing
+        if condensing is None or condensing.expires_us(condensed, self.limit) <= now_us:
+            return False
+        if self._forgotten is None:
+            room = self._store.room_for_forgotten
+            self._forgotten = Forgotten(room, condensing, lambda: self.limit)
+        self._forgotten.put(key, condensed, now_us)
+        return True
+
+
+OVERFLOW_KEY: Final = "%overflow"
+"""What the keys begin with that others share; no identity is like them, since there two digits
+follow a `%`."""
+
+
+def shared_key(key: str) -> str:
+    """The key under which another is counted whose leases find no place."""
+    return f"{OVERFLOW_KEY}{hash(key) % SHARED_KEYS}"

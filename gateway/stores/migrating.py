@@ -1,0 +1,325 @@
+"""Moving from one store to another: what moves is held to both.
+
+The old store counts everything until nobody asks it any more, and the new one counts what has
+been chosen to move. A request passes if both let it pass; if one refuses, what the other took is
+given back. So gateways may be reconfigured one after the other, in any order: while some do not
+move a key yet, the old store still sees all its requests; when all of them move it, the new one
+does, and then the old one may be left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from gateway.base.clock import Clock, monotonic_us
+from gateway.base.errors import StoreError, StoreReplyError
+from gateway.base.tasks import Tasks, becomes
+from gateway.limits.consistency_mode import PARTS_PER_WHOLE
+from gateway.limits.decision import NEVER, Decision, Verdict, combine
+from gateway.limits.rate import Limit
+from gateway.observe.metrics import StoreMetrics
+from gateway.stores.base import Ask, ShardedStore, Store, WarningStore, counts_debits
+from gateway.stores.follower import Follower
+
+log = logging.getLogger(__name__)
+
+US: Final = 1_000_000
+SHIFT: Final = 128
+"""A receipt of both stores is one number: the new one's, plus one, above the old one's."""
+NEW_STORE_S: Final = 0.25
+"""How long a start waits for the new store."""
+
+IsMoving = Callable[[Limit, str], bool]
+
+
+def chosen(parts: int, policies: Sequence[str] = ()) -> IsMoving:
+    """Which keys move: the same ones on every gateway, and more with each larger share.
+
+    Args:
+        parts: how many of `PARTS_PER_WHOLE` keys.
+        policies: whose keys; everybody's if empty.
+    """
+    names = frozenset(policies)
+
+    def is_moving(limit: Limit, key: str) -> bool:
+        # The scope of a limit is its policy's name and what it counts by.
+        if names and limit.scope.rpartition("/")[0] not in names:
+            return False
+        identity = f"{limit.scope}\0{key}".encode("utf-8", "surrogatepass")
+        return crc32(identity) % PARTS_PER_WHOLE < parts
+
+    return is_moving
+
+
+class _Part(NamedTuple):
+    """What the new store is asked: some limits of one ask."""
+
+    at: int
+    places: tuple[int, ...]
+    ask: Ask
+
+
+class MovingStore:
+    """A `Store` that is two; `moving_store` makes the one that fits the old store.
+
+    Args:
+        old: counts everything; if it does not answer, neither does this store.
+        new: counts what moves. While it does not answer, the old one decides alone.
+        is_moving: which keys move.
+        deadline_us: how long callers wait; the new store has half of that.
+        metrics: counters of the new store's calls; the old one's are its caller's.
+        clock: this process's time.
+    """
+
+    def __init__(
+        self,
+        old: Store,
+        new: Store,
+        is_moving: IsMoving,
+        *,
+        deadline_us: int,
+        metrics: StoreMetrics,
+        clock: Clock = monotonic_us,
+    ) -> None:
+        self.counts_debits = counts_debits(old) and counts_debits(new)
+        self._old = old
+        self._both = (old, new)
+        self._patience_s = deadline_us / 2 / US
+        self._new = Follower(new, metrics, patience_us=deadline_us // 2, clock=clock)
+        self._is_moving = is_moving
+        self._tasks = Tasks()
+
+    def __repr__(self) -> str:
+        return f"<MovingStore from {self._old!r} to {self._new!r}>"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the old store would answer."""
+        return self._old.is_ready
+
+    @property
+    def is_new_ready(self) -> bool:
+        """Whether the new store would answer."""
+        return self._new.is_ready
+
+    @property
+    def gateways(self) -> int:
+        """The most that either store has seen."""
+        return max(self._old.gateways, self._new.gateways)
+
+    @property
+    def warning(self) -> str:
+        """What either has to say."""
+        said = [one.warning for one in self._both if isinstance(one, WarningStore)]
+        return "; ".join(filter(None, said))
+
+    async def start(self) -> None:
+        """Start both, and give the new one a moment: it would miss what is asked before."""
+        await self._old.start()
+        await self._new.start()
+        await becomes(lambda: self._new.is_ready, NEW_STORE_S)
+
+    async def aclose(self) -> None:
+        """Close both."""
+        await self._tasks.finish(1)
+        try:
+            await self._old.aclose()
+        finally:
+            await self._new.aclose()
+
+    async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+        """Ask both at once; a verdict of each has to be for it.
+
+        Raises:
+            StoreError: the old store failed.
+        """
+        parts = [part for index, ask in enumerate(asks) if (part := self._part(index, ask))]
+        if not parts:
+            return await self._old.decide(asks)
+        loop = asyncio.get_running_loop()
+        is_due = loop.time() + self._patience_s
+        asking = loop.create_task(self._new.decide([part.ask for part in parts]))
+        old: Sequence[Verdict] = ()
+        try:
+            old = await self._ask_old(asks)
+            await asyncio.wait({asking})
+        except BaseException:
+            # Also at the end of the caller's patience: nobody hears of what was decided.
+            self._tasks.start(self._take_back(asks, old, parts, asking))
+            raise
+        verdicts, undone = self._join(asks, old, parts, asking.result())
+        # So that whoever asks next finds it given back; but no decision is lost over it.
+        await _wait(undone, is_due)
+        return verdicts
+
+    async def _ask_old(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+        verdicts = await self._old.decide(asks)
+        if len(verdicts) != len(asks):
+            raise StoreReplyError("not one verdict for each ask")
+        return verdicts
+
+    def _part(self, at: int, ask: Ask) -> _Part | None:
+        places = tuple(
+            place
+            for place, (limit, key) in enumerate(zip(ask.limits, ask.keys, strict=True))
+            if self._is_moving(limit, key)
+        )
+        return _Part(at, places, _pick(ask, places)) if places else None
+
+    def _join(
+        self,
+        asks: Sequence[Ask],
+        old: Sequence[Verdict],
+        parts: Sequence[_Part],
+        new: Sequence[Verdict | None],
+    ) -> tuple[list[Verdict], list[asyncio.Task[None]]]:
+        """The verdicts of both; and what gives back that one of them took in vain."""
+        verdicts = list(old)
+        undone = []
+        for part, answer in zip(parts, new, strict=True):
+            if answer is None:
+                continue
+            ask, verdict = asks[part.at], verdicts[part.at]
+            if verdict.allowed and not answer.allowed:
+                undone.append(self._tasks.start(self._take_back_old(ask, verdict)))
+            elif answer.allowed and not verdict.allowed:
+                undone.append(self._tasks.start(self._new.give_back(part.ask, answer)))
+            verdicts[part.at] = _join(verdict, part.places, answer)
+        return verdicts, undone
+
+    async def _take_back(
+        self,
+        asks: Sequence[Ask],
+        old: Sequence[Verdict],
+        parts: Sequence[_Part],
+        asking: asyncio.Task[Sequence[Verdict | None]],
+    ) -> None:
+        """Give back all that was let through, when it is known."""
+        pairs = zip(parts, await asking, strict=True)
+        await asyncio.gather(
+            *(
+                self._new.give_back(part.ask, answer)
+                for part, answer in pairs
+                if answer is not None and answer.allowed
+            ),
+            *(
+                self._take_back_old(ask, verdict)
+                for ask, verdict in zip(asks, old, strict=False)  # None, if there was no answer.
+                if verdict.allowed
+            ),
+        )
+
+    async def _take_back_old(self, ask: Ask, verdict: Verdict) -> None:
+        try:
+            async with asyncio.timeout(2 * self._patience_s):
+                await self._old.give_back(ask, verdict)
+        except (StoreError, TimeoutError) as error:
+            # It stays spent: too little may pass then, never too much.
+            log.debug("the old store did not take back what passed it alone: %r", error)
+
+    async def give_back(self, ask: Ask, verdict: Verdict) -> None:
+        """Undo in both, whichever of them answers.
+
+        Raises:
+            StoreError: the old store did not.
+        """
+        is_due = asyncio.get_running_loop().time() + self._patience_s
+        old, part, new = _split(ask, verdict)
+        undoing = [self._tasks.start(self._new.give_back(part, new))] if part.limits else []
+        await self._old.give_back(ask, old)
+        await _wait(undoing, is_due)
+
+    async def renew(self, ask: Ask, verdict: Verdict) -> bool:
+        """Keep what is held in both, whichever of them answers.
+
+        Returns:
+            Whether the old store still held it.
+
+        Raises:
+            StoreError: the old store did not answer.
+        """
+        is_due = asyncio.get_running_loop().time() + self._patience_s
+        old, part, new = _split(ask, verdict)
+        renewing = [self._tasks.start(self._new.renew(part, new))] if part.limits else []
+        is_held = await self._old.renew(ask, old)
+        await _wait(renewing, is_due)
+        return is_held
+
+
+class ShardedMovingStore(MovingStore):
+    """A `ShardedStore` that is two, of which the old one is sharded."""
+
+    _old: ShardedStore
+
+    def shard(self, ask: Ask) -> Hashable:
+        """Which servers of the old store an ask needs; it is they who must answer."""
+        return self._old.shard(ask)
+
+
+def moving_store(
+    old: Store,
+    new: Store,
+    is_moving: IsMoving,
+    *,
+    deadline_us: int,
+    metrics: StoreMetrics,
+    clock: Clock = monotonic_us,
+) -> MovingStore:
+    """What moves from one store to another; sharded if the old one is. See `MovingStore`."""
+    kind = ShardedMovingStore if isinstance(old, ShardedStore) else MovingStore
+    return kind(old, new, is_moving, deadline_us=deadline_us, metrics=metrics, clock=clock)
+
+
+async def _wait(tasks: Sequence[asyncio.Task[None]], is_due: float) -> None:
+    """Wait for tasks up to a moment of the loop's time; they go on in any case."""
+    if tasks:
+        rest = is_due - asyncio.get_running_loop().time()
+        await asyncio.wait(tasks, timeout=max(rest, 0))
+
+
+def _pick(ask: Ask, places: Sequence[int]) -> Ask:
+    limits = tuple(ask.limits[place] for place in places)
+    keys = tuple(ask.keys[place] for place in places)
+    return Ask(limits, keys, ask.cost, ask.max_wait_us)
+
+
+def _join(old: Verdict, places: Sequence[int], new: Verdict) -> Verdict:
+    decisions = list(old.decisions)
+    for place, decision in zip(places, new.decisions, strict=True):
+        decisions[place] = _stricter(decisions[place], decision)
+    return combine(tuple(decisions))
+
+
+def _stricter(old: Decision, new: Decision) -> Decision:
+    """What holds if both must allow it."""
+    never = NEVER in (old.retry_after_us, new.retry_after_us)
+    return Decision(
+        old.allowed and new.allowed,
+        max(old.wait_us, new.wait_us),
+        NEVER if never else max(old.retry_after_us, new.retry_after_us),
+        min(old.limit, new.limit),
+        min(old.remaining, new.remaining),
+        max(old.reset_us, new.reset_us),
+        (new.receipt + 1 << SHIFT) + old.receipt,
+    )
+
+
+def _split(ask: Ask, verdict: Verdict) -> tuple[Verdict, Ask, Verdict]:
+    """The old store's verdict, and what the new one was asked and answered, from the receipts."""
+    decisions = verdict.decisions
+    mask = (1 << SHIFT) - 1
+    places = [place for place, each in enumerate(decisions) if each.receipt >> SHIFT]
+    old = tuple(each._replace(receipt=each.receipt & mask) for each in decisions)
+    new = tuple(
+        decisions[place]._replace(receipt=(decisions[place].receipt >> SHIFT) - 1)
+        for place in places
+    )
+    return (
+        verdict._replace(decisions=old),
+        _pick(ask, places),
+        verdict._replace(decisions=new),
+    )

@@ -1,0 +1,1 @@
+"""Counts in MySQL or MariaDB."""

@@ -1,0 +1,258 @@
+"""The tables, and how a database comes to have them.
+
+The first three are those of ThrottleX's design, word for word; a database that its service made
+is taken as it is. What an exact limiter needs besides is added beside: columns that ThrottleX
+neither reads nor writes, and tables of our own. Each step is applied once, is harmless if it is
+applied again, and is noted in `sluice_schema`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+from gateway.base.errors import StoreUnavailable
+from gateway.stores.mysql.driver import Link
+from gateway.stores.mysql.session import unfit
+
+LOCK: Final = "sluice_schema"
+PATIENCE_S: Final = 60
+"""How long one gateway waits while another changes the tables; with millions of rows in them
+that takes a while."""
+
+
+class Table(NamedTuple):
+    """A table that is to be there.
+
+    Attributes:
+        place: where the database says whether it is.
+        change: what makes it.
+    """
+
+    name: str
+    definition: str
+
+    @property
+    def place(self) -> str:
+        """See above."""
+        return f"tables WHERE table_name='{self.name}'"
+
+    @property
+    def change(self) -> str:
+        """See above."""
+        return f"CREATE TABLE IF NOT EXISTS {self.name} {self.definition}"
+
+
+class Column(NamedTuple):
+    """A column that a table is to have; see `Table`."""
+
+    table: str
+    name: str
+    definition: str
+
+    @property
+    def place(self) -> str:
+        """See `Table`."""
+        return f"columns WHERE table_name='{self.table}' AND column_name='{self.name}'"
+
+    @property
+    def change(self) -> str:
+        """See `Table`."""
+        return f"ALTER TABLE {self.table} ADD COLUMN {self.name} {self.definition}"
+
+
+class Index(NamedTuple):
+    """An index that a table is to have; see `Table`."""
+
+    table: str
+    name: str
+    definition: str
+
+    @property
+    def place(self) -> str:
+        """See `Table`."""
+        return f"statistics WHERE table_name='{self.table}' AND index_name='{self.name}'"
+
+    @property
+    def change(self) -> str:
+        """See `Table`."""
+        return f"ALTER TABLE {self.table} ADD {self.definition}"
+
+
+Step = Table | Column | Index
+
+# Nothing of this is left to the defaults of a server or a database. A binary collation, so that
+# ThrottleX's own keys do not fall together if it is let in later; and a row format in which keys
+# of 255 characters can be indexed.
+_ROWS: Final = "ROW_FORMAT=DYNAMIC"
+_KIND: Final = f"ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin {_ROWS}"
+
+_USAGE: Final = Table(
+    "throttlex_usage",
+    f"""(
+  id          BIGINT AUTO_INCREMENT PRIMARY KEY,
+  key_id      VARCHAR(255) NOT NULL,
+  tokens      BIGINT       NOT NULL,
+  last_refill BIGINT       NOT NULL,
+  UNIQUE INDEX idx_usage_key_id (key_id),
+  INDEX idx_usage_last_refill (last_refill)
+) {_KIND}""",
+)
+
+_LOG: Final = Table(
+    "throttlex_sw_log",
+    f"""(
+  id           BIGINT AUTO_INCREMENT PRIMARY KEY,
+  key_id       VARCHAR(255) NOT NULL,
+  request_time BIGINT       NOT NULL,
+  INDEX idx_sw_key_time (key_id, request_time)
+) {_KIND}""",
+)
+
+_POLICY: Final = Table(
+    "throttlex_policy",
+    f"""(
+  id             BIGINT AUTO_INCREMENT PRIMARY KEY,
+  policy_key     VARCHAR(255) NOT NULL,
+  type           VARCHAR(50)  NOT NULL,
+  capacity       BIGINT       NOT NULL,
+  refill_rate    BIGINT       NOT NULL,
+  window_seconds BIGINT       NOT NULL,
+  UNIQUE INDEX idx_policy_key (policy_key)
+) {_KIND}""",
+)
+
+_GATEWAYS: Final = Table(
+    "sluice_gateways",
+    f"""(
+  domain  VARBINARY(255) NOT NULL,
+  id      BINARY(8)      NOT NULL,
+  seen_us BIGINT         NOT NULL,
+  PRIMARY KEY (domain, id)
+) {_KIND}""",
+)
+
+_VERSIONS: Final = Table(
+    "sluice_schema",
+    f"""(
+  version    INT          PRIMARY KEY,
+  name       VARCHAR(100) NOT NULL,
+  applied_at TIMESTAMP    NOT NULL DEFAULT CURRENT_TIMESTAMP
+) {_KIND}""",
+)
+
+_KEY_INDEX: Final = Index(
+    "throttlex_usage", "idx_usage_key_id", f"UNIQUE INDEX idx_usage_key_id (key_id), {_ROWS}"
+)
+_TIME_INDEX: Final = Index(
+    "throttlex_sw_log", "idx_sw_key_time", f"INDEX idx_sw_key_time (key_id, request_time), {_ROWS}"
+)
+_EXPIRY_INDEX: Final = Index(
+    "throttlex_usage", "idx_sluice_expires", "INDEX idx_sluice_expires (sluice_expires)"
+)
+_STATE: Final = Column(
+    "throttlex_usage", "sluice_state", "MEDIUMTEXT CHARACTER SET ascii COLLATE ascii_bin NULL"
+)
+_EXPIRES: Final = Column("throttlex_usage", "sluice_expires", "BIGINT NULL")
+_MICROSECONDS: Final = Column("throttlex_sw_log", "sluice_us", "SMALLINT NULL")
+
+MIGRATIONS: Final[tuple[tuple[str, tuple[Step, ...]], ...]] = (
+    ("tables of ThrottleX", (_USAGE, _LOG, _POLICY, _KEY_INDEX, _TIME_INDEX)),
+    ("exact states beside them", (_STATE, _EXPIRES, _EXPIRY_INDEX, _MICROSECONDS)),
+    ("gateways count each other", (_GATEWAYS,)),
+)
+"""What each version adds, by its name; never changed once released, only added to."""
+
+
+async def migrate(link: Link, *, is_doubted: bool = False) -> None:
+    """Bring the database to the version that this code needs; quick if it has it.
+
+    Args:
+        link: a connection to it.
+        is_doubted: whether something was found missing: what has been noted is not believed. A
+            dump of ThrottleX's tables, for one, brings them back without what we had added.
+
+    Raises:
+        StoreError: not allowed to, somebody else is at it, or the connection was lost; or the
+            tables are there, and are none that hold a limit.
+    """
+    if is_doubted or await _version(link) < len(MIGRATIONS):
+        await _change(link, is_doubted=is_doubted)
+    await _check(link)
+
+
+async def _change(link: Link, *, is_doubted: bool) -> None:
+    # Statements that change tables end transactions, so a lock of another kind keeps others out.
+    ((got,),) = (await link.run(f"SELECT GET_LOCK('{LOCK}', {PATIENCE_S})", PATIENCE_S + 1))[0]
+    if got != 1:
+        raise StoreUnavailable("another gateway is changing the tables", "schema")
+    try:
+        await _apply(link, _VERSIONS)
+        for number in range(0 if is_doubted else await _version(link), len(MIGRATIONS)):
+            name, steps = MIGRATIONS[number]
+            for step in steps:
+                await _apply(link, step)
+            await link.run(
+                f"INSERT INTO sluice_schema (version, name) VALUES ({number + 1}, '{name}')"
+                " ON DUPLICATE KEY UPDATE name=VALUES(name); COMMIT"
+            )
+    finally:
+        if link.is_open:
+            await link.run(f"SELECT RELEASE_LOCK('{LOCK}')")
+
+
+async def _check(link: Link) -> None:
+    """See that the tables can do what limits are held by, whoever made them.
+
+    One that has been played back into another engine locks no row and rolls nothing back; without
+    the unique index two gateways that meet a new key make two rows of it. Neither would be told.
+    """
+    names = ",".join(f"'{table.name}'" for table in (_USAGE, _LOG, _POLICY, _GATEWAYS, _VERSIONS))
+    kinds, unique, _ = await link.run(
+        "SELECT table_name, COALESCE(engine, table_type) FROM information_schema.tables"
+        f" WHERE table_schema=DATABASE() AND table_name IN ({names});"
+        "SELECT index_name, column_name, sub_part FROM information_schema.statistics"
+        f" WHERE table_schema=DATABASE() AND table_name='{_USAGE.name}' AND non_unique=0;"
+        "COMMIT"
+    )
+    for name, kind in kinds:
+        if str(kind).lower() != "innodb":
+            raise unfit(f"the table {name} is of the kind {kind}, and must be of InnoDB")
+    columns = Counter(index for index, _, _ in unique)
+    if not any((*row[1:], columns[row[0]]) == ("key_id", None, 1) for row in unique):
+        raise unfit(f"{_USAGE.name} has no unique index on key_id alone")
+
+
+async def folds_keys(link: Link, table: str, column: str) -> bool:
+    """Whether a column of keys takes capitals for small letters.
+
+    Raises:
+        StoreError: the connection was lost.
+    """
+    query = (
+        "SELECT collation_name FROM information_schema.columns WHERE table_schema=DATABASE()"
+        f" AND table_name='{table}' AND column_name='{column}'; COMMIT"
+    )
+    rows = (await link.run(query))[0]
+    return any(str(collation).lower().endswith("_ci") for (collation,) in rows)
+
+
+async def _version(link: Link) -> int:
+    """The version of the database; 0 if we have never been here."""
+    if not await _is_there(link, _VERSIONS):
+        return 0
+    ((version,),) = (await link.run("SELECT COALESCE(MAX(version), 0) FROM sluice_schema"))[0]
+    await link.run("COMMIT")
+    return int(version)
+
+
+async def _apply(link: Link, step: Step) -> None:
+    # Nobody is asked to do what is done: not everybody may.
+    if not await _is_there(link, step):
+        await link.run(step.change, PATIENCE_S)
+
+
+async def _is_there(link: Link, step: Step) -> bool:
+    query = f"SELECT COUNT(*) FROM information_schema.{step.place} AND table_schema=DATABASE()"
+    ((count,),) = (await link.run(query))[0]
+    return bool(count)

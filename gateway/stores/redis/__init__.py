@@ -1,0 +1,1 @@
+"""Counts in Redis or Valkey: one server, behind Sentinel, or a Cluster."""

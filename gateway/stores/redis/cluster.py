@@ -1,0 +1,281 @@
+"""Counts in a Redis Cluster, or one of Valkey: each slot's by the server that serves it.
+
+A batch is one call of the script for each slot that it touches, and all calls of one server go
+out in one write. The limits of an ask that count the same identity share a slot, and are
+decided on at once. Where they count different ones each slot decides on its own limits, and
+what was taken for an ask that was refused elsewhere is given back before anybody is told: for
+the time of one round trip others may find less than there is, never more.
+
+Redirections are followed: `MOVED` to whoever serves the slot now, `ASK` for this call only. A
+slot that is moving has its keys on two servers; where that is in the way (`TRYAGAIN`) every
+key is asked for on its own, which is never refused for that reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from gateway.base.clock import Clock, monotonic_us
+from gateway.base.errors import StoreError, StoreUnavailable
+from gateway.base.tasks import Tasks
+from gateway.limits.decision import Verdict
+from gateway.stores.base import Ask
+from gateway.stores.redis.address import RedisAddress
+from gateway.stores.redis.call import RoutedCall, send, settle
+from gateway.stores.redis.clocked_connection import Lane
+from gateway.stores.redis.connection import Connection, FixedPlace
+from gateway.stores.redis.heartbeat import HEARTBEAT_S, Heart
+from gateway.stores.redis.nodes import Node, Nodes
+from gateway.stores.redis.script import Codec, held_part
+from gateway.stores.redis.slots import (
+    Answer,
+    Joined,
+    Part,
+    each_key_of,
+    join,
+    pieces_of,
+    slot_of,
+    slots_of,
+    split,
+    split_by_key,
+)
+from gateway.stores.redis.source import DECIDE, GIVE_BACK, RENEW, SCRIPTS
+from gateway.stores.redis.url import parse_cluster_url
+
+US: Final = 1_000_000
+NO_DEADLINE_S: Final = 2.0
+"""How long a call without a deadline waits for a connection to a server it is sent to."""
+
+
+class _Undo(NamedTuple):
+    call: RoutedCall
+    ask: Ask
+    verdict: Verdict
+
+
+class RedisClusterStore:
+    """A `ShardedStore` in a Cluster.
+
+    Args:
+        url: `redis+cluster://[[user]:password@]host[:port][,host[:port]...]`, the nodes that
+            are asked for the others; `rediss+cluster://` for TLS.
+        domain: the namespace of this deployment's keys.
+        deadline_us: how long callers wait for a batch. A batch that a server gets to later
+            spends nothing there. 0 lets it be spent however late.
+        heartbeat_s: seconds between two signs of life, by which gateways count each other.
+        clock: this process's time.
+
+    Raises:
+        ValueError: the URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        domain: str,
+        deadline_us: int = 20_000,
+        heartbeat_s: float = HEARTBEAT_S,
+        clock: Clock = monotonic_us,
+    ) -> None:
+        self.counts_debits = True
+        self._codec = Codec(domain)
+        self._deadline_us = deadline_us
+        self._clock = clock
+        self._nodes = Nodes(parse_cluster_url(url), self._make_lane)
+        self._heart = Heart(domain, heartbeat_s, self._lanes)
+        self._tasks = Tasks()
+        self._within_s = deadline_us / US or NO_DEADLINE_S
+
+    def __repr__(self) -> str:
+        return f"<RedisClusterStore {self._nodes!r}>"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether an ask would probably be answered now: most of the slots are served."""
+        return self._nodes.is_ready
+
+    @property
+    def gateways(self) -> int:
+        """How many gateways share this store, as last seen; at least 1."""
+        return self._heart.gateways
+
+    def shard(self, ask: Ask) -> Hashable:
+        """The servers that an ask needs: asks of one shard are answered or fail together."""
+        names = {self._nodes.name_of(slot) for slot in slots_of(ask)}
+        return names.pop() if len(names) == 1 else frozenset(names)
+
+    async def start(self) -> None:
+        """Connect in the background."""
+        self._nodes.start()
+        self._heart.start()
+
+    async def aclose(self) -> None:
+        """Sign off and close; nothing may be asked afterwards."""
+        await self._tasks.finish(1)
+        await self._heart.aclose()
+        await self._nodes.aclose()
+
+    async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+        """Decide on a batch, with one call to each slot.
+
+        Raises:
+            StoreError: as `RedisStore.decide`, of any of the servers that are needed. The
+                other servers' asks may have been counted.
+        """
+        if not asks:
+            return ()
+        joined = await self._ask(asks, split(asks))
+        return _all(joined.verdicts)
+
+    async def give_back(self, ask: Ask, verdict: Verdict) -> None:
+        """Undo `verdict`; what fails of it stays spent: too little may pass, never more.
+
+        Raises:
+            StoreError: as `RedisStore.give_back`, of any of the servers that are needed.
+        """
+        if verdict.allowed and ask.cost and ask.limits:
+            error = await self._settle_undo(self._send_undo([(ask, verdict)]))
+            if error is not None:
+                raise error
+
+    async def renew(self, ask: Ask, verdict: Verdict) -> bool:
+        """Keep what an allowed ask holds for another lease; see `Store.renew`."""
+        held, its_verdict = held_part(ask, verdict)
+        if not held.limits or not verdict.allowed:
+            return verdict.allowed
+        calls = [
+            RoutedCall(RENEW, slot, partial(self._encode_renew, piece, part))
+            for slot, piece, part in each_key_of(held, its_verdict)
+        ]
+        send(self._nodes, calls)
+        await settle(self._nodes, calls, self._within_s)
+        for call in calls:
+            if call.error is not None:
+                raise call.error
+        return all(call.reply == 1 for call in calls)
+
+    # One batch.
+
+    async def _ask(self, asks: Sequence[Ask], parts: Sequence[Part]) -> Joined:
+        """Ask for all parts at once, and give back what belongs to refused asks."""
+        sent_us = self._clock()
+        calls = [
+            RoutedCall(DECIDE, part.slot, partial(self._encode_asks, part.asks, sent_us))
+            for part in parts
+        ]
+        send(self._nodes, calls)
+        try:
+            await settle(self._nodes, calls, self._within_s)
+            answers = [
+                await self._answer(part, call, sent_us)
+                for part, call in zip(parts, calls, strict=True)
+            ]
+        except asyncio.CancelledError:
+            self._abandon(asks, parts, calls, sent_us)
+            raise
+        joined = join(asks, parts, answers)
+        self._undo(joined)
+        return joined
+
+    async def _answer(self, part: Part, call: RoutedCall, sent_us: int) -> Answer:
+        if call.error is not None and call.error.reason == "tryagain":
+            joined = await self._ask(part.asks, split_by_key(part.asks))
+            try:
+                return _all(joined.verdicts)
+            except StoreError as error:
+                return error
+        return self._decode(part, call, sent_us)
+
+    def _decode(self, part: Part, call: RoutedCall, sent_us: int) -> Answer:
+        if call.error is not None:
+            return call.error
+        if not call.is_answered or call.node is None or call.pipe is None:
+            return StoreUnavailable("the store has not answered", "unanswered")
+        try:
+            return call.node.lane.decode(part.asks, sent_us, call.reply, call.pipe)
+        except StoreError as error:
+            return error
+
+    def _abandon(
+        self, asks: Sequence[Ask], parts: Sequence[Part], calls: Sequence[RoutedCall], sent_us: int
+    ) -> None:
+        """The caller has given up: what one slot took for an ask of several is given back."""
+        for call in calls:
+            call.look()
+        answers = [
+            self._decode(part, call, sent_us) for part, call in zip(parts, calls, strict=True)
+        ]
+        self._undo(join(asks, parts, answers))
+
+    # Giving back.
+
+    def _undo(self, joined: Joined) -> None:
+        if joined.undo:
+            self._tasks.start(self._finish_undo(self._send_undo(joined.undo)))
+
+    def _send_undo(self, undo: Iterable[tuple[Ask, Verdict]]) -> list[_Undo]:
+        """On the wire at once, so that whoever asks next finds it given back."""
+        undos = [
+            _Undo(self._give_back_call(slot, piece, part), piece, part)
+            for ask, verdict in undo
+            for slot, piece, part in pieces_of(ask, verdict)
+        ]
+        send(self._nodes, [undo.call for undo in undos])
+        return undos
+
+    async def _finish_undo(self, undos: Sequence[_Undo]) -> None:
+        await self._settle_undo(undos)
+
+    async def _settle_undo(self, undos: Sequence[_Undo]) -> StoreError | None:
+        """Wait for the answers; returns what went wrong, if anything."""
+        await settle(self._nodes, [undo.call for undo in undos], self._within_s)
+        again = [
+            self._give_back_call(slot, piece, part)
+            for undo in undos
+            if undo.call.error is not None and undo.call.error.reason == "tryagain"
+            for slot, piece, part in each_key_of(undo.ask, undo.verdict)
+        ]
+        send(self._nodes, again)
+        await settle(self._nodes, again, self._within_s)
+        errors = [undo.call.error for undo in undos] + [call.error for call in again]
+        return next((each for each in errors if each and each.reason != "tryagain"), None)
+
+    def _give_back_call(self, slot: int, ask: Ask, verdict: Verdict) -> RoutedCall:
+        return RoutedCall(GIVE_BACK, slot, partial(self._encode_give_back, ask, verdict))
+
+    # What is said to a server.
+
+    def _encode_asks(self, asks: Sequence[Ask], sent_us: int, node: Node) -> list[bytes]:
+        return node.lane.encode(asks, sent_us)
+
+    def _encode_give_back(self, ask: Ask, verdict: Verdict, node: Node) -> list[bytes]:
+        return self._codec.encode_give_back(ask, verdict)
+
+    def _encode_renew(self, ask: Ask, verdict: Verdict, node: Node) -> list[bytes]:
+        return self._codec.encode_renew(ask, verdict)
+
+    def _make_lane(self, address: RedisAddress) -> Lane:
+        connection = Connection(FixedPlace(address), SCRIPTS, clock=self._clock)
+        return Lane(connection, self._codec, self._deadline_us, self._clock)
+
+    def _lanes(self) -> tuple[list[Lane], Lane | None]:
+        """All lanes, and the one where the gateways are counted."""
+        counted_at = None
+        with contextlib.suppress(StoreError):
+            counted_at = self._nodes.owner(slot_of("gateways")).lane
+        return [node.lane for node in self._nodes], counted_at
+
+
+def _all(verdicts: Sequence[Verdict | StoreError]) -> list[Verdict]:
+    """The verdicts; raises the first failure among them."""
+    found: list[Verdict] = []
+    for verdict in verdicts:
+        if isinstance(verdict, StoreError):
+            raise verdict
+        found.append(verdict)
+    return found

@@ -1,0 +1,108 @@
+"""A connection to a Redis server that many callers share, and that mends itself.
+
+It keeps a `Pipe` open: after a loss it looks anew for where the server is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from gateway.base.clock import Clock, monotonic_us
+from gateway.stores.reconnecting import KeptPipe
+from gateway.stores.redis.address import RedisAddress
+from gateway.stores.redis.pipe import Pipe, open_pipe
+
+log = logging.getLogger(__name__)
+
+
+class Place(Protocol):
+    """Where a server is, which may change."""
+
+    async def locate(self) -> RedisAddress:
+        """Where it is now. Raises `StoreError` if nobody knows."""
+
+    async def check(self, pipe: Pipe) -> None:
+        """Raises `StoreError` if what was found there is not the server that was meant."""
+
+    async def left(self, address: RedisAddress) -> None:
+        """Return when the server is not at `address` any more; perhaps never."""
+
+
+class FixedPlace(NamedTuple):
+    """A server that is always at the same address."""
+
+    address: RedisAddress
+
+    def __repr__(self) -> str:
+        return str(self.address)
+
+    async def locate(self) -> RedisAddress:
+        """The address."""
+        return self.address
+
+    async def check(self, pipe: Pipe) -> None:
+        """Whoever answers there is meant."""
+
+    async def left(self, address: RedisAddress) -> None:
+        """Never."""
+        await asyncio.get_running_loop().create_future()
+
+
+class Connection(KeptPipe[Pipe]):
+    """Keeps one `Pipe` to a server open.
+
+    Args:
+        place: where the server is.
+        scripts: sources that it is asked to remember after connecting.
+        clock: this process's time.
+    """
+
+    def __init__(
+        self, place: Place, scripts: Sequence[bytes] = (), *, clock: Clock = monotonic_us
+    ) -> None:
+        super().__init__(clock)
+        self._place = place
+        self._scripts = scripts
+        self._warned_of = ""
+
+    def __repr__(self) -> str:
+        return f"<redis {self._place!r} {self.state}>"
+
+    async def _serve(self) -> None:
+        """Connect and stay until the connection is lost, or the server is elsewhere.
+
+        Raises:
+            StoreError: no usable connection came about.
+        """
+        address = await self._place.locate()
+        pipe = await open_pipe(address, self._scripts, clock=self._clock)
+        try:
+            await self._place.check(pipe)
+            self._warn(address, pipe.evicts)
+            with self._used(pipe):
+                await self._stay(pipe, address)
+        finally:
+            pipe.close()
+
+    def _warn(self, address: RedisAddress, evicts: str) -> None:
+        """Say that counts may be lost, once and not at every connection."""
+        if evicts and evicts != self._warned_of:
+            log.warning(
+                "%s forgets counts when it is full (maxmemory-policy %s): a client whose key is"
+                " evicted begins anew; noeviction lets on_store_error decide instead",
+                address,
+                evicts,
+            )
+        self._warned_of = evicts
+
+    async def _stay(self, pipe: Pipe, address: RedisAddress) -> None:
+        leaving = asyncio.get_running_loop().create_task(self._place.left(address))
+        try:
+            await asyncio.wait((pipe.lost, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            # Not `await leaving`: that would take our own cancellation for its.
+            await asyncio.wait((leaving,))

@@ -1,0 +1,210 @@
+"""The primaries of a Redis Cluster: who serves which slot, and a lane to each.
+
+The map of slots comes from CLUSTER SLOTS, asked of any node that answers. It is read anew now
+and then, and at once whenever an answer shows that it is out of date. Nothing waits for it:
+what it says wrong is put right by the servers themselves, which redirect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import hiredis
+
+from gateway.base.errors import StoreError, StoreUnavailable
+from gateway.base.tasks import Background, Tasks
+from gateway.stores.redis.address import RedisAddress
+from gateway.stores.redis.clocked_connection import Lane
+from gateway.stores.redis.pipe import Pipe, open_pipe, reply_error
+from gateway.stores.redis.slots import SLOTS, Redirect, SlotRange, read_slots
+
+ANSWER_TIMEOUT_S: Final = 0.5
+FRESH_S: Final = 5.0
+"""How long a map is believed if nothing speaks against it."""
+STALE_S: Final = 0.1
+"""How long one is kept that was found wrong, or has a server that does not answer."""
+
+
+class Node:
+    """A server and the lane to it."""
+
+    __slots__ = ("address", "is_named", "lane", "slots")
+
+    def __init__(self, address: RedisAddress, lane: Lane) -> None:
+        self.address = address
+        self.lane = lane
+        self.slots = 0
+        self.is_named = True
+
+    def __repr__(self) -> str:
+        return f"<{self.lane.connection!r} {self.slots} slots>"
+
+    @property
+    def name(self) -> str:
+        """Host and port."""
+        return str(self.address)
+
+
+class Nodes:
+    """The map of a Cluster.
+
+    Args:
+        seeds: the nodes that a URL names, one at least.
+        make_lane: makes the lane to an address.
+    """
+
+    def __init__(
+        self, seeds: Sequence[RedisAddress], make_lane: Callable[[RedisAddress], Lane]
+    ) -> None:
+        self._seeds = tuple(seeds)
+        self._make_lane = make_lane
+        self._nodes: dict[str, Node] = {}
+        self._owners: list[Node | None] = [None] * SLOTS
+        self._stale = asyncio.Event()
+        self._why = StoreUnavailable("the Cluster is not connected yet", "not_connected")
+        self._refreshing = Background(self._keep_fresh)
+        self._tasks = Tasks()
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(list(self._nodes.values()))
+
+    def __repr__(self) -> str:
+        if not self._nodes:
+            return f"down ({self._why.reason})"
+        return ", ".join(map(repr, self._nodes.values()))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether most of the slots are served, and no more are about to be.
+
+        Who waits for that at a start would otherwise begin without those of a slower server.
+        """
+        is_settled = all(node.lane.connection.is_tried for node in self if node.slots)
+        return is_settled and self._served > SLOTS // 2
+
+    @property
+    def _served(self) -> int:
+        """How many slots are."""
+        return sum(node.slots for node in self if node.lane.connection.is_ready)
+
+    def owner(self, slot: int) -> Node:
+        """Who serves a slot.
+
+        Raises:
+            StoreUnavailable: nobody does, as far as is known.
+        """
+        node = self._owners[slot]
+        if node is None:
+            self.doubt()
+            if not self._nodes:
+                raise StoreUnavailable(str(self._why), self._why.reason)
+            raise StoreUnavailable("nobody serves this slot of the Cluster", "clusterdown")
+        return node
+
+    def name_of(self, slot: int) -> str:
+        """The name of who serves a slot; empty if nobody does."""
+        node = self._owners[slot]
+        return node.name if node is not None else ""
+
+    def doubt(self) -> None:
+        """The map seems to be out of date."""
+        self._stale.set()
+
+    def moved(self, redirect: Redirect, by: Node) -> Node:
+        """Believe a server that says who serves a slot from now on."""
+        node = self.at(redirect, by)
+        self._own(redirect.slot, node)
+        self.doubt()
+        return node
+
+    def at(self, place: Redirect | SlotRange, by: Node | RedisAddress) -> Node:
+        """The node that somebody names."""
+        asked = by.address if isinstance(by, Node) else by
+        address = replace(asked, host=place.host or asked.host, port=place.port)
+        node = self._nodes.get(str(address))
+        if node is None:
+            node = self._nodes[str(address)] = Node(address, self._make_lane(address))
+            node.lane.connection.start()
+        node.is_named = True
+        return node
+
+    def start(self) -> None:
+        """Read the map in the background, and keep it fresh."""
+        self._refreshing.start()
+
+    async def aclose(self) -> None:
+        """Close every lane for good."""
+        await self._refreshing.end()
+        for node in self:
+            await node.lane.connection.aclose()
+        await self._tasks.finish(1)
+        self._nodes.clear()
+        self._owners = [None] * SLOTS
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            self._stale.clear()
+            await self._read()
+            # Jitter keeps a fleet of gateways from asking all at once.
+            await asyncio.sleep(STALE_S * random.uniform(0.5, 1.0))  # noqa: S311
+            if self._served == SLOTS:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(FRESH_S):
+                        await self._stale.wait()
+
+    async def _read(self) -> None:
+        """Ask one node after the other until one tells the map."""
+        known = [node for node in self if node.lane.connection.is_ready]
+        random.shuffle(known)
+        for node in known:
+            with contextlib.suppress(StoreError, TimeoutError):
+                self._adopt(await _ask(node.lane.open()), node.address)
+                return
+        for seed in self._seeds:
+            try:
+                pipe = await open_pipe(seed)
+                try:
+                    self._adopt(await _ask(pipe), seed)
+                finally:
+                    pipe.close()
+            except StoreError as error:
+                self._why = StoreUnavailable(str(error), error.reason)
+            except TimeoutError:
+                self._why = StoreUnavailable(f"{seed} does not answer", "connect")
+            else:
+                return
+
+    def _adopt(self, ranges: Sequence[SlotRange], told_by: RedisAddress) -> None:
+        self._owners = [None] * SLOTS
+        for node in self._nodes.values():
+            node.slots = 0
+        for each in ranges:
+            node = self.at(each, told_by)
+            for slot in range(each.first, each.last + 1):
+                self._own(slot, node)
+        for name, node in list(self._nodes.items()):
+            # One without slots may be named by redirections: slots are moving to it.
+            if not node.slots and not node.is_named:
+                del self._nodes[name]
+                self._tasks.start(node.lane.connection.aclose())
+            node.is_named = False
+
+    def _own(self, slot: int, node: Node) -> None:
+        before = self._owners[slot]
+        if before is not None:
+            before.slots -= 1
+        self._owners[slot] = node
+        node.slots += 1
+
+
+async def _ask(pipe: Pipe) -> list[SlotRange]:
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        reply = await pipe.call(("CLUSTER", "SLOTS"))[0]
+    if isinstance(reply, hiredis.ReplyError):
+        raise reply_error(reply)
+    return read_slots(reply)

@@ -1,0 +1,87 @@
+"""Counts of one policy as a ratio server keeps them in Redis, so that both may count at a time.
+
+`redis://host/0?ratio=POLICY` keeps the hits of that policy in sorted sets named `owner-resource`,
+outside of every domain; the script is `lua/algorithms/ratio_log.lua`. It is for the time of a move:
+these names are not one-to-one, and ratio's own servers make one hit of two in a millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
+
+from gateway.limits.decision import Verdict
+from gateway.limits.rate import Limit
+from gateway.stores.base import Ask
+from gateway.stores.redis.script import Codec
+from gateway.stores.redis.script_codec import decide_words, give_back_words
+from gateway.stores.urls import split_url
+
+OPTION: Final = "ratio"
+TAG: Final = b"ratio"
+"""What the scripts call the algorithm."""
+
+
+def shared_policy(url: str) -> str:
+    """The policy whose counts a URL shares with ratio; empty for none."""
+    return dict(parse_qsl(split_url(url).query)).get(OPTION, "")
+
+
+def without_option(url: str) -> str:
+    """The URL as Redis's own libraries read it."""
+    if not shared_policy(url):
+        return url
+    place, _, query = url.partition("?")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    kept = urlencode([pair for pair in pairs if pair[0] != OPTION])
+    return f"{place}?{kept}" if kept else place
+
+
+class RatioCodec(Codec):
+    """As `Codec`, but for the limits of one policy.
+
+    Args:
+        domain: the namespace of all other keys.
+        policy: whose keys are names of ratio's; what is asked are these names.
+    """
+
+    __slots__ = ("_policy",)
+
+    def __init__(self, domain: str, policy: str) -> None:
+        super().__init__(domain)
+        self._policy = policy
+
+    def encode_asks(
+        self, asks: Sequence[Ask], not_after_us: int, now_us: int = 0, server_us: int = 0
+    ) -> list[bytes]:
+        """Number of keys, keys and arguments for `DECIDE`."""
+        encoded = super().encode_asks(asks, not_after_us, now_us, server_us)
+        at = 1
+        for ask in asks:
+            self._rename(encoded, at, ask)
+            at += len(ask.keys)
+        return encoded
+
+    def encode_give_back(self, ask: Ask, verdict: Verdict, now_us: int = 0) -> list[bytes]:
+        """Number of keys, keys and arguments for `GIVE_BACK`."""
+        encoded = self._encode_undo(ask, verdict, now_us, self._undo_words)
+        self._rename(encoded, 1, ask)
+        return encoded
+
+    def _rename(self, encoded: list[bytes], at: int, ask: Ask) -> None:
+        """Put ratio's names where the keys of an ask begin."""
+        for place, (limit, key) in enumerate(zip(ask.limits, ask.keys, strict=True), start=at):
+            if self._is_shared(limit):
+                encoded[place] = key.encode("utf-8", "surrogatepass")
+
+    def _words(self, limit: Limit, cost: int, max_wait_us: int) -> tuple[bytes, ...]:
+        words = decide_words(limit, cost, max_wait_us)
+        return (TAG, *words[1:]) if self._is_shared(limit) else words
+
+    def _undo_words(self, limit: Limit, cost: int, receipt: int) -> tuple[bytes, ...]:
+        words = give_back_words(limit, cost, receipt)
+        return (TAG, *words[1:]) if self._is_shared(limit) else words
+
+    def _is_shared(self, limit: Limit) -> bool:
+        return limit.scope.rpartition("/")[0] == self._policy

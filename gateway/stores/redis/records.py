@@ -1,0 +1,269 @@
+"""Throttr's records in Redis or Valkey, shared by every gateway that uses the same domain.
+
+What requests do is done by a script with the server's own clock, a whole batch in one call and
+each request atomically. What is said is `redis_records_words`; connections, redirections and the
+time after which nobody waits are those of the store of limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from gateway.base.clock import Clock, monotonic_us
+from gateway.base.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
+from gateway.stores.redis.address import RedisAddress
+from gateway.stores.redis.call import RoutedCall, send, settle
+from gateway.stores.redis.clocked_connection import Lane, run
+from gateway.stores.redis.connection import Connection, FixedPlace, Place
+from gateway.stores.redis.nodes import Node, Nodes
+from gateway.stores.redis.pipe import Pipe
+from gateway.stores.redis.records_codec import Words, decode, encode, record_tag
+from gateway.stores.redis.script import Codec, server_now_us
+from gateway.stores.redis.slots import slot_of_tag
+from gateway.stores.redis.store import place_of
+from gateway.stores.redis.url import CLUSTER_SCHEMES, parse_cluster_url
+from gateway.systems.throttr.codec import Request
+
+US: Final = 1_000_000
+PATIENCE: Final = 0.8
+"""How much of the deadline a Cluster has: what has been answered by then is believed."""
+NO_DEADLINE_S: Final = 2.0
+"""How long a call without a deadline waits for an answer of a Cluster."""
+LOST_US: Final = 2 * US
+"""A connection with a call that has been unanswered for so long is given up."""
+
+
+class SharedRecords(Protocol):
+    """Records that several gateways share."""
+
+    async def start(self) -> None:
+        """Connect in the background."""
+
+    async def aclose(self) -> None:
+        """Close; nothing may be asked afterwards."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests would probably be answered now."""
+
+    async def answer(self, requests: Sequence[Request]) -> Sequence[bytes | None]:
+        """Do what a batch of requests says, in order.
+
+        Returns:
+            The answers; None for a request of which nobody knows whether it was done, where others
+            of the batch were.
+
+        Raises:
+            StoreError: there is no answer at all.
+        """
+
+
+def open_records(
+    url: str, words: Words, *, deadline_us: int, clock: Clock = monotonic_us
+) -> SharedRecords:
+    """The records of one version in the Redis of a URL; connects when it is started.
+
+    Args:
+        url: as for the store of limits.
+        words: how records are spoken of, with the domain that they are in.
+        deadline_us: how long callers wait; what the server gets to later does nothing.
+        clock: this process's time.
+
+    Raises:
+        ValueError: the URL cannot be used.
+    """
+    if url.startswith(CLUSTER_SCHEMES):
+        return ClusterRecords(url, words, deadline_us=deadline_us, clock=clock)
+    return RedisRecords(url, words, deadline_us=deadline_us, clock=clock)
+
+
+class _Speaking:
+    """What is the same for one server and for many.
+
+    Args:
+        words: how records are spoken of.
+        deadline_us: how long callers wait.
+        clock: this process's time.
+    """
+
+    def __init__(self, words: Words, deadline_us: int, clock: Clock) -> None:
+        self._words = words
+        self._deadline_us = deadline_us
+        self._clock = clock
+
+    def _make_lane(self, place: Place) -> Lane:
+        connection = Connection(place, (self._words.script.source,), clock=self._clock)
+        return Lane(connection, Codec(""), self._deadline_us, self._clock)
+
+    def _encode(self, requests: Sequence[Request], lane: Lane, sent_us: int) -> list[bytes]:
+        return encode(self._words, requests, lane.not_after_us(sent_us))
+
+    def _decode(
+        self, requests: Sequence[Request], lane: Lane, sent_us: int, pipe: Pipe, reply: object
+    ) -> list[bytes]:
+        """The answers of a reply.
+
+        Raises:
+            StoreTimeout: the server got to the batch too late and did nothing.
+            StoreReplyError: the reply cannot be understood.
+        """
+        try:
+            lane.server_time.observe(sent_us, self._clock(), server_now_us(reply))
+            return decode(self._words, requests, reply)
+        except StoreReplyError as error:
+            pipe.drop(error)
+            raise
+
+
+class RedisRecords(_Speaking):
+    """`SharedRecords` in one server, which may be whichever Sentinel names.
+
+    Args:
+        url: as for `RedisStore`.
+        words: how records are spoken of.
+        deadline_us: how long callers wait for a batch.
+        clock: this process's time.
+
+    Raises:
+        ValueError: the URL cannot be used.
+    """
+
+    def __init__(self, url: str, words: Words, *, deadline_us: int, clock: Clock) -> None:
+        super().__init__(words, deadline_us, clock)
+        self._lane = self._make_lane(place_of(url))
+
+    def __repr__(self) -> str:
+        return f"<RedisRecords {self._lane.connection!r}>"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests would probably be answered now."""
+        return self._lane.connection.is_ready
+
+    async def start(self) -> None:
+        """Connect in the background."""
+        self._lane.connection.start()
+
+    async def aclose(self) -> None:
+        """Close; nothing may be asked afterwards."""
+        await self._lane.connection.aclose()
+
+    async def answer(self, requests: Sequence[Request]) -> Sequence[bytes | None]:
+        """Do what a batch of requests says, in one call; see `SharedRecords`."""
+        lane = self._lane
+        pipe = lane.open()
+        _give_up_lost(pipe)
+        sent_us = self._clock()
+        reply = await run(pipe, self._words.script, self._encode(requests, lane, sent_us))
+        return self._decode(requests, lane, sent_us, pipe, reply)
+
+
+class ClusterRecords(_Speaking):
+    """`SharedRecords` in a Redis Cluster: each record by the server of its slot.
+
+    A call for each record that a batch is about, so none ever has keys in two places.
+
+    Args:
+        url: as for `RedisClusterStore`.
+        words: how records are spoken of.
+        deadline_us: how long callers wait for a batch.
+        clock: this process's time.
+
+    Raises:
+        ValueError: the URL cannot be used.
+    """
+
+    def __init__(self, url: str, words: Words, *, deadline_us: int, clock: Clock) -> None:
+        super().__init__(words, deadline_us, clock)
+        self._nodes = Nodes(parse_cluster_url(url), self._make_node_lane)
+        self._within_s = deadline_us * PATIENCE / US or NO_DEADLINE_S
+
+    def __repr__(self) -> str:
+        return f"<ClusterRecords {self._nodes!r}>"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether most records could be had now."""
+        return self._nodes.is_ready
+
+    async def start(self) -> None:
+        """Connect in the background."""
+        self._nodes.start()
+
+    async def aclose(self) -> None:
+        """Close; nothing may be asked afterwards."""
+        await self._nodes.aclose()
+
+    async def answer(self, requests: Sequence[Request]) -> Sequence[bytes | None]:
+        """Do what a batch of requests says; see `SharedRecords`.
+
+        Shortly before the deadline ends those servers that have answered are believed.
+        """
+        sent_us = self._clock()
+        parts: dict[bytes, _Part] = {}
+        for place, request in enumerate(requests):
+            part = parts.get(request[1])
+            if part is None:
+                part = parts[request[1]] = _Part([], [])
+            part.requests.append(request)
+            part.places.append(place)
+        calls = [self._call(key, part, sent_us) for key, part in parts.items()]
+        send(self._nodes, calls)
+        await self._settle(calls)
+        answers: list[bytes | None] = [None] * len(requests)
+        failure: StoreError | None = None
+        for call, part in zip(calls, parts.values(), strict=True):
+            try:
+                told = self._read(call, part, sent_us)
+            except StoreError as error:
+                failure = error
+                continue
+            for place, answer in zip(part.places, told, strict=True):
+                answers[place] = answer
+        if failure is not None and all(answer is None for answer in answers):
+            raise failure
+        return answers
+
+    async def _settle(self, calls: Sequence[RoutedCall]) -> None:
+        try:
+            async with asyncio.timeout(self._within_s):
+                await settle(self._nodes, calls, self._within_s)
+        except TimeoutError:
+            for call in calls:
+                call.look()
+                if not call.is_answered and call.pipe is not None:
+                    _give_up_lost(call.pipe)
+
+    def _read(self, call: RoutedCall, part: _Part, sent_us: int) -> list[bytes]:
+        if call.error is not None:
+            raise call.error
+        if not call.is_answered or call.node is None or call.pipe is None:
+            raise StoreTimeout("no answer within the deadline")
+        return self._decode(part.requests, call.node.lane, sent_us, call.pipe, call.reply)
+
+    def _call(self, key: bytes, part: _Part, sent_us: int) -> RoutedCall:
+        slot = slot_of_tag(record_tag(key))
+        encode_for = partial(self._encode_for, part.requests, sent_us)
+        return RoutedCall(self._words.script, slot, encode_for)
+
+    def _encode_for(self, requests: Sequence[Request], sent_us: int, node: Node) -> list[bytes]:
+        return self._encode(requests, node.lane, sent_us)
+
+    def _make_node_lane(self, address: RedisAddress) -> Lane:
+        return self._make_lane(FixedPlace(address))
+
+
+class _Part(NamedTuple):
+    """Requests on one record, and their places in the batch."""
+
+    requests: list[Request]
+    places: list[int]
+
+
+def _give_up_lost(pipe: Pipe) -> None:
+    """Close a connection that has not answered for long: nobody may be at its other end."""
+    if pipe.oldest_us > LOST_US:
+        pipe.drop(StoreUnavailable("the store stopped answering", "stalled"))

@@ -1,0 +1,151 @@
+"""Counts in Redis or Valkey, shared by every gateway that uses the same domain.
+
+Decisions are made by `lua/decide.lua` with the server's own clock: one call for a whole batch,
+atomically. What goes over the wire is `redis_script`, how it gets there `redis_lane` and
+`redis_connection`; `redis_cluster` is the store that is spread over several servers.
+
+A call that lay in a socket while the server was frozen spends nothing when the server gets to
+it: every batch carries the server time after which nobody waits for it any more
+(`redis_lane.ServerTime`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.base.clock import Clock, monotonic_us
+from gateway.limits.decision import Verdict
+from gateway.stores.base import Ask
+from gateway.stores.redis.address import parse_redis_url
+from gateway.stores.redis.clocked_connection import Lane, run
+from gateway.stores.redis.connection import Connection, FixedPlace, Place
+from gateway.stores.redis.heartbeat import HEARTBEAT_S, Heart
+from gateway.stores.redis.ratio import RatioCodec, shared_policy, without_option
+from gateway.stores.redis.script import Codec, held_part
+from gateway.stores.redis.sentinel import Sentinels
+from gateway.stores.redis.source import GIVE_BACK, RENEW, SCRIPTS
+from gateway.stores.redis.url import SENTINEL_SCHEMES, parse_sentinel_url
+
+
+class RedisStore:
+    """A `Store` in one Redis server, which may be whichever Sentinel names.
+
+    Args:
+        url: `redis://[[user]:password@]host[:port][/db]`, `rediss://` for TLS (options as in
+            redis-py: `ssl_ca_certs` and so on), `unix://path`, or
+            `redis+sentinel://host[:port][,...]/service[/db]`; for `?ratio=...` see `redis_ratio`.
+        domain: the namespace of this deployment's keys.
+        deadline_us: how long callers wait for a batch. A batch that the server gets to later
+            spends nothing. 0 lets it be spent however late.
+        connections: how many connections batches are spread over.
+        heartbeat_s: seconds between two signs of life, by which gateways count each other.
+        clock: this process's time.
+
+    Raises:
+        ValueError: the URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        domain: str,
+        deadline_us: int = 20_000,
+        connections: int = 1,
+        heartbeat_s: float = HEARTBEAT_S,
+        clock: Clock = monotonic_us,
+    ) -> None:
+        if connections < 1:
+            raise ValueError("a store needs at least one connection")
+        place = place_of(url)
+        policy = shared_policy(url)
+        # What is counted with ratio's servers is counted as they do it.
+        self.counts_debits = not policy
+        self._codec = RatioCodec(domain, policy) if policy else Codec(domain)
+        self._lanes = [
+            Lane(Connection(place, SCRIPTS, clock=clock), self._codec, deadline_us, clock)
+            for _ in range(connections)
+        ]
+        self._next = 0
+        self._heart = Heart(domain, heartbeat_s, lambda: (self._lanes, self._lane()))
+
+    def __repr__(self) -> str:
+        return f"<RedisStore {', '.join(repr(lane.connection) for lane in self._lanes)}>"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether an ask would probably be answered now."""
+        return any(lane.connection.is_ready for lane in self._lanes)
+
+    @property
+    def gateways(self) -> int:
+        """How many gateways share this store, as last seen; at least 1."""
+        return self._heart.gateways
+
+    async def start(self) -> None:
+        """Connect in the background."""
+        for lane in self._lanes:
+            lane.connection.start()
+        self._heart.start()
+
+    async def aclose(self) -> None:
+        """Sign off and close; nothing may be asked afterwards."""
+        await self._heart.aclose()
+        for lane in self._lanes:
+            await lane.connection.aclose()
+
+    async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+        """Decide on a batch, in one call.
+
+        Raises:
+            StoreUnavailable: not connected, or the server cannot serve; at once.
+            StoreTimeout: the server got to the batch too late and spent nothing.
+            StoreReplyError: the answer cannot be understood.
+        """
+        if not asks:
+            return ()
+        return await self._lane().decide(asks)
+
+    async def give_back(self, ask: Ask, verdict: Verdict) -> None:
+        """Undo `verdict`; if that fails the ask stays spent: too little may pass, never more.
+
+        Raises:
+            StoreUnavailable: not connected, or the server cannot serve.
+        """
+        if verdict.allowed and ask.cost and ask.limits:
+            pipe = self._lane().open()
+            await run(pipe, GIVE_BACK, self._codec.encode_give_back(ask, verdict))
+
+    async def renew(self, ask: Ask, verdict: Verdict) -> bool:
+        """Keep what an allowed ask holds for another lease; see `Store.renew`."""
+        held, its_verdict = held_part(ask, verdict)
+        if not held.limits or not verdict.allowed:
+            return verdict.allowed
+        pipe = self._lane().open()
+        words = self._codec.encode_renew(held, its_verdict)
+        return bool(await run(pipe, RENEW, words) == len(held.limits))
+
+    def _lane(self) -> Lane:
+        """The next connection in turn that works; any if none does."""
+        lanes = self._lanes
+        if len(lanes) == 1:
+            return lanes[0]
+        for _ in lanes:
+            self._next = (self._next + 1) % len(lanes)
+            if lanes[self._next].connection.is_ready:
+                break
+        return lanes[self._next]
+
+
+def place_of(url: str) -> Place:
+    """Where the server is that a URL of one server or of Sentinels leads to."""
+    if url.startswith(SENTINEL_SCHEMES):
+        return Sentinels(*parse_sentinel_url(url))
+    return FixedPlace(parse_redis_url(without_option(url)))
+
+
+def database_of(url: str) -> int:
+    """The number of the database that a URL of one server or of Sentinels names."""
+    if url.startswith(SENTINEL_SCHEMES):
+        return parse_sentinel_url(url).server.db
+    return parse_redis_url(without_option(url)).db

@@ -1,0 +1,1 @@
+"""The memory store that the workers of one gateway share."""

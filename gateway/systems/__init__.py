@@ -1,0 +1,1 @@
+"""Other rate limiting systems, a folder each: protocol, listener, store and configuration."""

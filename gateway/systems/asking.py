@@ -1,0 +1,88 @@
+"""Questions of callers that are no HTTP clients, put to the limiter.
+
+A caller asks whether something may go on, and is told at once: nobody is held back here, since
+only the caller can do that. So limits refuse what would have to wait, queue or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from gateway.limiter.decider import Decider, Outcome, Pending, refusing_rule
+from gateway.limiter.plan import CompileKey, KeyOf, Missing, Plan, compile_plan
+from gateway.routing.keys import compile_caller_key
+from gateway.systems.base import Ground
+
+
+def caller_keys(
+    whole: Callable[[Any], str], words: Mapping[str, Callable[[Any], str]]
+) -> CompileKey:
+    """What finds the keys of callers; see `gateway.routing.keys.compile_caller_key`."""
+
+    def compile_one(per: Sequence[str], if_missing: str) -> KeyOf:  # noqa: ARG001
+        return compile_caller_key(per, whole, words)
+
+    return compile_one
+
+
+class Asking:
+    """The policies that some callers are held to.
+
+    Args:
+        key_of: makes what finds their keys, such as `caller_keys` gives.
+        names: the policies, in order.
+        ground: where they are.
+    """
+
+    def __init__(self, key_of: CompileKey, names: Sequence[str], ground: Ground) -> None:
+        policies = dict(ground.policies)
+        self._plan: Plan = compile_plan(key_of, names, ground.config.policies, policies)
+        self._decider: Decider = ground.decider
+
+    def decide(self, caller: Any, cost: int = 1) -> Outcome | Pending:
+        """Ask about one caller: at once if the store is in this process, else to be awaited.
+
+        Args:
+            caller: whatever the key functions read.
+            cost: what it takes; 0 looks without taking.
+        """
+        question = self._plan.ask(caller)
+        assert question is not None, "callers name all that they are counted by"
+        assert not isinstance(question, Missing), "callers name all that they are counted by"
+        ask, rules = question
+        outcome = self._decider.decide(ask._replace(cost=cost, max_wait_us=0), rules)
+        if isinstance(outcome, Pending):
+            # Who leaves while being answered will not do what was asked about.
+            outcome.undo = self._decider.give_back
+        return outcome
+
+
+def can_answer(ground: Ground, names: Iterable[str]) -> Callable[[], bool]:
+    """What tells whether callers should ask: they would be answered now, and there is no end near.
+
+    Args:
+        ground: where the policies and the store are.
+        names: the policies that they are held to. Without the store those that are closed answer
+            nothing of use; the others decide alone.
+    """
+    needs_store = any(ground.policies[name].on_store_error == "closed" for name in names)
+    decider, is_leaving = ground.decider, ground.is_leaving
+    return lambda: not is_leaving() and (decider.is_ready or not needs_store)
+
+
+def passes(outcome: Outcome) -> bool:
+    """Whether what was asked about may go on; counts it for its policies."""
+    rules = outcome.rules
+    if outcome.closed_by is not None:
+        outcome.closed_by.metrics.store_error_refused += 1
+        return False
+    if not outcome.verdict.allowed:
+        refusing_rule(outcome).policy.metrics.refused += 1
+        return False
+    for policy in {id(rule.policy): rule.policy for rule in rules}.values():
+        if outcome.alone:
+            policy.metrics.store_error_passed += 1
+        else:
+            policy.metrics.passed += 1
+    return True

@@ -1,0 +1,77 @@
+"""What a listener for Envoy's rate limit service will do, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gateway.config.models.frontends import FrontendConfig
+from gateway.config.values.words import join
+from gateway.systems.envoy.config import ANY, EnvoyRule, show_match
+
+MAX_RULES: Final = 20
+"""Of one domain; more would be a list to look things up in, and that is the file itself."""
+
+_HEADERS: Final = {
+    "draft": "RateLimit and RateLimit-Policy",
+    "legacy": "X-RateLimit-Limit, -Remaining and -Reset",
+    "both": "RateLimit, RateLimit-Policy and X-RateLimit-*",
+}
+
+
+def explain_envoy_rls(listener: FrontendConfig) -> Iterator[str]:
+    """Its domains, rule by rule, and what Envoy is told."""
+    config = listener.envoy_rls
+    assert config is not None, "called for listeners of this kind"
+    for domain, rules in config.domains.items():
+        yield f"Descriptors of the domain {domain}:"
+        for rule in rules[:MAX_RULES]:
+            yield f"  {show_match(rule.match)} {_explain_rule(rule)}."
+        if len(rules) > MAX_RULES:
+            yield f"  and {len(rules) - MAX_RULES} more."
+        yield "  Others are not limited."
+    if config.shadow:
+        yield "Nothing is refused, but all is counted."
+    elif config.quota:
+        yield "A request is refused if all of its descriptors are over their limits."
+    else:
+        yield (
+            "A request is refused if one of its descriptors is over its limit; nothing is spent "
+            "then."
+        )
+    if config.debits:
+        yield (
+            "A call in which all descriptors say what they cost tells what was used already: "
+            "memory, Redis and MySQL count it in any case, up to one limit more."
+        )
+    if config.overrides:
+        yield "A descriptor that brings a limit of its own is held to that."
+    if config.headers != "none":
+        names = _HEADERS.get(config.headers) or join([name for _, name in config.header_names])
+        yield f"Envoy is told to say what is left in {names}."
+
+
+def _explain_rule(rule: EnvoyRule) -> str:
+    if rule.unlimited:
+        return "is not limited"
+    if rule.refuse and rule.quota and not rule.shadow:
+        return "is a quota of which nothing is left"
+    if rule.refuse:
+        return "is over its limit always, but let through" if rule.shadow else "is refused always"
+    word = "policy" if len(rule.policies) == 1 else "policies"
+    wild = list(dict.fromkeys(key for key, value in rule.match if ANY in value))
+    own = [key for key in wild if not rule.is_shared(key)]
+    text = f"is counted by {word} {join(rule.policies)}"
+    if own:
+        text += f", each {' and '.join(own)} by itself"
+    elif wild:
+        text += ", all of them together"
+    if rule.shadow:
+        text += ", and let through whatever comes of it"
+    elif rule.quota:
+        text += ", and refused only if all quotas of its request are over"
+    if rule.debits:
+        text += "; what it costs was used already"
+    if rule.replaces:
+        text += f"; instead of {join(rule.replaces)} where that matches too"
+    return text

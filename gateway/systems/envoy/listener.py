@@ -1,0 +1,177 @@
+"""Envoy's rate limit service, for Envoy and what is built on it: Istio, Contour, Emissary.
+
+Errors are those of Envoy's own service, whose callers know them: a request without a domain or
+without descriptors is answered `UNKNOWN`, and a domain that nobody configured is not limited.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NoReturn
+
+import grpc
+
+from gateway.config.models.frontends import FrontendConfig
+from gateway.systems.asking import can_answer
+from gateway.systems.base import Ground
+from gateway.systems.envoy.asking import Asking
+from gateway.systems.envoy.config import MAX_ENTRIES
+from gateway.systems.envoy.messages import (
+    MESSAGES,
+    METHOD,
+    OK,
+    SERVICE,
+    Question,
+    read_question,
+    write_reply,
+)
+from gateway.systems.envoy.plan import Plan, Planner
+from gateway.systems.envoy.replies import Replies
+from gateway.systems.envoy.rules import Domains, TooManyOverridesError, UnknownUnitError
+from gateway.systems.grpc.calls import Context
+from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.server import GrpcServer, Service, bounds_of
+
+MAX_DESCRIPTORS: Final = 128
+"""Of one request: Envoy sends one for each of a route's rate limits."""
+
+HEALTH_NAME: Final = "ratelimit"
+"""What Envoy's own service is called by those that ask for its health."""
+
+KNOWN_MAX: Final = 4096
+"""Questions of which the plan is remembered."""
+KNOWN_MAX_BYTES: Final = 256
+"""Longer ones are planned each time, or callers could fill memory with them."""
+
+SHOWN: Final = 100
+"""Characters of a domain that are logged."""
+
+log = logging.getLogger(__name__)
+
+_UNKNOWN: Final = grpc.StatusCode.UNKNOWN
+_INVALID: Final = grpc.StatusCode.INVALID_ARGUMENT
+_EXHAUSTED: Final = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class EnvoyRls:
+    """The front end: `ShouldRateLimit` on one address.
+
+    Args:
+        name: of the listener.
+        listener: its configuration.
+        ground: what it stands on.
+    """
+
+    def __init__(self, name: str, listener: FrontendConfig, ground: Ground) -> None:
+        config = listener.envoy_rls
+        assert config is not None, "made for listeners of this kind"
+        self.address = listener.address
+        self._door = Door(listener.address, listener.mode, ground.tls.get(name))
+        self._domains = config.domains
+        self._is_warned = False
+        self._planner = Planner(Domains(config, ground))
+        self._asking = Asking(ground.decider)
+        self._replies = Replies(config)
+        self._metrics = metrics = ground.metrics.frontend(name)
+        metrics.sees_connections = False
+        # What Envoy asks, it mostly asks again.
+        self._plans: dict[bytes, Plan] = {}
+        service = Service(
+            SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files, (HEALTH_NAME,)
+        )
+        # Without the store the answer is one of ours, too: `on_store_error` says which.
+        self._server = GrpcServer(
+            *([service], bounds_of(listener, ground), self._malformed, can_answer(ground, ())),
+            ground.sharing,
+        )
+
+    async def start(self) -> None:
+        """Listen and serve.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        self.address = await self._server.start(self._door)
+
+    @property
+    def under_way(self) -> int:
+        """How many calls are."""
+        return self._server.under_way
+
+    async def drain(self, seconds: float) -> int:
+        """Take no more calls, let those under way end, and close; see `Frontend`."""
+        return await self._server.drain(seconds)
+
+    async def _should_rate_limit(self, data: bytes, context: Context) -> bytes:
+        plan = self._plans.get(data)
+        if plan is None:
+            plan = await self._plan(data, context)
+        decided = await self._asking.ask(plan)
+        reply = self._replies.reply(decided)
+        self._metrics.answers[_ANSWERS[reply.code == OK, decided.is_over]] += 1
+        return write_reply(reply)
+
+    async def _plan(self, data: bytes, context: Context) -> Plan:
+        question = read_question(data)
+        wrong = _wrong(question)
+        if wrong is not None:
+            await self._refuse(context, *wrong)
+        if question.domain not in self._domains:
+            self._not_known(question.domain)
+        try:
+            plan = self._planner.plan(question)
+        except UnknownUnitError:
+            await self._refuse(
+                context, _INVALID, "the unit of a descriptor's own limit is not known"
+            )
+        except TooManyOverridesError:
+            await self._refuse(context, _EXHAUSTED, "descriptors bring too many different limits")
+        if len(data) <= KNOWN_MAX_BYTES:
+            if len(self._plans) >= KNOWN_MAX:
+                self._plans.clear()
+            self._plans[data] = plan
+        return plan
+
+    def _not_known(self, domain: str) -> None:
+        """Say once that a domain may be misspelt, here or there: nothing else tells of it."""
+        if not self._is_warned:
+            self._is_warned = True
+            log.warning(
+                "%s: a caller asks about the domain %r, which has no rules here and is not "
+                "limited; of more of these nothing is said",
+                self.address,
+                domain[:SHOWN],
+            )
+
+    async def _refuse(self, context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
+        self._metrics.answers[METHOD, "error"] += 1
+        await context.abort(code, why)
+
+    def _malformed(self) -> None:
+        self._metrics.malformed["message"] += 1
+
+
+_ANSWERS: Final = {
+    (True, False): (METHOD, "ok"),
+    (True, True): (METHOD, "shadow"),
+    (False, True): (METHOD, "over_limit"),
+}
+"""By whether it was let through, and whether a limit would not have done so."""
+
+
+def _wrong(question: Question) -> tuple[grpc.StatusCode, str] | None:
+    """Why a request cannot be answered, if it cannot."""
+    if not question.domain:
+        return _UNKNOWN, "rate limit domain must not be empty"
+    if not question.descriptors:
+        return _UNKNOWN, "rate limit descriptor list must not be empty"
+    if len(question.descriptors) > MAX_DESCRIPTORS:
+        return _INVALID, f"there are more than {MAX_DESCRIPTORS} descriptors"
+    if any(len(one.entries) > MAX_ENTRIES for one in question.descriptors):
+        return _INVALID, f"a descriptor has more than {MAX_ENTRIES} entries"
+    return None
+
+
+def make(name: str, listener: FrontendConfig, ground: Ground) -> EnvoyRls:
+    """Make the front end of a listener; see `gateway.systems.base.MakeFrontend`."""
+    return EnvoyRls(name, listener, ground)

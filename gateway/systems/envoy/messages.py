@@ -1,0 +1,399 @@
+"""What Envoy and its rate limit service say to each other (`envoy.service.ratelimit.v3`).
+
+Field numbers are those of Envoy's `api/envoy/service/ratelimit/v3/rls.proto` and
+`api/envoy/extensions/common/ratelimit/v3/ratelimit.proto`, as of Envoy 1.40. Options and the
+fields that it does not send or read are left out; a reader skips what it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from google.protobuf import duration_pb2, struct_pb2, wrappers_pb2
+from google.protobuf.json_format import MessageToDict
+
+from gateway.systems.grpc.protobuf import (
+    DecodeError,
+    Field,
+    Messages,
+    enum,
+    file,
+    known,
+    message,
+    service,
+)
+
+__all__ = [
+    "MESSAGES",
+    "METHOD",
+    "OK",
+    "OVER_LIMIT",
+    "SERVICE",
+    "UNITS",
+    "UNITS_S",
+    "DecodeError",
+    "Descriptor",
+    "Override",
+    "Question",
+    "Reply",
+    "Status",
+    "Told",
+    "read_question",
+    "read_reply",
+    "write_question",
+    "write_reply",
+]
+
+_COMMON: Final = "envoy.extensions.common.ratelimit.v3"
+_PACKAGE: Final = "envoy.service.ratelimit.v3"
+SERVICE: Final = f"{_PACKAGE}.RateLimitService"
+METHOD: Final = "ShouldRateLimit"
+
+OK: Final = 1
+OVER_LIMIT: Final = 2
+_CODES: Final = ("UNKNOWN", "OK", "OVER_LIMIT")
+
+UNITS_S: Final[Mapping[int, int]] = {
+    1: 1,
+    2: 60,
+    3: 3_600,
+    4: 86_400,
+    5: 30 * 86_400,
+    6: 365 * 86_400,
+}
+"""Seconds of each unit of time, by its number: second, minute, hour, day, month and year.
+
+A month has 30 days and a year 365, as with Envoy's own service.
+"""
+
+UNITS: Final = ("UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
+"""The names of the units of time, by number."""
+_DURATION: Final = ".google.protobuf.Duration"
+_STRUCT: Final = ".google.protobuf.Struct"
+_UINT64: Final = ".google.protobuf.UInt64Value"
+_HEADER: Final = ".envoy.config.core.v3.HeaderValue"
+_RESPONSE: Final = f".{_PACKAGE}.RateLimitResponse"
+_DESCRIPTOR: Final = f".{_COMMON}.RateLimitDescriptor"
+
+_UNIT_FILE: Final = file(
+    "envoy/type/v3/ratelimit_unit.proto",
+    package="envoy.type.v3",
+    enums=[enum("RateLimitUnit", UNITS)],
+)
+_BASE_FILE: Final = file(
+    "envoy/config/core/v3/base.proto",
+    package="envoy.config.core.v3",
+    messages=[
+        message(
+            "HeaderValue",
+            [
+                Field(1, "key", "string"),
+                Field(2, "value", "string"),
+                Field(3, "raw_value", "bytes"),
+            ],
+        )
+    ],
+)
+_COMMON_FILE: Final = file(
+    "envoy/extensions/common/ratelimit/v3/ratelimit.proto",
+    package=_COMMON,
+    imports=["envoy/type/v3/ratelimit_unit.proto", "google/protobuf/wrappers.proto"],
+    messages=[
+        message(
+            "RateLimitDescriptor",
+            [
+                Field(1, "entries", f"{_DESCRIPTOR}.Entry", repeated=True),
+                Field(2, "limit", f"{_DESCRIPTOR}.RateLimitOverride"),
+                Field(3, "hits_addend", _UINT64),
+                Field(4, "is_negative_hits", "bool"),
+            ],
+            messages=[
+                message("Entry", [Field(1, "key", "string"), Field(2, "value", "string")]),
+                message(
+                    "RateLimitOverride",
+                    [
+                        Field(1, "requests_per_unit", "uint32"),
+                        Field(2, "unit", enum=".envoy.type.v3.RateLimitUnit"),
+                    ],
+                ),
+            ],
+        )
+    ],
+)
+_SERVICE_FILE: Final = file(
+    "envoy/service/ratelimit/v3/rls.proto",
+    package=_PACKAGE,
+    imports=[
+        _BASE_FILE.name,
+        _COMMON_FILE.name,
+        "google/protobuf/duration.proto",
+        "google/protobuf/struct.proto",
+    ],
+    messages=[
+        message(
+            "RateLimitRequest",
+            [
+                Field(1, "domain", "string"),
+                Field(2, "descriptors", _DESCRIPTOR, repeated=True),
+                Field(3, "hits_addend", "uint32"),
+            ],
+        ),
+        message(
+            "RateLimitResponse",
+            [
+                Field(1, "overall_code", enum=f"{_RESPONSE}.Code"),
+                Field(2, "statuses", f"{_RESPONSE}.DescriptorStatus", repeated=True),
+                Field(3, "response_headers_to_add", _HEADER, repeated=True),
+                Field(4, "request_headers_to_add", _HEADER, repeated=True),
+                Field(5, "raw_body", "bytes"),
+                Field(6, "dynamic_metadata", _STRUCT),
+            ],
+            enums=[enum("Code", _CODES)],
+            messages=[
+                message(
+                    "RateLimit",
+                    [
+                        Field(3, "name", "string"),
+                        Field(1, "requests_per_unit", "uint32"),
+                        Field(2, "unit", enum=f"{_RESPONSE}.RateLimit.Unit"),
+                    ],
+                    enums=[enum("Unit", (*UNITS, "WEEK"))],
+                ),
+                message(
+                    "DescriptorStatus",
+                    [
+                        Field(1, "code", enum=f"{_RESPONSE}.Code"),
+                        Field(2, "current_limit", f"{_RESPONSE}.RateLimit"),
+                        Field(3, "limit_remaining", "uint32"),
+                        Field(4, "duration_until_reset", _DURATION),
+                    ],
+                ),
+            ],
+        ),
+    ],
+    services=[service("RateLimitService", [(METHOD, f".{_PACKAGE}.RateLimitRequest", _RESPONSE)])],
+)
+
+MESSAGES: Final = Messages(
+    [
+        *(known(module) for module in (duration_pb2, struct_pb2, wrappers_pb2)),
+        *(_UNIT_FILE, _BASE_FILE, _COMMON_FILE, _SERVICE_FILE),
+    ]
+)
+
+_Request: Final = MESSAGES[f"{_PACKAGE}.RateLimitRequest"]
+_Response: Final = MESSAGES[f"{_PACKAGE}.RateLimitResponse"]
+_Limit: Final = MESSAGES[f"{_PACKAGE}.RateLimitResponse.RateLimit"]
+
+
+class Override(NamedTuple):
+    """A limit that a descriptor brings along, instead of the configured one.
+
+    Attributes:
+        requests: how many, in ...
+        unit: ... a unit of time: a number of `UNITS_S`, or one that is not known.
+    """
+
+    requests: int
+    unit: int
+
+
+class Descriptor(NamedTuple):
+    """What a request is limited by: keys with their values, in order.
+
+    Attributes:
+        entries: the pairs.
+        override: the limit to take instead of the configured one.
+        hits: what it costs; 0 looks without taking, None takes the request's.
+        is_refund: whether `hits` are to be given back instead.
+    """
+
+    entries: tuple[tuple[str, str], ...]
+    override: Override | None = None
+    hits: int | None = None
+    is_refund: bool = False
+
+
+class Question(NamedTuple):
+    """What Envoy asks.
+
+    Attributes:
+        domain: whose rules are meant.
+        descriptors: all of them have to agree.
+        hits: what each costs that does not say so itself; 0 stands for 1.
+    """
+
+    domain: str
+    descriptors: Sequence[Descriptor]
+    hits: int = 0
+
+
+class Told(NamedTuple):
+    """A limit, as callers are told about it.
+
+    Attributes:
+        requests: how many, in ...
+        unit: ... a unit of time, by its number; 0 if no unit is as long.
+        name: of the rule; empty if it has none.
+    """
+
+    requests: int
+    unit: int
+    name: str = ""
+
+
+class Status(NamedTuple):
+    """The answer to one descriptor.
+
+    Attributes:
+        code: `OK` or `OVER_LIMIT`.
+        limit: what it was held to; None if nothing limits it.
+        remaining: how much is left.
+        reset_s: seconds until there is more; None if that means nothing.
+    """
+
+    code: int
+    limit: Told | None = None
+    remaining: int = 0
+    reset_s: int | None = None
+
+
+class Reply(NamedTuple):
+    """What Envoy is answered.
+
+    Attributes:
+        code: `OK` or `OVER_LIMIT`.
+        statuses: one for each descriptor, in order.
+        headers: what is added to the response.
+        body: of the response, if it is a refusal.
+        metadata: what Envoy's other filters are told; None for nothing.
+    """
+
+    code: int
+    statuses: Sequence[Status]
+    headers: Sequence[tuple[str, str]] = ()
+    body: bytes = b""
+    metadata: Mapping[str, Any] | None = None
+
+
+def read_question(data: bytes) -> Question:
+    """Read a `RateLimitRequest`.
+
+    Raises:
+        DecodeError: it is none, or a text in it is no UTF-8.
+    """
+    found = _Request.FromString(data)
+    return Question(
+        found.domain, [_descriptor(one) for one in found.descriptors], found.hits_addend
+    )
+
+
+def _descriptor(found: Any) -> Descriptor:
+    entries = tuple([(entry.key, entry.value) for entry in found.entries])
+    override = hits = None
+    if found.HasField("limit"):
+        override = Override(found.limit.requests_per_unit, found.limit.unit)
+    if found.HasField("hits_addend"):
+        hits = found.hits_addend.value
+    return Descriptor(entries, override, hits, found.is_negative_hits)
+
+
+def write_question(question: Question) -> bytes:
+    """Write a `RateLimitRequest`."""
+    made = _Request(domain=question.domain, hits_addend=question.hits)
+    for descriptor in question.descriptors:
+        one = made.descriptors.add(is_negative_hits=descriptor.is_refund)
+        for key, value in descriptor.entries:
+            one.entries.add(key=key, value=value)
+        if descriptor.override is not None:
+            one.limit.requests_per_unit, one.limit.unit = descriptor.override
+            one.limit.SetInParent()
+        if descriptor.hits is not None:
+            one.hits_addend.value = descriptor.hits
+            one.hits_addend.SetInParent()
+    return bytes(made.SerializeToString())
+
+
+def write_reply(reply: Reply) -> bytes:
+    """Write a `RateLimitResponse`.
+
+    Statuses are written by hand, as every reply has some: it takes a third of the time.
+    """
+    parts = [b"\x08", _varint(reply.code)]
+    for status in reply.statuses:
+        body = _write_status(status)
+        parts += (b"\x12", _varint(len(body)), body)
+    if reply.headers or reply.body or reply.metadata is not None:
+        rest = _Response(raw_body=reply.body)
+        for key, value in reply.headers:
+            rest.response_headers_to_add.add(key=key, value=value)
+        if reply.metadata is not None:
+            rest.dynamic_metadata.update(reply.metadata)
+        parts.append(rest.SerializeToString())
+    return b"".join(parts)
+
+
+def _write_status(status: Status) -> bytes:
+    """A `DescriptorStatus`; as ever in proto3, numbers that are 0 are left out."""
+    code, limit, remaining, reset_s = status
+    data = b"\x08" + _varint(code)
+    if limit is not None:
+        data += _write_limit(limit)
+    if remaining:
+        data += b"\x18" + _varint(remaining)
+    if reset_s is not None:
+        seconds = b"\x08" + _varint(reset_s) if reset_s else b""
+        data += b"\x22" + _varint(len(seconds)) + seconds
+    return data
+
+
+@lru_cache(maxsize=4096)
+def _write_limit(limit: Told) -> bytes:
+    """A `current_limit` with what stands before it in its status."""
+    made = _Limit(requests_per_unit=limit.requests, unit=limit.unit, name=limit.name)
+    data: bytes = made.SerializeToString()
+    return b"\x12" + _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits in each byte, the lowest first; the eighth says that there are more."""
+    if number < 0x80:
+        return _SMALL[number]
+    data = bytearray()
+    while number >= 0x80:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
+
+
+_SMALL: Final = [bytes((number,)) for number in range(0x80)]
+
+
+def read_reply(data: bytes) -> Reply:
+    """Read a `RateLimitResponse`.
+
+    Raises:
+        DecodeError: it is none, or a text in it is no UTF-8.
+    """
+    found = _Response.FromString(data)
+    headers = [(header.key, header.value) for header in found.response_headers_to_add]
+    metadata = None
+    if found.HasField("dynamic_metadata"):
+        metadata = MessageToDict(found.dynamic_metadata)
+    statuses = [_status(one) for one in found.statuses]
+    return Reply(found.overall_code, statuses, headers, found.raw_body, metadata)
+
+
+def _status(found: Any) -> Status:
+    limit = found.current_limit
+    told = Told(limit.requests_per_unit, limit.unit, limit.name)
+    has_reset = found.HasField("duration_until_reset")
+    return Status(
+        found.code,
+        told if found.HasField("current_limit") else None,
+        found.limit_remaining,
+        found.duration_until_reset.seconds if has_reset else None,
+    )

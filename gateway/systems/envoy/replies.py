@@ -1,0 +1,268 @@
+"""What Envoy is answered about a request on which everything was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Final, NamedTuple
+
+from gateway.base.clock import Clock, wall_us
+from gateway.http import answer
+from gateway.http.answer import US, LimitFields, seconds_up
+from gateway.limiter.decider import Outcome
+from gateway.limiter.plan import Policy, Rule
+from gateway.limits import fixed_window
+from gateway.limits.decision import NEVER, Decision, Verdict, combine
+from gateway.limits.rate import Limit
+from gateway.systems.envoy.asking import Decided, is_passing
+from gateway.systems.envoy.config import EnvoyHeaders, EnvoyRlsConfig
+from gateway.systems.envoy.messages import (
+    OK,
+    OVER_LIMIT,
+    UNITS,
+    Descriptor,
+    Reply,
+    Status,
+    Told,
+)
+from gateway.systems.envoy.plan import Group, Part, Plan
+
+_FREE: Final = Status(OK)
+_NEVER: Final = Verdict(False, 0, NEVER, ())
+
+
+class Replies:
+    """Makes the replies of one listener.
+
+    Args:
+        config: what Envoy is to be told.
+        clock: the time of day, for the ends of windows.
+    """
+
+    def __init__(self, config: EnvoyRlsConfig, clock: Clock = wall_us) -> None:
+        self._config = config
+        self._clock = clock
+        self._tells_more = config.headers != "none" or config.body != "none"
+
+    def reply(self, decided: Decided) -> Reply:
+        """The reply to a request."""
+        config = self._config
+        seen: list[Seen] = []
+        statuses = _statuses(decided, seen, self._clock)
+        code = OVER_LIMIT if decided.is_refused and not config.shadow else OK
+        metadata = _metadata(decided.plan, statuses) if config.dynamic_metadata else None
+        if not self._tells_more:
+            return Reply(code, statuses, metadata=metadata)
+        said = _Said(decided, statuses, seen)
+        headers: list[tuple[str, str]] = []
+        body = b""
+        if config.headers != "none":
+            headers = list(said.headers(config))
+        if code == OVER_LIMIT and config.body != "none" and said.refusing is not None:
+            refusal = answer.refusal(said.refusing, said.verdict)
+            body = refusal.body
+            headers += [pair for pair in _pairs(refusal.fields) if pair[0] == "Content-Type"]
+        return Reply(code, statuses, headers, body, metadata)
+
+
+class Seen(NamedTuple):
+    """What came of a descriptor that has a word in the answer.
+
+    Attributes:
+        part: the descriptor.
+        status: what is said of it.
+        decisions: of its limits, in order; None where nothing decided.
+    """
+
+    part: Part
+    status: Status
+    decisions: Sequence[Decision | None]
+
+
+def _statuses(decided: Decided, seen: list[Seen], clock: Clock) -> Sequence[Status]:
+    """What is said of each descriptor; of what has a word in it, more is added to `seen`."""
+    plan = decided.plan
+    statuses = list(plan.statuses)
+    for place, (group, outcome) in enumerate(zip(plan.groups, decided.outcomes, strict=True)):
+        back = decided.refunds.get(place, 0)
+        is_refused = decided.is_refused and not group.is_shadow
+        if not group.is_debit and (is_refused or not is_passing(outcome)):
+            # It was never taken, or has been given back.
+            back = group.ask.cost
+        decisions = _decisions(group, outcome)
+        # A quota that is over says nothing of when a request that passes would pass.
+        is_heard = not group.is_quota or decided.is_refused or is_passing(outcome)
+        begin = 0
+        for part in group.parts:
+            end = begin + len(part.names)
+            own = decisions[begin:end]
+            if back:
+                own = [_given_back(one, back) for one in own]
+            begin = end
+            statuses[part.place] = status = _status(part, own, outcome, clock)
+            if not group.is_shadow and is_heard:
+                seen.append(Seen(part, status, own))
+    return statuses
+
+
+def _decisions(group: Group, outcome: Outcome) -> Sequence[Decision | None]:
+    """The decision on each limit of a group; None where there is none.
+
+    A policy that is open decides nothing while the store is away, and one that refuses by itself
+    leaves the others nothing to decide.
+    """
+    if outcome.rules is group.rules:
+        return outcome.verdict.decisions
+    if outcome.closed_by is not None:
+        return [None] * len(group.rules)
+    ask, verdict = outcome.ask, outcome.verdict
+    named = zip(ask.limits, ask.keys, verdict.decisions, strict=False)
+    known = {(limit.scope, key): decision for limit, key, decision in named}
+    return [known.get(name) for part in group.parts for name in part.names]
+
+
+class _Said:
+    """What there is to say of a request beyond its statuses.
+
+    Attributes:
+        refusing: the policy that refused it, if one did.
+        verdict: the answers of all limits that are enforced.
+    """
+
+    __slots__ = ("_rules", "_statuses", "refusing", "verdict")
+
+    def __init__(self, decided: Decided, statuses: Sequence[Status], seen: Sequence[Seen]) -> None:
+        self._statuses = statuses
+        self.refusing: Policy | None = None
+        for held in decided.plan.held:
+            if held is not None and held.is_refused and not held.is_shadow:
+                self.refusing = self.refusing or held.policy
+        self._rules: list[Rule] = []
+        decisions: list[Decision] = []
+        for part, status, own in seen:
+            if status.code == OVER_LIMIT:
+                self.refusing = self.refusing or part.held.policy
+            for rule, decision in zip(part.held.rules, own, strict=True):
+                if decision is not None:
+                    self._rules.append(rule)
+                    decisions.append(decision)
+        self.verdict = _NEVER if decided.plan.is_refused else combine(decisions)
+
+    def headers(self, config: EnvoyRlsConfig) -> Iterator[tuple[str, str]]:
+        """Fields that tell the client how much is left."""
+        if config.headers == "envoy":
+            yield from _three(self._statuses, config.header_names)
+        elif self._rules and self.verdict.decisions:
+            yield from _pairs(LimitFields(self._rules).lines(self._rules, self.verdict))
+        retry_after_us = self.verdict.retry_after_us
+        if retry_after_us > 0 and not config.header_names.has("retry-after"):
+            yield "Retry-After", str(seconds_up(retry_after_us))
+
+
+def _given_back(decision: Decision | None, hits: int) -> Decision | None:
+    if decision is None or not hits or not decision.allowed:
+        return decision
+    return decision._replace(remaining=min(decision.remaining + hits, decision.limit))
+
+
+def _status(
+    part: Part, decisions: Sequence[Decision | None], outcome: Outcome, clock: Clock
+) -> Status:
+    held = part.held
+    over = OK if held.is_shadow else OVER_LIMIT
+    if outcome.closed_by is not None:
+        return Status(over, held.told[0])
+    told, limit = held.told[0], held.limits[0]
+    decision = decisions[0]
+    if len(decisions) > 1:
+        known = [
+            (decision, told, limit)
+            for decision, told, limit in zip(decisions, held.told, held.limits, strict=True)
+            if decision is not None
+        ]
+        if known:
+            decision, told, limit = min(known, key=_tightest)
+    if decision is None:
+        return _FREE  # The store is away, and the policy open.
+    if decision.allowed:
+        return Status(OK, told, decision.remaining, -(-decision.reset_us // US))
+    retry_after_us = decision.retry_after_us
+    if retry_after_us == NEVER:
+        retry_after_us = _whole_us(decision, limit, clock)
+    return Status(over, told, decision.remaining, seconds_up(retry_after_us))
+
+
+def _whole_us(decision: Decision, limit: Limit, clock: Clock) -> int:
+    """What to say instead of never: when all of a limit is there anew, or would be."""
+    if limit.algorithm == "fixed_window":
+        now_us = clock()
+        return fixed_window.bounds(now_us, limit)[1] - now_us
+    return decision.reset_us or limit.period_us
+
+
+def _tightest(known: tuple[Decision, Told, Limit]) -> tuple[bool, int, int]:
+    """Those that refuse first, of them the one that does so for the longest time."""
+    decision = known[0]
+    if decision.allowed:
+        return True, decision.remaining, 0
+    if decision.retry_after_us == NEVER:
+        return False, 0, 0
+    return False, 1, -decision.retry_after_us
+
+
+def _three(statuses: Iterable[Status], names: EnvoyHeaders) -> Iterator[tuple[str, str]]:
+    """The fields that Envoy's own service sends, about the tightest limit."""
+    known = [status for status in statuses if status.limit is not None]
+    if not known:
+        return
+    status = min(known, key=lambda one: (one.code != OVER_LIMIT, one.remaining))
+    assert status.limit is not None
+    yield names.limit, str(status.limit.requests)
+    yield names.remaining, str(status.remaining)
+    if status.reset_s is not None:
+        yield names.reset, str(status.reset_s)
+
+
+def _pairs(lines: bytes) -> Iterator[tuple[str, str]]:
+    for line in lines.decode("ascii").splitlines():
+        name, _, value = line.partition(": ")
+        yield name, value
+
+
+def _metadata(plan: Plan, statuses: Sequence[Status]) -> Mapping[str, Any]:
+    """What was asked, in the form in which Envoy's own service repeats it, and of which rules."""
+    question = plan.question
+    told: dict[str, Any] = {
+        "domain": question.domain,
+        "descriptors": [_described(descriptor) for descriptor in question.descriptors],
+    }
+    if question.hits:
+        told["hitsAddend"] = question.hits
+    said: dict[str, Any] = {}
+    for held, status in zip(plan.held, statuses, strict=True):
+        if held is not None and status.code == OK:
+            _add(said, held.metadata)
+    if said:
+        told["metadata"] = said
+    return told
+
+
+def _add(said: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add what is not said yet; of what two say, the first holds, but mappings are joined."""
+    for key, value in more.items():
+        known = said.get(key)
+        if isinstance(known, dict) and isinstance(value, dict):
+            _add(known, value)
+        elif key not in said:
+            said[key] = deepcopy(value)
+
+
+def _described(descriptor: Descriptor) -> dict[str, Any]:
+    told: dict[str, Any] = {"entries": [f"{key}={value}" for key, value in descriptor.entries]}
+    if descriptor.override is not None:
+        requests, unit = descriptor.override
+        word = UNITS[unit] if 0 <= unit < len(UNITS) else unit
+        told["limit"] = f"requests_per_unit:{requests} unit:{word}"
+    if descriptor.hits is not None:
+        told["hitsAddend"] = descriptor.hits
+    return told

@@ -1,0 +1,1 @@
+"""A gRPC server for the systems that speak it."""

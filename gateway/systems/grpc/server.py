@@ -1,0 +1,284 @@
+"""A gRPC server for front ends, with what tools expect of any: health checks and reflection.
+
+It speaks HTTP/2, with TLS or without; without it belongs on loopback or into a network that one
+trusts. grpcio's own threads poll the sockets; methods run on the event loop. There are no
+interceptors and no serialisers: a method is given the bytes of its request and answers with bytes,
+since every layer of grpcio's own costs a call more than deciding on it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import grpc
+import grpc.aio
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from grpc_health.v1 import health_pb2
+
+from gateway.base.tasks import Background, Tasks, becomes
+from gateway.config.models.frontends import FrontendConfig
+from gateway.config.values.address import Address, UnixAddress
+from gateway.net.binding import ALONE, Sharing
+from gateway.systems.base import Ground
+from gateway.systems.grpc.calls import UNREADABLE, Answer, Calls, Context
+from gateway.systems.grpc.health import HEALTH, Health
+from gateway.systems.grpc.ports import Door, Ports
+from gateway.systems.grpc.protobuf import DecodeError, known
+from gateway.systems.grpc.reflection import Reflection
+from gateway.systems.grpc.tls import is_named
+from gateway.systems.open_files import affordable_connections
+
+log = logging.getLogger(__name__)
+
+US: Final = 1_000_000
+MAX_OPTION: Final = 2**31 - 1
+"""Of grpcio; as milliseconds 24 days."""
+STRANGER: Final = "this certificate is for none of the names that may ask"
+CONNECTIONS: Final = 10_000
+RARE_S: Final = 0.5
+"""How long the end waits for a moment in which no call begins: those that come after grpcio has
+begun to end, from clients that have not heard of it, it answers `CANCELLED`."""
+HEARD_S: Final = 1.0
+"""How long clients have to hear of the end: to send the rest of a request that has begun, or to
+answer the PING with which grpcio makes sure. It would wait 20 s for that itself."""
+SENT_S: Final = 0.1
+"""How long the last answers have to be sent."""
+LATER_S: Final = 60.0
+"""Long after the end."""
+
+
+class Bounds(NamedTuple):
+    """What a client may ask of a server, so that none can take all of it.
+
+    Attributes:
+        message_bytes: a request, after decompression; a longer one is `RESOURCE_EXHAUSTED`.
+        calls_per_connection: calls under way on one connection, which clients are told. A client
+            that keeps to it, and has more to ask, has some refused all the same (`REFUSED_STREAM`):
+            a call counts until all of it is gone, here a moment later than there. Without that
+            guard a client that begins and cancels calls keeps all others waiting.
+        calls: calls under way in all; one more is `RESOURCE_EXHAUSTED`.
+        connections: connections that are open; more of them are closed at once.
+        handshake_us: microseconds that a new connection has for its first frame of HTTP/2, in all.
+        ping_us: microseconds between two PINGs of one connection, calls under way or not. A client
+            that sends more than two sooner, without asking anything, is told to calm down
+            (`ENHANCE_YOUR_CALM`) and disconnected. Envoy and Go keep idle connections alive with
+            one every ten seconds, some with one a second.
+        age_us: microseconds after which clients are asked to make a new connection, a tenth more
+            or less; None for never.
+        grace_us: microseconds that calls may take then; None for as long as they like.
+        request_us: microseconds that a request may take to come, once its call has begun; then it
+            is `DEADLINE_EXCEEDED`.
+    """
+
+    message_bytes: int = 64 * 1024
+    calls_per_connection: int = 1_000
+    calls: int = 10_000
+    connections: int = CONNECTIONS
+    handshake_us: int = 5 * US
+    request_us: int = 10 * US
+    ping_us: int = US // 2
+    age_us: int | None = None
+    grace_us: int | None = None
+
+
+def bounds_of(listener: FrontendConfig, ground: Ground) -> Bounds:
+    """Those of a listener."""
+    return Bounds(
+        connections=min(CONNECTIONS, affordable_connections(ground.config.listeners)),
+        age_us=listener.max_connection_age,
+        grace_us=listener.max_connection_age_grace,
+    )
+
+
+class Service(NamedTuple):
+    """A service that a front end offers.
+
+    Attributes:
+        name: its full name.
+        methods: what answers each of its methods, which are all of one request and one answer.
+        files: its description, a file after those that it imports.
+        health_names: what else its health is asked for by.
+    """
+
+    name: str
+    methods: Mapping[str, Answer]
+    files: Sequence[FileDescriptorProto]
+    health_names: Sequence[str] = ()
+
+
+class GrpcServer:
+    """Serves calls on one address; to be used inside a running event loop.
+
+    Args:
+        services: what it offers beside health and reflection.
+        bounds: see there.
+        malformed: called for every request that cannot be read, which is answered `INTERNAL`, as
+            by every gRPC server.
+        is_able: whether it could give answers now, for those who ask for its health.
+        sharing: of its address.
+    """
+
+    def __init__(
+        self,
+        services: Sequence[Service],
+        bounds: Bounds,
+        malformed: Callable[[], None] = lambda: None,
+        is_able: Callable[[], bool] = lambda: True,
+        sharing: Sharing = ALONE,
+    ) -> None:
+        names = [service.name for service in services]
+        files = [file for service in services for file in service.files]
+        self._calls = Calls(bounds.request_us)
+        described = [*files, known(health_pb2)]
+        reflection = Reflection([*names, HEALTH], described, malformed, self._calls)
+        self._lateness = Background(self._calls.refuse_late)
+        also = [name for service in services for name in service.health_names]
+        self._streams = (Health([*names, *also], is_able, malformed, self._calls), reflection)
+        handlers = {
+            f"/{service.name}/{method}": self._calls.unary(
+                self._guarded(_reading(answer, malformed))
+            )
+            for service in services
+            for method, answer in service.methods.items()
+        }
+        for stream in self._streams:
+            handlers |= stream.handlers()
+        self._server = grpc.aio.server(
+            handlers=[_Handlers(handlers)],
+            options=_options(bounds, sharing),
+            maximum_concurrent_rpcs=bounds.calls,
+        )
+        self._names: frozenset[str] = frozenset()
+        self._ports = Ports(self._server, sharing)
+        self._tasks = Tasks()
+
+    async def start(self, door: Door) -> Address | UnixAddress:
+        """Listen and serve; returns the address with the port that was really taken.
+
+        Raises:
+            OSError: the address cannot be had; see `Ports.open`.
+        """
+        if door.tls is not None:
+            self._names = door.tls.names
+        address = await self._ports.open(door)
+        await self._server.start()
+        self._lateness.start()
+        return address
+
+    @property
+    def under_way(self) -> int:
+        """How many calls are; checks of health and reflection apart."""
+        return self._calls.under_way
+
+    def _guarded(self, answer: Answer) -> Answer:
+        """Answers those alone whose certificates have one of the names, if there are any."""
+
+        async def call(data: bytes, context: Context) -> bytes:
+            if self._names and not is_named(context, self._names):
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, STRANGER)
+            return await answer(data, context)
+
+        return call
+
+    async def drain(self, seconds: float) -> int:
+        """Say that it ends, take no more calls, let those under way end, and close.
+
+        Args:
+            seconds: how long calls under way may take; those that are left are cancelled.
+
+        Returns:
+            How many were left.
+        """
+        for stream in self._streams:
+            stream.end()
+        due = asyncio.get_running_loop().time() + seconds
+        try:
+            await self._lateness.end()
+            await self._calls.become_rare(min(RARE_S, seconds))
+            return await self._end(due)
+        except asyncio.CancelledError:
+            # The server must go all the same: its threads would outlive the loop.
+            await self._ports.remove_file()
+            await self._server.stop(None)
+            raise
+
+    async def _end(self, due: float) -> int:
+        """Take no more calls, and close when those under way have ended, or are due."""
+        loop = asyncio.get_running_loop()
+        await self._ports.remove_file()
+        # Those that are left are counted and cancelled here. It must not be about to do so itself:
+        # grpcio 1.85 crashes where two of its stops come to their end together.
+        stopping = self._tasks.start(self._server.stop(max(due - loop.time(), 0) + LATER_S))
+        await asyncio.wait({stopping}, timeout=min(HEARD_S, max(due - loop.time(), 0)))
+        await self._calls.refuse_unread()
+        calls = self._calls
+        await becomes(lambda: stopping.done() or not calls.under_way, due - loop.time())
+        left = calls.under_way
+        if not left:
+            # Normally all is over with the last answer.
+            await asyncio.wait({stopping}, timeout=SENT_S)
+        if not stopping.done():
+            # Without calls only connections are left, whose other ends do not say a word.
+            await self._server.stop(None)
+        await asyncio.shield(stopping)
+        return left
+
+
+class _Handlers(grpc.GenericRpcHandler):
+    """Every method in one dictionary: grpcio asks one handler after the other for each call."""
+
+    def __init__(self, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]) -> None:
+        self._handlers = handlers
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """What answers a call; None for a method that is not there."""
+        return self._handlers.get(handler_call_details.method)
+
+
+def _reading(answer: Answer, malformed: Callable[[], None]) -> Answer:
+    async def call(data: bytes, context: Context) -> bytes:
+        try:
+            return await answer(data, context)
+        except DecodeError:
+            malformed()
+            await context.abort(grpc.StatusCode.INTERNAL, UNREADABLE)
+        except grpc.aio.AbortError:
+            raise
+        except Exception:
+            # grpcio would tell the client what it was.
+            log.exception("A call failed in a way that it must not")
+            await context.abort(grpc.StatusCode.INTERNAL, "the server failed")
+
+    return call
+
+
+def _options(bounds: Bounds, sharing: Sharing) -> list[tuple[str, int]]:
+    ages = {
+        "grpc.max_connection_age_ms": bounds.age_us,
+        "grpc.max_connection_age_grace_ms": bounds.grace_us,
+    }
+    return [
+        # By itself grpcio would share a port with whoever has it.
+        ("grpc.so_reuseport", int(sharing.is_on)),
+        ("grpc.max_receive_message_length", bounds.message_bytes),
+        ("grpc.max_concurrent_streams", bounds.calls_per_connection),
+        (
+            "grpc.max_allowed_incoming_connections",
+            bounds.connections,
+        ),
+        ("grpc.server_handshake_timeout_ms", _milliseconds(bounds.handshake_us)),
+        # Without calls grpcio would take a PING every two hours, and with some every five minutes.
+        # What it is told of here is the interval between those that it receives, whatever the name.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", _milliseconds(bounds.ping_us)),
+        *((name, _milliseconds(us)) for name, us in ages.items() if us is not None),
+    ]
+
+
+def _milliseconds(us: int) -> int:
+    return min(max(us // 1000, 1), MAX_OPTION)

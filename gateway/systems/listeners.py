@@ -1,0 +1,59 @@
+"""Front ends: listeners that speak the protocols of other systems, on this gateway's limits.
+
+`base` says what each of them is and is given, `asking` puts their callers' questions to the
+limiter. A front end is made by a function in a module of its own, which is imported when a
+configuration names it, since what it is built on may not be installed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from gateway.base.errors import StartError
+from gateway.base.install_hint import remedy
+from gateway.config.models.frontends import FrontendConfig, titles
+from gateway.systems.base import Frontend, Ground, MakeFrontend
+
+MAKERS: Final[dict[str, tuple[str, str]]] = {
+    "envoy_rls": ("gateway.systems.envoy.listener:make", "grpc"),
+    "ratio": ("gateway.systems.ratio.listener:make", "grpc"),
+    "smockron": ("gateway.systems.smockron.listener:make_master", "zmq"),
+    "throttr": ("gateway.systems.throttr.listener:make_throttr", ""),
+}
+"""By kind: the module and function that make the front end, and the extra that it needs."""
+
+
+def make_frontends(ground: Ground) -> list[Frontend]:
+    """The front ends that a configuration names, in its order; none of them listens yet.
+
+    Raises:
+        StartError: a library that one of them needs is not installed.
+    """
+    listeners = ground.config.listeners
+    return [
+        find_maker(index, listener)(name, listener, ground)
+        for index, (name, listener) in enumerate(zip(titles(listeners), listeners, strict=True))
+    ]
+
+
+def find_maker(index: int, listener: FrontendConfig) -> MakeFrontend:
+    """What makes the front end of a listener, loaded.
+
+    Args:
+        index: of the listener, in the order of the configuration.
+        listener: its configuration.
+
+    Raises:
+        StartError: a library that it needs is not installed.
+    """
+    place, extra = MAKERS[listener.kind]
+    module, _, function = place.partition(":")
+    try:
+        make: MakeFrontend = getattr(import_module(module), function)
+    except ImportError as error:
+        if not extra or (error.name or "").partition(".")[0] == "gateway":
+            raise
+        message = f"{listener.kind} needs a library that is not installed: {error.name}"
+        raise StartError(f"listeners[{index}]", message, remedy(extra)) from error
+    return make

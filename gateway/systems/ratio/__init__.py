@@ -1,0 +1,1 @@
+"""ratio: its clients are served, its servers are a store."""

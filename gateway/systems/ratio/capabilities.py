@@ -1,0 +1,93 @@
+"""What a ratio server can keep: one sliding window, which counts what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gateway.config.models.frontends import FrontendConfig
+from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.policies import PolicyConfig
+from gateway.config.values.findings import KEY, Finding, Path
+from gateway.config.values.store_url import StoreUrl, parse_store_url
+
+_ALGORITHM: Final = "sliding_window_log"
+_MIGRATE_TO: Final = ("store", "migrate", "to")
+
+
+def misfits_of_ratio(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
+    """What of a policy a ratio server cannot keep; paths begin below the policy."""
+    if policy.consistency != "strict":
+        message = f"a ratio server gives one token a call: {policy.consistency} limits"
+        hint = "consistency: strict, or a store of another kind"
+        yield Finding(("consistency",), f"{message} cannot be kept in it", hint)
+    if policy.queue is not None:
+        message = "a ratio server gives no turns: nobody can wait for one"
+        yield Finding(("queue", KEY), message, "queue: off, or a store of another kind")
+    if len(policy.limits) > 1:
+        message = "a ratio server is asked about one limit at a time: all or none cannot be kept"
+        yield Finding(("limits",), message, "one limit, or a store of another kind")
+    for index, line in enumerate(policy.limits):
+        limit = line.limit
+        if limit.algorithm != _ALGORITHM or not limit.count_refused:
+            kind = limit.algorithm
+            if kind == _ALGORITHM:
+                kind += " without what is refused"
+            message = f"a ratio server keeps a sliding window that counts what it refuses: {kind}"
+            hint = f"algorithm: {_ALGORITHM} and count_refused: true, or a store of another kind"
+            if limit.algorithm == "concurrency":
+                hint = "a store of another kind"
+            yield Finding(("limits", index), f"{message} cannot be kept in it", hint)
+
+
+def not_together(config: GatewayConfig) -> Iterator[Finding]:
+    """What would have to be all or none, or be taken back, and is in a ratio server."""
+    if parse_store_url(config.store.url).kind == "ratio":
+        for index, route in enumerate(config.routes):
+            yield from _not_one(route.policies, ("routes", index))
+        yield from _callers_not_together(config.listeners)
+    migrate = config.store.migrate
+    if migrate is not None:
+        for url, path in ((config.store.url, ("store", "url")), (migrate.to, _MIGRATE_TO)):
+            if parse_store_url(url).kind == "ratio":
+                message = "counts move between stores that take back what the other refuses"
+                hint = "a ratio server takes nothing back: change the store at once"
+                yield Finding(path, message, hint)
+
+
+def shared_with_ratio(config: GatewayConfig) -> Iterator[Finding]:
+    """Why the counts of a policy cannot be shared with a ratio server in its Redis."""
+    name = parse_store_url(config.store.url).options.get("ratio", "")
+    if not name:
+        return
+    policy = config.policies.get(name)
+    if policy is None:
+        message = f"there is no policy {name!r} whose counts a ratio server could share"
+        yield Finding(("store", "url"), message, f"such as {next(iter(config.policies), 'ratio')}")
+        return
+    (line, *more) = policy.limits
+    is_whole = line.per == ("ip",) and line.limit.algorithm == _ALGORITHM and not more
+    if not is_whole or policy.queue is not None or policy.consistency != "strict":
+        message = "ratio counts each owner with each resource, in one strict sliding window"
+        hint = f"one limit without per, algorithm: {_ALGORITHM}, and no queue"
+        yield Finding(("policies", name), message, hint)
+    callers = {one for each in config.listeners if each.ratio is not None for one in each.policies}
+    if name not in callers or any(name in route.policies for route in config.routes):
+        message = "what ratio counts is for callers of listeners that speak its protocol, only"
+        yield Finding(("policies", name), message, "a policy of its own for all others")
+
+
+def _callers_not_together(listeners: tuple[FrontendConfig, ...]) -> Iterator[Finding]:
+    for index, listener in enumerate(listeners):
+        if listener.ratio is not None:
+            place: Path = ("listeners", index, "ratio")
+            yield from _not_one(listener.ratio.policies, place)
+            for number, rule in enumerate(listener.ratio.rules):
+                yield from _not_one(rule.policies, (*place, "rules", number))
+
+
+def _not_one(policies: tuple[str, ...], place: Path) -> Iterator[Finding]:
+    if len(policies) > 1:
+        message = "a ratio server is asked about one limit at a time: all or none of "
+        message += f"{', '.join(policies)} cannot be had"
+        yield Finding((*place, "policies"), message, "one policy, or a store of another kind")

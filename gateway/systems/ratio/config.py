@@ -1,0 +1,152 @@
+"""A listener for ratio's clients: which owners and resources are held to which limits.
+
+    ratio: 100/m
+
+    ratio:
+      rules:
+        - { owner: "pay-*", resource: /v1/**, limit: 10/s }
+        - { resource: /health, unlimited: true }
+      limit: 100/m
+
+The first rule that matches counts; what none of them matches is held to the limit beside them, if
+there is one. A limit that is written here has ratio's algorithm, unless it names another: a
+sliding window that counts what it refuses, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import quote
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from gateway.config.values.base import Model
+from gateway.config.values.shorthand_place import Place
+from gateway.config.values.types import Duration, ListOf, Switch, problem, problems
+from gateway.systems.ratio.rules import ANY, Pattern
+
+MAX_RULES: Final = 10_000
+MAX_PATTERN: Final = 1_000
+USUAL: Final[Mapping[str, Any]] = {"algorithm": "sliding_window_log", "count_refused": True}
+"""ratio's algorithm."""
+_KEPT: Final = " !#$&()+,-./:;<=>?@[]^_`{|}~*"
+"""What of a pattern stays as it is in the name of its policy."""
+
+
+def _check_pattern(text: str) -> str:
+    if len(text) > MAX_PATTERN:
+        raise problem(f"a pattern of {len(text)} characters", f"at most {MAX_PATTERN}")
+    return text
+
+
+PatternText = Annotated[str, AfterValidator(_check_pattern)]
+
+
+class RatioRule(Model):
+    """Which questions are held to which limits."""
+
+    owner: PatternText = Field(ANY, description="Of these owners; a * stands for any text.")
+    resource: PatternText = Field(ANY, description="For these resources; a * stands for any text.")
+    policies: Annotated[tuple[str, ...], ListOf] = Field(
+        (), description="Names of policies; a limit may be written here instead, as in a route."
+    )
+    unlimited: Switch = Field(False, description="Whether nothing limits them.")
+
+    @model_validator(mode="after")
+    def _check_sense(self) -> RatioRule:
+        if not self.policies and not self.unlimited:
+            message = "this rule does not say what the limit is"
+            raise problem(message, "such as limit: 10/s; or unlimited: true")
+        if self.policies and self.unlimited:
+            message = "either a limit or unlimited: not both"
+            raise problem(message, "leave one out", under=("unlimited",))
+        return self
+
+    @property
+    def pattern(self) -> Pattern:
+        """What it matches."""
+        return Pattern(self.owner, self.resource)
+
+
+class RatioConfig(Model):
+    """What ratio's clients are told."""
+
+    rules: Annotated[tuple[RatioRule, ...], Field(max_length=MAX_RULES)] = Field(
+        (), description="Rules by owner and resource, of which the first that matches counts."
+    )
+    policies: Annotated[tuple[str, ...], ListOf] = Field(
+        (),
+        description="Names of policies for what no rule matches; a limit may be written here "
+        "instead, as in a route.",
+    )
+    unmatched: Literal["allow", "refuse"] = Field(
+        "allow",
+        description="What is answered where no rule matches and there is no limit beside them: "
+        "allow for OK, refuse for OVER_LIMIT.",
+    )
+    connection_timeout: Duration = Field(
+        1_000_000, description="How long a new connection may take until it speaks HTTP/2."
+    )
+
+    @model_validator(mode="after")
+    def _check_sense(self) -> RatioConfig:
+        if not self.rules and not self.policies:
+            raise problem("nothing is limited here", "such as ratio: {limit: 100/m}")
+        if self.policies and "unmatched" in self.model_fields_set:
+            message = "what no rule matches is held to the limit beside them"
+            raise problem(message, "leave unmatched out", under=("unmatched",))
+        hidden = list(_hidden([rule.pattern for rule in self.rules]))
+        if hidden:
+            raise problems(hidden)
+        return self
+
+    @property
+    def policy_names(self) -> tuple[str, ...]:
+        """The policies that are named, in order."""
+        return (*(name for rule in self.rules for name in rule.policies), *self.policies)
+
+
+def _hidden(patterns: list[Pattern]) -> Iterator[PydanticCustomError]:
+    """Rules that an earlier one leaves nothing to match, as far as is plain to see."""
+    first: dict[tuple[str, str], int] = {}
+    for index, pattern in enumerate(patterns):
+        for key in pattern.wider():
+            if key in first:
+                message = f"this rule can never match: number {first[key] + 1} takes all of it"
+                yield problem(message, "the narrower one first", under=("rules", index))
+                break
+        first.setdefault(pattern.short(), index)
+
+
+def find_limits(data: Any, listener: str) -> tuple[Any, list[Place]]:
+    """The long form of plain data, and where in it limits may stand.
+
+    A policy that a rule's own limit becomes is named after its patterns, so that it stays the same
+    when other rules come and go.
+    """
+    if isinstance(data, str | list | tuple):
+        data = {"limits": list(data) if isinstance(data, tuple) else data}
+    if not isinstance(data, Mapping):
+        return data, []
+    found = [Place((), listener, _usual(data))]
+    seen: dict[str, int] = {}
+    rules = data.get("rules")
+    for index, rule in enumerate(rules if isinstance(rules, list | tuple) else ()):
+        if not isinstance(rule, Mapping):
+            continue
+        name = f"{listener}/{_part(rule, 'owner')}:{_part(rule, 'resource')}"
+        number = seen[name] = seen.get(name, 0) + 1
+        unique = name if number == 1 else f"{name} #{number}"
+        found.append(Place(("rules", index), unique, _usual(rule)))
+    return data, found
+
+
+def _usual(body: Mapping[Any, Any]) -> Mapping[str, Any]:
+    """The algorithm of ratio; one that is named is what it is everywhere."""
+    return {} if "algorithm" in body else USUAL
+
+
+def _part(rule: Mapping[Any, Any], field: str) -> str:
+    return quote(str(rule.get(field, ANY)), safe=_KEPT).strip()

@@ -1,0 +1,160 @@
+"""ratio's service: callers ask by owner and resource whether they may go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
+from typing import Final
+
+import grpc
+
+from gateway.config.models.frontends import FrontendConfig
+from gateway.config.values.store_url import parse_store_url
+from gateway.limiter.decider import Outcome
+from gateway.routing.keys import named
+from gateway.systems.asking import Asking, caller_keys, can_answer, passes
+from gateway.systems.base import Ground
+from gateway.systems.grpc.calls import Context
+from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.server import GrpcServer, Service, bounds_of
+from gateway.systems.ratio.config import RatioConfig
+from gateway.systems.ratio.messages import (
+    MESSAGES,
+    METHOD,
+    OK,
+    OVER_LIMIT,
+    SERVICE,
+    Question,
+    read_question,
+    write_code,
+)
+from gateway.systems.ratio.rules import compile_rules
+
+REMEMBERED: Final = 4_096
+REMEMBERED_SIZE: Final = 256
+"""Questions whose rules and identities are remembered, and the longest of them in characters."""
+
+_OK: Final = "ok"
+_OVER_LIMIT: Final = "over_limit"
+_ANSWERS: Final = {_OK: write_code(OK), _OVER_LIMIT: write_code(OVER_LIMIT)}
+"""By what metrics call them."""
+_WORDS: Final[Mapping[str, Callable[[Caller], str]]] = {
+    "owner": attrgetter("owner"),
+    "resource": attrgetter("resource"),
+}
+"""What limits may be counted per."""
+
+
+class Caller:
+    """Who asks, what for, and under which rule; with what is made of that once.
+
+    Attributes:
+        owner, resource: as they were asked.
+        identity: of both together.
+        name: what ratio makes of them, which is not one-to-one.
+        asking: the policies that it is held to; None for none.
+        answer: what it is told if there are none.
+    """
+
+    __slots__ = ("answer", "asking", "identity", "name", "owner", "resource")
+
+    def __init__(self, question: Question, asking: Asking | None, answer: str) -> None:
+        self.owner = question.owner
+        self.resource = question.resource
+        self.identity = named((("owner", self.owner), ("resource", self.resource)))
+        self.name = f"{self.owner}-{self.resource}"
+        self.asking = asking
+        self.answer = answer
+
+
+class RatioFrontend:
+    """Serves `/RateLimitService/RateLimit`.
+
+    Args:
+        name: of the listener.
+        listener: its configuration.
+        ground: what answers.
+    """
+
+    def __init__(self, name: str, listener: FrontendConfig, ground: Ground) -> None:
+        assert listener.ratio is not None, "the kind of a listener is what it says"
+        config = listener.ratio
+        self.address = listener.address
+        self._door = Door(listener.address, listener.mode, ground.tls.get(name))
+        self._metrics = metrics = ground.metrics.frontend(name)
+        metrics.sees_connections = False
+        self._find = _finder(config, ground)
+        self._remembered = lru_cache(REMEMBERED)(self._find)
+        self._answers = metrics.answers
+        self._server = GrpcServer(
+            [Service(SERVICE, {METHOD: self._answer}, MESSAGES.files)],
+            bounds_of(listener, ground)._replace(handshake_us=config.connection_timeout),
+            self._note_malformed,
+            can_answer(ground, listener.policies),
+            ground.sharing,
+        )
+
+    async def start(self) -> None:
+        """Listen and serve.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        self.address = await self._server.start(self._door)
+
+    @property
+    def under_way(self) -> int:
+        """How many calls are."""
+        return self._server.under_way
+
+    async def drain(self, seconds: float) -> int:
+        """Take no more calls, let those under way end, and close; see `Frontend`."""
+        return await self._server.drain(seconds)
+
+    def _note_malformed(self) -> None:
+        self._metrics.malformed["message"] += 1
+
+    async def _answer(self, data: bytes, context: Context) -> bytes:
+        question = read_question(data)
+        is_short = len(question.owner) + len(question.resource) <= REMEMBERED_SIZE
+        caller = (self._remembered if is_short else self._find)(question)
+        answer = caller.answer
+        if caller.asking is not None:
+            outcome = caller.asking.decide(caller)
+            if not isinstance(outcome, Outcome):
+                outcome = await outcome
+            if passes(outcome):
+                answer = _OK
+            elif outcome.closed_by is None:
+                answer = _OVER_LIMIT
+            else:
+                self._answers[METHOD, "error"] += 1
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the store does not answer")
+        self._answers[METHOD, answer] += 1
+        return _ANSWERS[answer]
+
+
+def _finder(config: RatioConfig, ground: Ground) -> Callable[[Question], Caller]:
+    """What makes callers of questions, by the first rule that matches."""
+    find = compile_rules([rule.pattern for rule in config.rules])
+    shared = parse_store_url(ground.config.store.url).options.get("ratio", "")
+
+    def held_to(names: Sequence[str]) -> Asking | None:
+        whole = "name" if shared in names else "identity"
+        return Asking(caller_keys(attrgetter(whole), _WORDS), names, ground) if names else None
+
+    matched = [(held_to(rule.policies), _OK) for rule in config.rules]
+    usual = _OK if config.policies or config.unmatched == "allow" else _OVER_LIMIT
+    # At the end, where -1 leads to.
+    matched.append((held_to(config.policies), usual))
+
+    def caller_of(question: Question) -> Caller:
+        return Caller(question, *matched[find(*question)])
+
+    return caller_of
+
+
+def make(name: str, listener: FrontendConfig, ground: Ground) -> RatioFrontend:
+    """Make the front end of a listener; see `gateway.systems.base.MakeFrontend`."""
+    return RatioFrontend(name, listener, ground)

@@ -1,0 +1,331 @@
+"""Counts in a ratio server: it is asked by its own protocol, as any of its clients.
+
+ratio has one method. It takes an owner and a resource, counts the call against the one limit that
+the server has, and says yes or no: nothing of what is left, nothing of when to come back, no way
+to take a call back or to look without being counted. So:
+
+- What costs n is n calls, of which all must be let through.
+- `remaining` and `retry_after` are bounds: at most the limit without what this call took, and at
+  most the whole window.
+- `give_back` does nothing: too little may pass then, never too much.
+- A look is a health check, which is counted by nobody. A server that has none, as ratio's own,
+  passes until a question fails; then a question about no key tells when it decides again.
+
+`gateway.systems.ratio.capabilities` has what policies need and such a server cannot give.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Sequence
+from typing import Final, Literal
+from urllib.parse import parse_qs, urlsplit
+
+import grpc
+import grpc.aio
+
+from gateway.base.clock import Clock, monotonic_us
+from gateway.base.errors import StoreReplyError, StoreTimeout, StoreUnavailable
+from gateway.base.tasks import Background, Tasks
+from gateway.limits.decision import NEVER, Decision, Verdict
+from gateway.limits.rate import Limit
+from gateway.stores.base import Ask
+from gateway.systems.ratio.messages import (
+    METHOD,
+    OK,
+    OVER_LIMIT,
+    SERVICE,
+    DecodeError,
+    Question,
+    read_code,
+    write_question,
+)
+
+US: Final = 1_000_000
+PORT: Final = 50051
+START_WAIT_S: Final = 1.0
+MAX_CALLS: Final = 64
+"""Calls that one ask may be: what costs more never passes."""
+STALE_US: Final = 2_000_000
+"""A connection over which nothing has come for so long, though it was asked, is made anew: a host
+that vanished does not close its connections.
+"""
+NOTHING: Final = "nothing"
+"""The resource of a question that is for its answer alone; no key makes this one."""
+SERVING: Final = b"\x08\x01"
+"""A health check's answer, `grpc.health.v1.HealthCheckResponse` with `SERVING`."""
+
+_OPTIONS: Final[list[tuple[str, int]]] = [
+    # A limiter is asked directly, whatever the environment says of proxies for HTTP.
+    ("grpc.enable_http_proxy", 0),
+    # A call that was sent may have been counted: whether to ask again is not for a library to say.
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.client_idle_timeout_ms", 2**31 - 1),
+    ("grpc.max_receive_message_length", 4_096),
+    # Each store has connections of its own, which it closes.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+_Call = grpc.aio.UnaryUnaryCall[bytes, bytes]
+_Method = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+
+
+class RatioStore:
+    """A `Store` in one ratio server, or in a gateway that stands for one.
+
+    Args:
+        url: `ratio://host:port?owner=...`; the owner of all that is asked is the domain, unless
+            it is said.
+        domain: the namespace of this deployment's keys.
+        deadline_us: how long callers wait for a batch, which the server is told; 0 for no bound.
+        clock: this process's time.
+
+    Raises:
+        ValueError: the URL cannot be used.
+    """
+
+    is_told_afterwards: Literal[False] = False
+
+    def __init__(
+        self, url: str, *, domain: str, deadline_us: int = 20_000, clock: Clock = monotonic_us
+    ) -> None:
+        parts = urlsplit(url)
+        if not parts.hostname:
+            raise ValueError("it names no host")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        self._target = f"{host}:{parts.port or PORT}"
+        self._owner = parse_qs(parts.query).get("owner", [domain])[0]
+        self._deadline_s = deadline_us / US or None
+        self._clock = clock
+        self._link: _Link | None = None
+        self._is_closed = False
+        self._unheard_since_us = 0
+        self._has_failed = False
+        self._tasks = Tasks()
+
+    def __repr__(self) -> str:
+        return f"<RatioStore {self._target} {'open' if self.is_ready else 'down'}>"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether an ask would probably be answered now."""
+        return self._link is not None and self._link.is_ready
+
+    @property
+    def gateways(self) -> int:
+        """This one: a ratio server does not know who shares it."""
+        return 1
+
+    async def start(self) -> None:
+        """Connect in the background; a server that is there is waited for."""
+        if self._link is None:
+            self._link = _Link(self._target)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(START_WAIT_S):
+                    await self._link.is_tried.wait()
+
+    async def aclose(self) -> None:
+        """Close the connection; nothing may be asked afterwards."""
+        self._is_closed = True
+        link, self._link = self._link, None
+        if link is not None:
+            await link.aclose()
+        await self._tasks.finish(1)
+
+    async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+        """Decide on a batch; all of its calls are under way at once.
+
+        Raises:
+            StoreUnavailable: not connected, or the server cannot decide.
+            StoreTimeout: the server did not answer in time.
+            StoreReplyError: what it answers is not ratio's protocol.
+        """
+        if not asks:
+            return ()
+        link = self._current()
+        under_way: list[tuple[Ask, Sequence[_Call]]] = []
+        try:
+            for ask in asks:
+                calls = self._calls(link, ask)
+                under_way.append((ask, calls))
+            return [
+                _verdict(
+                    ask, is_allowed=all([await self._is_allowed(link, call, ask) for call in calls])
+                )
+                if calls
+                else _never(ask)
+                for ask, calls in under_way
+            ]
+        finally:
+            for _, calls in under_way:
+                for call in calls:
+                    call.cancel()
+
+    async def give_back(self, ask: Ask, verdict: Verdict) -> None:
+        """Nothing: a ratio server takes no call back."""
+
+    async def renew(self, ask: Ask, verdict: Verdict) -> bool:
+        """Whether it was allowed: nothing of a ratio server's can be held."""
+        return verdict.allowed
+
+    def _current(self) -> _Link:
+        """The connection, which is made anew if it leads nowhere."""
+        link, now_us = self._link, self._clock()
+        if link is None:
+            reason = "closed" if self._is_closed else "not_connected"
+            raise StoreUnavailable("the store is not connected", reason)
+        if not self._unheard_since_us:
+            self._unheard_since_us = now_us
+        elif now_us - self._unheard_since_us > STALE_US:
+            self._tasks.start(link.aclose())
+            link = self._link = _Link(self._target)
+            self._unheard_since_us = now_us
+        return link
+
+    def _calls(self, link: _Link, ask: Ask) -> Sequence[_Call]:
+        """The calls that an ask is; none if it can never pass.
+
+        Raises:
+            StoreReplyError: there is more than one limit, which cannot be all or none.
+        """
+        if ask.cost == 0:
+            return (link.check(b"", timeout=self._deadline_s),)
+        if len(ask.limits) != 1:
+            raise StoreReplyError("a ratio server is asked about one limit at a time", "limits")
+        if ask.cost > min(ask.limits[0].count, MAX_CALLS):
+            return ()
+        question = Question(self._owner, resource_of(ask.limits[0], ask.keys[0]))
+        data = write_question(question)
+        return [link.ask(data, timeout=self._deadline_s) for _ in range(ask.cost)]
+
+    async def _is_allowed(self, link: _Link, call: _Call, ask: Ask) -> bool:
+        if ask.cost == 0:
+            await self._look(link, call)
+            return True
+        return await self._code(call) == OK
+
+    async def _look(self, link: _Link, check: _Call) -> None:
+        """Return if the server can decide, as far as that can be known."""
+        try:
+            data = await self._data(check)
+        except StoreReplyError:
+            # ratio has no health checks; but something that speaks gRPC is there. Whether that has
+            # its Redis only a question tells, which is asked where there is reason to doubt it.
+            if self._has_failed:
+                data = write_question(Question(self._owner, NOTHING))
+                await self._code(link.ask(data, timeout=self._deadline_s))
+            return
+        if data != SERVING:
+            raise StoreUnavailable("the server says that it is not serving", "not_serving")
+
+    async def _code(self, call: _Call) -> int:
+        """What a question is answered."""
+        is_answered = False
+        try:
+            code = read_code(await self._data(call))
+            is_answered = code in (OK, OVER_LIMIT)
+        except DecodeError as error:
+            raise StoreReplyError(f"the answer is none of ratio's: {error}") from error
+        finally:
+            self._has_failed = not is_answered
+        if not is_answered:
+            raise StoreReplyError("the server does not know whether it is over the limit")
+        return code
+
+    async def _data(self, call: _Call) -> bytes:
+        """The answer to a call, or why there is none."""
+        try:
+            data = await call
+        except grpc.aio.AioRpcError as error:
+            code = error.code()
+            if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise StoreTimeout("no answer within the deadline") from error
+            self._unheard_since_us = 0
+            if code is not grpc.StatusCode.UNIMPLEMENTED:
+                label = code.name.lower()
+                raise StoreUnavailable(error.details() or label, label) from error
+            raise StoreReplyError("the server is no ratio server", "unimplemented") from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Not this task was cancelled but the call, with its connection.
+            raise StoreUnavailable("the connection was given up", "connection_lost") from None
+        self._unheard_since_us = 0
+        return data
+
+
+class _Link:
+    """A connection that is made again whenever it is lost, for as long as it takes."""
+
+    def __init__(self, target: str) -> None:
+        self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+        self.ask: _Method = self._channel.unary_unary(f"/{SERVICE}/{METHOD}")
+        self.check: _Method = self._channel.unary_unary("/grpc.health.v1.Health/Check")
+        self.is_ready = False
+        self.is_tried = asyncio.Event()
+        self._watching = Background(self._watch)
+        self._watching.start()
+
+    async def _watch(self) -> None:
+        """Keep it connected, and know whether it is."""
+        while True:
+            state = self._channel.get_state(try_to_connect=True)
+            self.is_ready = state is grpc.ChannelConnectivity.READY
+            if self.is_ready or state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                self.is_tried.set()
+            await self._channel.wait_for_state_change(state)
+
+    async def aclose(self) -> None:
+        """Close it; calls under way are cancelled."""
+        self.is_ready = False
+        await self._watching.end()
+        await self._channel.close()
+
+
+def resource_of(limit: Limit, key: str) -> str:
+    """What a key of a limit is called in a ratio server, which counts by texts alone.
+
+    No two make the same text: a scope has no `#`, and only what is quoted begins with a quote.
+    """
+    scope = limit.scope.replace("%", "%25").replace("#", "%23")
+    if key.startswith('"') or not _is_text(key):
+        key = json.dumps(key)
+    return f"{scope}#{key}"
+
+
+def _is_text(key: str) -> bool:
+    """Whether it can be said in UTF-8: bytes that could not be read are kept as surrogates."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _verdict(ask: Ask, *, is_allowed: bool) -> Verdict:
+    """What is known of an answer that says yes or no."""
+    retry_after_us = 0 if is_allowed else max(limit.period_us for limit in ask.limits)
+    decisions = [
+        Decision(
+            is_allowed,
+            0,
+            retry_after_us,
+            limit.count,
+            limit.count - ask.cost if is_allowed else 0,
+            limit.period_us,
+            0,
+        )
+        for limit in ask.limits
+    ]
+    return Verdict(is_allowed, 0, retry_after_us, decisions)
+
+
+def _never(ask: Ask) -> Verdict:
+    decisions = [Decision(False, 0, NEVER, limit.count, limit.count, 0, 0) for limit in ask.limits]
+    return Verdict(False, 0, NEVER, decisions)

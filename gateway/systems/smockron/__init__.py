@@ -1,0 +1,1 @@
+"""Smockron: masters for its gatekeepers, and a gatekeeper for its masters."""

@@ -1,0 +1,99 @@
+"""A listener that is a master of Smockron.
+
+Gatekeepers report the requests of each domain, and are told whom to hold until when:
+
+    smockron:
+      domains:
+        default: 1/s burst 10
+        api:
+          limits: [10/s burst 20, 1000/h burst 100]
+          log: true
+        seen: {}
+
+A domain without limits is logged only. What its limits count is whatever identifier a gatekeeper
+names; `per all` counts all of the domain's requests together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from pydantic import Field, field_validator
+
+from gateway.config.values.base import Model
+from gateway.config.values.shorthand_place import Place
+from gateway.config.values.types import ListOf, Positive, Switch, problem
+from gateway.systems.smockron.codec import MAX_NAME
+
+USUAL: Final = {"algorithm": "paced_history"}
+"""What a limit of a domain says where it leaves it out: Smockron's own rule."""
+
+
+class SmockronDomain(Model):
+    """What becomes of the requests of one domain."""
+
+    policies: Annotated[tuple[str, ...], ListOf] = Field(
+        (), description="Names of policies; a limit may be written here instead, as in a route."
+    )
+    log: Switch = Field(
+        False,
+        description="Whether every message makes a line of the log, as far as there is room; "
+        "without limits it does in any case.",
+    )
+
+
+class SmockronConfig(Model):
+    """The domains that gatekeepers report about."""
+
+    domains: dict[str, SmockronDomain] = Field(
+        min_length=1,
+        description="By name what holds for each: a limit, a list of them, or a mapping that may "
+        "say more; nothing for a domain that is only logged.",
+    )
+    max_connections: Positive = Field(
+        1024,
+        description="How many gatekeepers may be connected, to each of the two ports; further "
+        "connections are turned away.",
+    )
+
+    @field_validator("domains")
+    @classmethod
+    def _check_names(cls, domains: dict[str, SmockronDomain]) -> dict[str, SmockronDomain]:
+        for name in domains:
+            if not name or "\0" in name or len(name.encode("utf-8", "replace")) > MAX_NAME:
+                message = "this cannot be the name of a domain"
+                raise problem(message, f"up to {MAX_NAME} bytes, such as default", under=(name,))
+        return domains
+
+    @property
+    def policy_names(self) -> tuple[str, ...]:
+        """The policies that its domains name, each once."""
+        named = [name for domain in self.domains.values() for name in domain.policies]
+        return tuple(dict.fromkeys(named))
+
+
+def find_limits(data: Any, listener: str) -> tuple[Any, list[Place]]:
+    """The domains of plain data, each in its long form, and the policies that limits become.
+
+    These are named after the listener and the domain.
+    """
+    domains = data.get("domains") if isinstance(data, Mapping) else None
+    if not isinstance(domains, Mapping):
+        return data, []
+    long = {name: _long(said) for name, said in domains.items()}
+    places = [
+        Place(("domains", name), f"{listener}/{quote(str(name), safe=' ')}".strip(), USUAL)
+        for name, said in long.items()
+        if isinstance(said, Mapping)
+    ]
+    return {**data, "domains": long}, places
+
+
+def _long(said: object) -> object:
+    if said is None:
+        return {}
+    if isinstance(said, str):
+        return {"limit": said}
+    return {"limits": said} if isinstance(said, list | tuple) else said

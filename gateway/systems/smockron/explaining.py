@@ -1,0 +1,43 @@
+"""What a master of Smockron will do, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.config.explaining.limits import explain_limit
+from gateway.config.models.frontends import FrontendConfig
+from gateway.config.models.policies import PolicyConfig
+from gateway.config.values.address import Address
+from gateway.config.values.words import join
+
+
+def explain_smockron(listener: FrontendConfig) -> Iterator[str]:
+    """Where gatekeepers connect, and what becomes of each domain."""
+    settings = listener.smockron
+    if settings is None:
+        return
+    address = listener.address
+    assert isinstance(address, Address), "two ports are no file"
+    port = address.port
+    yield (
+        f"Gatekeepers report to port {port} and hear of port {port + 1} whom to hold until when; "
+        f"nobody waits here. {settings.max_connections:,} of them may be connected."
+    )
+    for name, domain in settings.domains.items():
+        if domain.policies:
+            logged = "; each of its messages is logged" if domain.log else ""
+            yield (
+                f"Domain {name}: whoever a gatekeeper names is held to {join(domain.policies)}"
+                f"{logged}."
+            )
+        else:
+            yield f"Domain {name}: its messages are logged, and nobody is held."
+
+
+def explain_reported(name: str, policy: PolicyConfig) -> list[str]:
+    """What a policy lets through that is held against what gatekeepers report."""
+    lines = [f"Policy {name}:"]
+    lines += [f"  {line.text}: {explain_limit(line, is_asked=True)}." for line in policy.limits]
+    if len(policy.limits) > 1:
+        lines.append("  Of these the one that makes wait longest counts.")
+    return [*lines, "  Gatekeepers hold or refuse what is over, once they have been told."]

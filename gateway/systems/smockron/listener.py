@@ -1,0 +1,425 @@
+"""Smockron's master: hears what gatekeepers let through, and tells them whom to hold until when.
+
+Accounting messages are taken in batches, as many as have come; a batch is one call of where the
+histories are kept (`gateway.stores.reports`). While that is under way one more batch gathers: what
+comes too fast waits in ZeroMQ, and is dropped there in the end, as it is where the store does not
+answer. Gatekeepers let through what they hear nothing of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.base.clock import Clock, wall_us
+from gateway.base.errors import StoreError, StoreTimeout
+from gateway.base.tasks import Tasks
+from gateway.config.models.frontends import FrontendConfig
+from gateway.config.values.address import Address
+from gateway.config.values.store_url import parse_store_url
+from gateway.limiter.plan import Missing, Plan, Policy, compile_plan
+from gateway.limits.reported import FURTHEST_US, furthest_next_us
+from gateway.net.binding import Sharing
+from gateway.observe.metrics import FrontendMetrics
+from gateway.stores.reports import Answer, MemoryReports, Report, Reports, SharedReports
+from gateway.systems.asking import caller_keys
+from gateway.systems.base import Ground
+from gateway.systems.open_files import affordable_connections
+from gateway.systems.smockron.codec import (
+    Accounting,
+    DelayUntil,
+    Malformed,
+    Status,
+    read_accounting,
+    write_control,
+)
+from gateway.systems.smockron.other_masters import Others
+from gateway.systems.smockron.ports import bound_pairs
+from gateway.systems.smockron.zeromq import Frames, Publisher, Sockets, Subscriber
+from gateway.systems.smockron.zeromq_peers import Peer
+
+log = logging.getLogger(__name__)
+
+US: Final = 1_000_000
+ALL_TOPICS: Final = b""
+LINES_PER_SECOND: Final = 20
+"""Lines of the log that messages of gatekeepers may make; more are counted."""
+ENOUGH: Final = 256
+"""Messages that may wait for the store to be done with those before; the rest is left in ZeroMQ."""
+CALM_US: Final = 10 * US
+"""How long no message may be lost before the log says so: one server of several may be away, and
+every other batch concern it."""
+LATE_US: Final = 10 * US
+"""A message that is older than this says that a clock is wrong, or that there are too many."""
+
+
+@dataclass(slots=True)
+class Domain:
+    """What is done with the messages of one domain.
+
+    Attributes:
+        plan: its limits; None if messages are only logged.
+        policies: what its limits are of.
+        is_logged: whether every message is worth a line of the log.
+    """
+
+    plan: Plan | None
+    policies: tuple[Policy, ...]
+    is_logged: bool
+
+    @property
+    def reach_us(self) -> int:
+        """How far ahead of now somebody may have to be held by one of its limits."""
+        rules = () if self.plan is None else self.plan.rules
+        return furthest_next_us([rule.limit for rule in rules])
+
+
+class Heard:
+    """Messages that are to be taken down: what they say, and the reports that they come to."""
+
+    __slots__ = ("reports", "told")
+
+    def __init__(self) -> None:
+        self.told: list[Accounting] = []
+        self.reports: list[Report] = []
+
+
+class Lines:
+    """The log, with a bound on lines that others cause."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._second = 0
+        self._lines = 0
+        self._left_out = 0
+
+    def write(self, level: int, text: str, *args: object) -> None:
+        """One line, if there is room for it in this second."""
+        second = self._clock() // US
+        if second != self._second:
+            if self._left_out:
+                log.info("smockron: %d more messages had no room in the log", self._left_out)
+            self._second, self._lines, self._left_out = second, 0, 0
+        if self._lines < LINES_PER_SECOND:
+            self._lines += 1
+            log.log(level, text, *args)
+        else:
+            self._left_out += 1
+
+
+class SmockronMaster:
+    """A `Frontend`.
+
+    Args:
+        name: what the configuration calls it; masters of one name on one store are one.
+        address: of the accounting socket; the control socket has the port above.
+        domains: by name, what is done with their messages.
+        reports: where histories are kept.
+        metrics: counters.
+        max_connections: how many peers may be connected to each of the two sockets.
+        deadline_us: how long the store may take for a batch.
+        sharing: of its ports.
+        clock: the time of day, in microseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: Address,
+        domains: dict[str, Domain],
+        reports: Reports,
+        metrics: FrontendMetrics,
+        *,
+        max_connections: int,
+        deadline_us: int,
+        sharing: Sharing,
+        clock: Clock = wall_us,
+    ) -> None:
+        self._address = address
+        self._sharing = sharing
+        self._max_connections = max_connections
+        self._domains = domains
+        self._reports = reports
+        self._at_once = reports if isinstance(reports, MemoryReports) else None
+        self._metrics = metrics
+        if self._at_once is not None:
+            metrics.refresh = self._refresh_metrics
+            self._refresh_metrics()
+        self._others: Others | None = None
+        if isinstance(reports, SharedReports):
+            reaches = {name: domain.reach_us for name, domain in domains.items()}
+            self._others = Others(reports, name, reaches, self._send, metrics, clock)
+        self._deadline_s = deadline_us / US
+        self._clock = clock
+        self._lines = Lines(clock)
+        self._tasks = Tasks()
+        self._is_lost = False
+        self._lost_us = 0
+        self._is_full = False
+        self._is_recording = False
+        self._recording = 0
+        self._heard = Heard()
+        self._sockets: Sockets | None = None
+        self._accounting: Subscriber | None = None
+        self._control: Publisher | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where gatekeepers send their messages; they listen at the port above."""
+        return self._address
+
+    async def start(self) -> None:
+        """Bind both sockets and serve.
+
+        Raises:
+            OSError: one of the two ports cannot be had.
+        """
+        pairs = await bound_pairs(self._address, self._sharing)
+        self._sockets = sockets = Sockets()
+        accounting = sockets.subscriber(self._take, [ALL_TOPICS])
+        control = sockets.publisher()
+        # Before the first of them can come.
+        sockets.watch_peers(accounting, self._max_connections, self._note_gatekeeper)
+        sockets.watch_peers(control, self._max_connections, self._note_peer)
+        for below, above in pairs:
+            accounting.listen(below)
+            control.listen(above)
+        self._address = Address(self._address.host, accounting.port)
+        self._accounting, self._control = accounting, control
+        await self._reports.start()
+        if self._others is not None:
+            self._others.start()
+        accounting.start()
+
+    @property
+    def under_way(self) -> int:
+        """How many messages the store has not taken down yet."""
+        return self._recording + len(self._heard.told)
+
+    async def drain(self, seconds: float) -> int:
+        """Take nothing more, tell what is found out already, and close; see `Frontend`."""
+        if self._accounting is not None:
+            self._accounting.pause()
+            self._accounting = None
+        await self._tasks.finish(min(seconds, self._deadline_s))
+        left = self.under_way
+        if self._others is not None:
+            await self._others.aclose()
+        self._control = None
+        if self._sockets is not None:
+            await self._sockets.aclose()
+            self._sockets = None
+        await self._reports.aclose()
+        return left
+
+    def _note_gatekeeper(self, peer: Peer) -> None:
+        """Count those who report: whoever listens is one of them."""
+        self._metrics.connections += peer is not Peer.HAS_GONE
+        self._metrics.open_connections += (peer is Peer.HAS_COME) - (peer is Peer.HAS_GONE)
+        self._note_peer(peer)
+
+    def _note_peer(self, peer: Peer) -> None:
+        """Count those for whom there is no room, and say it the first time."""
+        if peer is not Peer.IS_TURNED_AWAY:
+            return
+        self._metrics.malformed["too_many_connections"] += 1
+        if not self._is_full:
+            self._is_full = True
+            log.warning(
+                "smockron: %d gatekeepers are connected, and no more may be (max_connections, and "
+                "its part of all open files at most); more that are turned away are only counted",
+                self._max_connections,
+            )
+
+    def _refresh_metrics(self) -> None:
+        if self._at_once is not None:
+            self._metrics.records = len(self._at_once)
+            self._metrics.record_bytes = self._at_once.used_bytes
+
+    def _take(self, messages: Sequence[Frames]) -> None:
+        """Take down what has come, and publish what follows."""
+        now_us = self._clock()
+        heard = self._heard
+        for frames in messages:
+            try:
+                message = read_accounting(frames)
+            except Malformed:
+                self._metrics.malformed["accounting"] += 1
+                continue
+            report = self._report_of(message, now_us)
+            if report is not None:
+                heard.told.append(message)
+                heard.reports.append(report)
+        if not heard.reports:
+            return
+        if self._at_once is not None:
+            self._heard = Heard()
+            self._publish(heard.told, self._at_once.record_now(heard.reports, now_us))
+            return
+        if len(heard.reports) >= ENOUGH and self._accounting is not None:
+            self._accounting.pause()
+        if not self._is_recording:
+            self._is_recording = True
+            self._tasks.start(self._record())
+
+    def _report_of(self, message: Accounting, now_us: int) -> Report | None:
+        """What is to be taken down of a message; None if nothing is."""
+        domain = self._domains.get(message.domain)
+        operation = message.status.value.decode()
+        answers = self._metrics.answers
+        if domain is None:
+            answers[operation, "unknown_domain"] += 1
+            self._lines.write(logging.WARNING, "smockron: there is no domain %a", message.domain)
+            return None
+        if domain.is_logged:
+            self._note(message)
+        at_us = message.at_us
+        if at_us > now_us + FURTHEST_US or at_us < now_us - LATE_US:
+            self._warn_of_time(message, now_us)
+            if at_us > now_us:
+                answers[operation, "too_far"] += 1
+                return None
+        _count(message.status, domain.policies)
+        answers[operation, "heard"] += 1
+        if domain.plan is None or message.status is Status.REJECTED:
+            return None
+        question = domain.plan.ask(message.identifier)
+        assert question is not None, "an identifier is all that is counted by"
+        assert not isinstance(question, Missing), "an identifier is all that is counted by"
+        return Report(question[0].limits, question[0].keys, at_us)
+
+    def _note(self, message: Accounting) -> None:
+        self._lines.write(
+            logging.INFO,
+            "smockron: %s %a %a %a",
+            message.status.value.decode(),
+            message.domain,
+            message.identifier,
+            message.info.decode("utf-8", "replace"),
+        )
+
+    def _warn_of_time(self, message: Accounting, now_us: int) -> None:
+        self._lines.write(
+            logging.WARNING,
+            "smockron: a message of the domain %a is %.1f s %s: are all clocks right?",
+            message.domain,
+            abs(message.at_us - now_us) / US,
+            "ahead" if message.at_us > now_us else "old",
+        )
+
+    async def _record(self) -> None:
+        """Let the store take down what has come, and what comes meanwhile, until that is all."""
+        while self._heard.reports:
+            heard, self._heard = self._heard, Heard()
+            self._recording = len(heard.told)
+            if self._accounting is not None:
+                self._accounting.start()
+            try:
+                async with asyncio.timeout(self._deadline_s or None):
+                    found = await self._reports.record(heard.reports, self._clock())
+            except TimeoutError:
+                self._lose(heard.told, StoreTimeout("no answer within the deadline"))
+            except StoreError as error:
+                self._lose(heard.told, error)
+                await asyncio.sleep(0)
+            else:
+                for message, answer in zip(heard.told, found, strict=True):
+                    if isinstance(answer, StoreError):
+                        self._lose([message], answer)
+                if self._is_lost and self._clock() >= self._lost_us + CALM_US:
+                    self._is_lost = False
+                    log.info(
+                        "smockron: the store takes down messages again; none was lost in %d s",
+                        CALM_US // US,
+                    )
+                self._publish(heard.told, found)
+        self._recording = 0
+        self._is_recording = False
+
+    def _lose(self, told: Sequence[Accounting], error: StoreError) -> None:
+        """Nobody is held for what the store has not taken down."""
+        for message in told:
+            self._metrics.answers[message.status.value.decode(), "lost"] += 1
+        self._lost_us = self._clock()
+        if not self._is_lost:
+            self._is_lost = True
+            log.warning(
+                "smockron: the store does not take down messages (%s: %s); of what is lost "
+                "gatekeepers hear nothing",
+                *(error.reason, error),
+            )
+
+    def _publish(self, told: Sequence[Accounting], found: Sequence[Answer]) -> None:
+        """Tell gatekeepers of those that have to wait, of each what was found out last."""
+        waiting = {
+            (message.domain, message.identifier): next_us
+            for message, next_us in zip(told, found, strict=True)
+            if isinstance(next_us, int) and next_us
+        }
+        holds = [DelayUntil(*whose, next_us) for whose, next_us in waiting.items()]
+        for one in holds:
+            self._metrics.answers["DELAY_UNTIL", "sent"] += self._send(one)
+        if self._others is not None:
+            self._others.tell(holds)
+
+    def _send(self, message: DelayUntil) -> bool:
+        """Tell gatekeepers of one; False if that is not possible."""
+        frames = write_control(message)
+        if frames is None:
+            self._metrics.answers["DELAY_UNTIL", "too_long"] += 1
+        elif self._control is not None:
+            self._control.send(frames)
+        return frames is not None and self._control is not None
+
+
+def _count(status: Status, policies: Sequence[Policy]) -> None:
+    """Count what a gatekeeper did with a request that these policies are about."""
+    for policy in policies:
+        if status is Status.ACCEPTED:
+            policy.metrics.passed += 1
+        elif status is Status.DELAYED:
+            policy.metrics.delayed += 1
+        else:
+            policy.metrics.refused += 1
+
+
+def make_master(
+    name: str, listener: FrontendConfig, ground: Ground, clock: Clock = wall_us
+) -> SmockronMaster:
+    """The master that a listener describes; see `MakeFrontend`."""
+    settings = listener.smockron
+    address = listener.address
+    assert settings is not None, "it is a listener of this kind"
+    assert isinstance(address, Address), "two ports are no file"
+    key_of = caller_keys(str, {})
+    domains = {}
+    for domain, said in settings.domains.items():
+        policies = dict(ground.policies)
+        plan = compile_plan(key_of, said.policies, ground.config.policies, policies)
+        domains[domain] = Domain(
+            plan if plan.rules else None, plan.policies, said.log or not plan.rules
+        )
+    store = ground.config.store
+    # It has two sockets.
+    affordable = affordable_connections(ground.config.listeners) // 2
+    return SmockronMaster(
+        *(name, address, domains, open_reports(store.url, ground.config.domain)),
+        ground.metrics.frontend(name),
+        max_connections=max(min(settings.max_connections, affordable), 1),
+        deadline_us=store.deadline,
+        sharing=ground.sharing,
+        clock=clock,
+    )
+
+
+def open_reports(url: str, domain: str) -> Reports:
+    """Where the histories are kept of a gateway that has this store."""
+    kind = parse_store_url(url).kind
+    if kind not in {"redis", "sentinel", "cluster"}:
+        return MemoryReports()
+    from gateway.stores.redis.reports import RedisClusterReports, RedisReports
+
+    return (RedisClusterReports if kind == "cluster" else RedisReports)(url, domain=domain)

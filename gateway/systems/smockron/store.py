@@ -1,0 +1,449 @@
+"""A gatekeeper of Smockron: decides from memory, reports afterwards, and asks nobody.
+
+A master, of ours or Smockron's own, hears of every request that goes on, and tells until when the
+next ones of somebody are to wait. Here that is kept, and looked at: whose time has come goes on;
+who would not wait too long waits for a turn of its own, `1 / rate` behind the one before; the rest
+is refused. A master that is away, slow or wrong costs no request anything: without a word from it
+everything goes on.
+
+Counts are the master's, so what is said of them here is only what is known: who has to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
+
+from gateway.base.clock import Clock, wall_us
+from gateway.limits.decision import NEVER, Decision, Verdict, combine
+from gateway.limits.paced_history import interval_us
+from gateway.limits.rate import Limit
+from gateway.stores.base import Ask, Introduced
+from gateway.systems.smockron.codec import (
+    DEFAULT_PORT,
+    Accounting,
+    DelayUntil,
+    Malformed,
+    Status,
+    read_control,
+    topic,
+    write_accounting,
+)
+from gateway.systems.smockron.zeromq import Frames, Publisher, Sockets, Subscriber
+
+log = logging.getLogger(__name__)
+
+US: Final = 1_000_000
+WHOLE: Final = 100_000
+"""Shares are counted in thousandths of a percent."""
+USUAL_SHARE: Final = "10%"
+"""Of the refused requests, how many are reported: they change nothing for the master."""
+MAX_HELD: Final = 100_000
+"""Identifiers of one domain that are remembered."""
+FURTHEST_US: Final = 120 * US
+"""How far ahead a master may hold somebody, beside `1 / rate`: further is a mistake or an attack.
+Masters of ours hear of no request that waits longer than a minute."""
+QUIET_US: Final = 60 * US
+"""One line of the log in this time for each thing that is wrong with what comes."""
+DOUBT_S: Final = 1
+"""A master that has not been heard by then is away, or somewhere else."""
+
+
+class Domain:
+    """What is known of one domain: until when whose requests are held.
+
+    Args:
+        name: as the master knows it.
+        plain: from the identity that a limit counts to the identifier that others use.
+    """
+
+    __slots__ = ("furthest_us", "held", "name", "plain")
+
+    def __init__(self, name: str, plain: Callable[[str], str]) -> None:
+        self.name = name
+        self.plain = plain
+        # Not a `dict`: the way to the first of one leads past all that were taken out before it.
+        self.held: OrderedDict[str, int] = OrderedDict()
+        self.furthest_us = FURTHEST_US
+
+    def expect(self, longest_us: int, pace_us: int) -> None:
+        """Believe what may be said of requests that wait so long, and are so far apart."""
+        furthest_us = max(FURTHEST_US, longest_us) + 2 * pace_us
+        self.furthest_us = max(self.furthest_us, furthest_us)
+
+    def hold(self, identifier: str, until_us: int, now_us: int) -> None:
+        """Remember a time, unless a later one is known."""
+        held = self.held
+        known_us = self.until(identifier, now_us)
+        held.pop(identifier, None)
+        held[identifier] = max(until_us, known_us)
+        if not known_us:
+            # Two for one that is new: the memory is tidy without a task for it.
+            self._forget(2, now_us)
+            if len(held) > MAX_HELD:
+                held.popitem(last=False)
+
+    def until(self, identifier: str, now_us: int) -> int:
+        """Until when requests of somebody are held; 0 if they are not.
+
+        What is further ahead than anything was believed is of before the clock went back.
+        """
+        until_us = self.held.get(identifier, 0)
+        return until_us if now_us < until_us <= now_us + self.furthest_us else 0
+
+    def _forget(self, number: int, now_us: int) -> None:
+        for _ in range(number):
+            oldest = next(iter(self.held))
+            if self.held[oldest] > now_us:
+                return
+            del self.held[oldest]
+
+
+class _Turn(NamedTuple):
+    """What one domain says of a request.
+
+    Attributes:
+        domain: the domain.
+        identifier: whose request it is.
+        at_us: when it may go on.
+        pace_us: how much later the next one may.
+        longest_us: how long it would wait.
+    """
+
+    domain: Domain
+    identifier: str
+    at_us: int
+    pace_us: int
+    longest_us: int
+
+
+class _Told(NamedTuple):
+    """What is told of a request at the end of this turn of the loop."""
+
+    decisions: Sequence[Decision]
+    messages: list[Accounting]
+
+
+class SmockronStore:
+    """An `ImmediateStore` that never knows how much is left.
+
+    Args:
+        url: `smockron://host[:port]`, with `?rejected=` the share of refused requests that are
+            reported, and `&domain=` the domain of all limits; otherwise that is the name of
+            each one's policy.
+        domain: not used; masters know nothing of it.
+        deadline_us: not used; nobody is waited for.
+        clock: the time of day, in microseconds since 1970.
+
+    Attributes:
+        domains: what is known of each domain, by name.
+        messages: see `MessagingStore`.
+
+    Raises:
+        ValueError: the URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        domain: str = "",
+        deadline_us: int = 0,
+        clock: Clock = wall_us,
+    ) -> None:
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query))
+        if not parts.hostname:
+            raise ValueError("it names no host")
+        self._host = parts.hostname
+        self._port = parts.port or DEFAULT_PORT
+        self._only_domain = options.get("domain", "")
+        share = options.get("rejected", USUAL_SHARE)
+        self._share = round(float(share.removesuffix("%")) * WHOLE / 100)
+        self._owed = 0
+        self._clock = clock
+        self.domains: dict[str, Domain] = {}
+        self._scopes: dict[str, Domain] = {}
+        self._told: list[_Told] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sockets: Sockets | None = None
+        self._accounting: Publisher | None = None
+        self._control: Subscriber | None = None
+        self._quiet_until_us: dict[str, int] = {}
+        self._is_connected = False
+        self._has_listened = False
+        self.messages: defaultdict[tuple[str, str], int] = defaultdict(int)
+
+    def __repr__(self) -> str:
+        held = sum(len(domain.held) for domain in self.domains.values())
+        return f"<SmockronStore {self._host}:{self._port}, {held} identifiers held>"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the master can be heard; asks are answered all the same."""
+        return self._is_connected
+
+    @property
+    def gateways(self) -> int:
+        """One: gatekeepers do not know of each other."""
+        return 1
+
+    def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
+        """Say what will be asked about, before `start`: then nothing the master says is missed.
+
+        Args:
+            policies: limits, by the name of their policy.
+        """
+        for policy, limits in policies.items():
+            for limit in limits:
+                domain = self._domain(self._only_domain or policy, limit.scope)
+                domain.expect(limit.max_wait_us, interval_us(limit))
+                self._scopes[limit.scope] = domain
+
+    async def start(self) -> None:
+        """Connect in the background."""
+        self._loop = asyncio.get_running_loop()
+        self._sockets = sockets = Sockets()
+        self._accounting = sockets.publisher(tells_drops=True)
+        self._control = sockets.subscriber(self.hear, [topic(name) for name in self.domains])
+        sockets.watch(self._control, self._note_connection)
+        sockets.watch(self._accounting, self._note_listener)
+        self._accounting.connect(self._host, self._port)
+        self._control.connect(self._host, self._port + 1)
+        self._control.start()
+        self._loop.call_later(DOUBT_S, self._say_away)
+
+    async def aclose(self) -> None:
+        """Tell what is left to tell, and close."""
+        self._tell()
+        if self._control is not None:
+            self._control.pause()
+        self._accounting = self._control = None
+        if self._sockets is not None:
+            await self._sockets.aclose()
+            self._sockets = None
+        self._is_connected = False
+
+    async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
+        """Decide on a batch; see `decide_now`."""
+        return [self.decide_now(ask) for ask in asks]
+
+    async def give_back(self, ask: Ask, verdict: Verdict) -> None:
+        """See `give_back_now`."""
+        self.give_back_now(ask, verdict)
+
+    async def renew(self, ask: Ask, verdict: Verdict) -> bool:
+        """Nothing is held for as long as a request lasts."""
+        return verdict.allowed
+
+    def renew_now(self, ask: Ask, verdict: Verdict) -> bool:
+        """Likewise."""
+        return verdict.allowed
+
+    def decide_now(self, ask: Ask) -> Verdict:
+        """Decide on one request, and report it; a cost of n is n requests at a time."""
+        now_us = self._clock()
+        turns = [
+            self._turn(limit, key, ask, now_us)
+            for limit, key in zip(ask.limits, ask.keys, strict=True)
+        ]
+        decisions = [
+            _decision(limit, turn, ask.cost, now_us)
+            for limit, turn in zip(ask.limits, turns, strict=True)
+        ]
+        verdict = combine(tuple(decisions))
+        if ask.cost:
+            self._commit(ask, turns, verdict, now_us)
+        return verdict
+
+    def give_back_now(self, ask: Ask, verdict: Verdict) -> None:
+        """Undo an allowed decision.
+
+        In the turn of the loop in which it was made nobody has been told, and the master is told
+        of a refusal instead. Later the turn of a request that waited is free for the next one here.
+        """
+        if not verdict.allowed or not ask.cost:
+            return
+        for told in reversed(self._told):
+            if told.decisions is verdict.decisions:
+                messages = [message._replace(status=Status.REJECTED) for message in told.messages]
+                told.messages[:] = messages if self._is_sampled() else []
+                break
+        for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
+            domain = self._scope(limit)
+            identifier = domain.plain(key)
+            after_us = decision.receipt + interval_us(limit) * ask.cost
+            if decision.wait_us and domain.held.get(identifier) == after_us:
+                domain.held[identifier] = decision.receipt
+
+    def _turn(self, limit: Limit, key: str, ask: Ask, now_us: int) -> _Turn:
+        domain = self._scope(limit)
+        identifier = domain.plain(key)
+        longest_us = min(limit.max_wait_us, ask.max_wait_us)
+        pace_us = interval_us(limit) * ask.cost
+        domain.expect(longest_us, pace_us)
+        until_us = domain.until(identifier, now_us)
+        if not until_us:
+            domain.held.pop(identifier, None)
+        return _Turn(domain, identifier, until_us or now_us, pace_us, longest_us)
+
+    def _commit(self, ask: Ask, turns: Sequence[_Turn], verdict: Verdict, now_us: int) -> None:
+        """Give the turns away and report, once for each domain that counts the request."""
+        at_us = now_us + verdict.wait_us
+        messages: list[Accounting] = []
+        told: set[tuple[str, str]] = set()
+        about = ask.about if isinstance(ask, Introduced) else b""
+        for turn, decision in zip(turns, verdict.decisions, strict=True):
+            name = (turn.domain.name, turn.identifier)
+            if verdict.allowed:
+                if decision.wait_us:
+                    turn.domain.hold(turn.identifier, at_us + turn.pace_us, now_us)
+                if name in told:
+                    continue
+                status = Status.DELAYED if verdict.wait_us else Status.ACCEPTED
+                message = Accounting(
+                    turn.domain.name, status, turn.identifier, now_us, at_us, about
+                )
+                messages += [message] * ask.cost
+            elif not decision.allowed and name not in told and self._is_sampled():
+                messages.append(
+                    Accounting(turn.domain.name, Status.REJECTED, turn.identifier, now_us, 0, about)
+                )
+            told.add(name)
+        if messages and self._loop is not None:
+            if not self._told:
+                self._loop.call_soon(self._tell)
+            self._told.append(_Told(verdict.decisions, messages))
+
+    def _is_sampled(self) -> bool:
+        """Whether this one of the refused requests is reported."""
+        self._owed += self._share
+        if self._owed < WHOLE:
+            return False
+        self._owed -= WHOLE
+        return True
+
+    def _tell(self) -> None:
+        told, self._told = self._told, []
+        accounting = self._accounting
+        if accounting is not None:
+            for one in told:
+                for message in one.messages:
+                    is_sent = accounting.send(write_accounting(message)) and self._has_listened
+                    outcome = "sent" if is_sent else "dropped"
+                    self.messages[message.status.value.decode(), outcome] += 1
+
+    def hear(self, messages: Sequence[Frames]) -> None:
+        """Take in what the master says."""
+        now_us = self._clock()
+        for frames in messages:
+            try:
+                message = read_control(frames)
+            except Malformed as error:
+                self.messages["control", "malformed"] += 1
+                self._complain("cannot be read", str(error), now_us)
+                continue
+            if message is None:
+                self.messages["control", "unknown"] += 1
+            else:
+                self.messages["DELAY_UNTIL", self._hold(message, now_us)] += 1
+
+    def _hold(self, message: DelayUntil, now_us: int) -> str:
+        """Hold whom the master names, if that is to be believed; returns what came of it."""
+        domain = self.domains.get(message.domain)
+        if domain is None:
+            return "unknown_domain"
+        if message.until_us <= now_us:
+            return "past"
+        if message.until_us > now_us + domain.furthest_us:
+            seconds = (message.until_us - now_us) / US
+            self._complain("are ignored", f"{seconds:.0f} s ahead is too far", now_us)
+            return "too_far"
+        domain.hold(message.identifier, message.until_us, now_us)
+        return "heard"
+
+    def _complain(self, what: str, why: str, now_us: int) -> None:
+        if now_us >= self._quiet_until_us.get(what, 0):
+            self._quiet_until_us[what] = now_us + QUIET_US
+            log.warning("messages of Smockron's master %s: %s", what, why)
+
+    def _note_listener(self, is_connected: bool) -> None:  # noqa: FBT001 - a state
+        """From the first time on reports are kept for the master, also while it is away."""
+        self._has_listened = self._has_listened or is_connected
+
+    def _note_connection(self, is_connected: bool) -> None:  # noqa: FBT001 - a state
+        if is_connected == self._is_connected:
+            return
+        self._is_connected = is_connected
+        if is_connected:
+            log.info("Smockron's master at %s:%d can be heard", self._host, self._port)
+        else:
+            self._say_away()
+
+    def _say_away(self) -> None:
+        if not self._is_connected and self._control is not None:
+            where = f"{self._host}:{self._port}"
+            log.warning(
+                "Smockron's master at %s is away; nobody new is held until it is back", where
+            )
+
+    def _scope(self, limit: Limit) -> Domain:
+        domain = self._scopes.get(limit.scope)
+        if domain is None:
+            policy = limit.scope.partition("/")[0]
+            domain = self._domain(self._only_domain or policy, limit.scope)
+            self._scopes[limit.scope] = domain
+            if self._control is not None:
+                self._control.subscribe(topic(domain.name))
+        return domain
+
+    def _domain(self, name: str, scope: str) -> Domain:
+        domain = self.domains.get(name)
+        if domain is None:
+            domain = self.domains[name] = Domain(name, plain_of(scope))
+        return domain
+
+
+def plain_of(scope: str) -> Callable[[str], str]:
+    """What makes identifiers that other gatekeepers use too of the identities of one limit.
+
+    An identity that is one value, such as a field's, becomes that value; one of several parts
+    stays as it is, and so does what stands for a value that is missing.
+
+    Args:
+        scope: the limit's; what it is counted per follows the last `/`.
+    """
+    word = scope.rpartition("/")[2].partition("#")[0]
+    if "+" in word or word in {"ip", "all", "route"}:
+        return str
+    label = f"{word}="
+
+    def plain(key: str) -> str:
+        value = key.removeprefix(label)
+        if not value or value == key:
+            return key
+        data = unquote_to_bytes(value)
+        try:
+            # Bytes that were not UTF-8 are lone surrogates in it, as identities have them.
+            return data.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            # It was too long, and is cut within a character.
+            return data.decode("utf-8", "surrogateescape")
+
+    return plain
+
+
+def _decision(limit: Limit, turn: _Turn, cost: int, now_us: int) -> Decision:
+    wait_us = turn.at_us - now_us
+    if cost > limit.burst:
+        return Decision(False, 0, NEVER, limit.burst, 0, wait_us, 0)
+    remaining = 0 if wait_us else limit.burst
+    if not cost:
+        return Decision(True, 0, 0, limit.burst, remaining, wait_us, 0)
+    if wait_us > turn.longest_us:
+        return Decision(False, 0, wait_us, limit.burst, 0, wait_us, 0)
+    return Decision(True, wait_us, 0, limit.burst, remaining, wait_us, turn.at_us)

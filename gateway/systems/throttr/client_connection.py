@@ -1,0 +1,280 @@
+"""One client of a Throttr listener.
+
+What a read holds is answered by one write, in the order of asking. Nothing more is read while
+requests wait for Redis or answers for the client, so neither side can fill the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol, cast
+
+from gateway.net.unsent import unread
+from gateway.observe.metrics import FrontendMetrics
+from gateway.systems.throttr.codec import NO, Parser, Request
+from gateway.systems.throttr.records_store import Book
+
+HIGH_WATER: Final = 256 * 1024
+"""Bytes of answers that may wait for a client before nothing more is read from it."""
+
+
+MAX_READS: Final = 4
+"""Reads that may wait behind one that is not answered yet,"""
+MAX_WAITING: Final = 64 * 1024
+"""and bytes: beyond that nothing more is read. A single read has 256 KiB at most."""
+
+
+class Surroundings(Protocol):
+    """What a connection belongs to.
+
+    Attributes:
+        book: where records are.
+        metrics: counters of the listener.
+        connections: those that are open.
+        watched: those that have begun what may not take for ever.
+        is_draining: whether connections are to end when they have nothing to do.
+    """
+
+    book: Book
+    metrics: FrontendMetrics
+    connections: set[Connection]
+    watched: set[Connection]
+    is_draining: bool
+
+    def parser(self) -> Parser:
+        """Reads what a new client says."""
+
+    def not_understood(self, kind: str) -> None:
+        """Count what is no request, by its kind."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more clients are taken."""
+
+
+class Connection(asyncio.Protocol):
+    """Answers one client.
+
+    Args:
+        home: what it belongs to.
+
+    Attributes:
+        since: when it began what may not take for ever, by the event loop's clock.
+    """
+
+    def __init__(self, home: Surroundings) -> None:
+        self._home = home
+        self._book = home.book
+        self._parser = home.parser()
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._reads: deque[bytes] = deque()
+        self._requests: Sequence[Request] = ()
+        self._is_busy = False  # Something that was read is not answered yet,
+        self._is_asked = False  # and the book is asked for it.
+        self._is_held = False  # The client does not take its answers.
+        self._is_paused = False
+        self._is_ended = False  # Nothing that comes is read any more.
+        self._has_eof = False
+        self.since = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that were read and whose turn has not come."""
+        return self._parser.left + sum(map(len, self._reads))
+
+    @property
+    def under_way(self) -> int:
+        """How many requests were read and are not answered; what waits behind them is not read."""
+        return len(self._requests)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The client has connected."""
+        # A cast, not an assertion: those of uvloop only behave like one.
+        self._transport = cast("asyncio.Transport", transport)
+        home = self._home
+        home.metrics.connections += 1
+        if home.is_full or home.is_draining:
+            if home.is_full:
+                home.metrics.malformed["too_many_connections"] += 1
+            self._is_ended = True
+            self._transport.abort()
+            return
+        home.metrics.open_connections += 1
+        home.connections.add(self)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is no more; what it asked for may still be done."""
+        self._transport = None
+        home = self._home
+        if self in home.connections:
+            home.connections.discard(self)
+            home.metrics.open_connections -= 1
+        home.watched.discard(self)
+        self._reads.clear()
+        self._requests = ()
+
+    def data_received(self, data: bytes) -> None:
+        """Answer what has come, or keep it until its turn."""
+        if self._is_ended:
+            return
+        if self._is_busy or self._is_held:
+            self._is_busy = True
+            self._reads.append(data)
+        else:
+            self._parser.feed(data)
+            self._turn()
+        if self._is_busy and (len(self._reads) >= MAX_READS or self.waiting >= MAX_WAITING):
+            self._pause()
+
+    def eof_received(self) -> bool:
+        """The client says no more; it is told what it still waits for."""
+        self._has_eof = True
+        if self._is_busy:
+            return True
+        if not self._is_ended:
+            self._say_incomplete()
+        return False
+
+    def pause_writing(self) -> None:
+        """The client does not take its answers: it is asked for no more requests."""
+        self._is_held = True
+        self._pause()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._is_held = False
+        if self._is_ended:
+            self._watch()
+            return
+        self._home.watched.discard(self)
+        if not self._is_busy:
+            self._rest(is_further=False)
+        elif not self._is_asked:
+            self._loop.call_soon(self._turn)
+
+    def drain(self) -> None:
+        """Answer what has been read, say no more, and wait to be closed."""
+        if not self._is_busy and not self._is_ended:
+            self._end()
+
+    def close_if_heard(self) -> None:
+        """Close if nothing more is said, and all that was said has arrived.
+
+        Not before: what is closed while something of the client's is unread is reset, and what is
+        on its way to it is lost then.
+        """
+        if self._is_ended and self._transport is not None and not unread(self._transport):
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def expire(self) -> None:
+        """What has begun took too long."""
+        if self._is_ended or self._is_held:
+            self.abort()
+        elif not self._is_busy:
+            self._home.not_understood("timeout")
+            self._write(NO)
+            self._end()
+
+    def _turn(self) -> None:
+        """Ask the book for some of what has been read, if there is anything."""
+        if self._is_asked or self._is_held or self._transport is None:
+            return
+        if not self._requests:
+            self._requests = self._take()
+        if self._requests:
+            self._is_busy = self._is_asked = True
+            self._book.answer(self._requests, self._answered)
+        else:
+            self._rest(is_further=False)
+
+    def _take(self) -> list[Request]:
+        """The next requests, of one read or of several."""
+        parser, limit = self._parser, self._book.limit
+        requests = parser.take(limit)
+        while self._reads and len(requests) < limit and not parser.is_ended:
+            parser.feed(self._reads.popleft())
+            requests += parser.take(limit - len(requests))
+        return requests
+
+    def _answered(self, answers: Sequence[bytes]) -> None:
+        self._is_asked = False
+        if self._transport is None:
+            return
+        self._transport.write(b"".join(answers))
+        self._requests = self._requests[len(answers) :]
+        if self._requests or self._parser.has_more or (self._reads and not self._parser.is_ended):
+            # One client is not to keep others from their turn.
+            if not self._is_held:
+                self._loop.call_soon(self._turn)
+        else:
+            self._rest(is_further=True)
+
+    def _rest(self, *, is_further: bool) -> None:
+        """All that was read is answered; `is_further` if that was anything."""
+        self._is_busy = False
+        if self._parser.is_ended:
+            self._end()
+        elif self._has_eof:
+            self._say_incomplete()
+            self._close()
+        elif self._home.is_draining:
+            self._end()
+        else:
+            if self._is_paused and not self._is_held:
+                self._resume()
+            if not self._parser.is_waiting:
+                if not self._is_held:
+                    self._home.watched.discard(self)
+            elif is_further or self not in self._home.watched:
+                self._watch()
+
+    def _say_incomplete(self) -> None:
+        if self._parser.is_waiting:
+            self._home.metrics.malformed["incomplete"] += 1
+            self._write(NO)
+
+    def _end(self) -> None:
+        """Say no more, and wait until the client has heard it: what is closed is forgotten."""
+        self._is_ended = True
+        self._reads.clear()
+        if self._has_eof:
+            self._close()
+        elif self._transport is not None and not self._transport.is_closing():
+            self._transport.write_eof()
+            self._resume()
+            self._watch()
+
+    def _watch(self) -> None:
+        self.since = self._loop.time()
+        self._home.watched.add(self)
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def _close(self) -> None:
+        """Close when the answers are on their way, which may not take for ever."""
+        if self._transport is not None:
+            self._is_ended = True
+            self._transport.close()
+            self._watch()
+
+    def _pause(self) -> None:
+        if not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()

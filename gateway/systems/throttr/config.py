@@ -1,0 +1,101 @@
+"""A listener that is a Throttr server.
+
+    throttr: v2
+    throttr: { version: v5, size: 32, max_records: 200000 }
+
+What its clients keep in it are their own records, and no limits of this configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from gateway.config.values.base import Model
+from gateway.config.values.shorthand_place import Place
+from gateway.config.values.types import Duration, Positive, Size, WholeNumber, problem
+
+SIZES: Final = (8, 16, 32, 64)
+USUAL_SIZE: Final = 16
+KEPT_IN: Final = frozenset({"memory", "redis", "sentinel", "cluster"})
+"""Kinds of stores that records can be kept in."""
+SHORTEST_MAX: Final = 1024
+"""Bytes of a message that any version may have."""
+SMALLEST: Final = 1024
+"""Bytes that any counter takes at most."""
+US: Final = 1_000_000
+
+
+class ThrottrConfig(Model):
+    """Which version is spoken, and how much clients may ask for."""
+
+    version: Literal["v2", "v5"] = Field(
+        description="The version of the protocol that clients speak; it cannot be told from what "
+        "they say. v2 is that of the servers 2.x, v5 that of 4.x.",
+    )
+    size: WholeNumber | None = Field(
+        None,
+        description="Bits of a quota, a ttl and a buffer's length in v5: 8, 16, 32 or 64, as the "
+        "clients have it; 16 if left out.",
+        json_schema_extra={"enum": [*SIZES, None]},
+    )
+    max_records: Positive = Field(
+        1_000_000, description="How many records are kept in memory; further ones are refused."
+    )
+    max_memory: Size = Field(
+        256 * 1024 * 1024, description="How much memory they may take, likewise."
+    )
+    max_message: Size = Field(
+        128 * 1024,
+        description="The longest message; one that says it is longer ends its connection.",
+    )
+    max_connections: Positive = Field(
+        1024, description="How many clients may be connected; further ones are turned away."
+    )
+    message_timeout: Duration = Field(
+        10 * US,
+        description="How long a message may take to arrive, and answers may take to be read.",
+    )
+
+    @field_validator("size")
+    @classmethod
+    def _check_size(cls, size: int | None) -> int | None:
+        if size is not None and size not in SIZES:
+            raise problem(f"Throttr has no values of {size} bits", "8, 16, 32 or 64")
+        return size
+
+    @field_validator("max_memory")
+    @classmethod
+    def _check_max_memory(cls, size: int) -> int:
+        if size < SMALLEST:
+            message = f"no record fits into {size} bytes, and all would be refused"
+            raise problem(message, f"at least {SMALLEST}")
+        return size
+
+    @field_validator("max_message")
+    @classmethod
+    def _check_max_message(cls, size: int) -> int:
+        if size < SHORTEST_MAX:
+            raise problem(f"messages may have more than {size} bytes", f"at least {SHORTEST_MAX}")
+        return size
+
+    @model_validator(mode="after")
+    def _check_version(self) -> ThrottrConfig:
+        if self.version == "v2" and self.size is not None:
+            message = "values of Throttr v2 have 64 bits, and no other size"
+            raise problem(message, "leave it out, or version: v5", under=("size",))
+        return self
+
+    @property
+    def bits(self) -> int:
+        """Bits of a value; 64 for version 2, which has no other."""
+        return 64 if self.version == "v2" else self.size or USUAL_SIZE
+
+
+def long_form(data: Any, listener: str) -> tuple[Any, list[Place]]:  # noqa: ARG001
+    """A listener's own part, where it is only the version as a mapping; it has no limits."""
+    if isinstance(data, str):
+        return {"version": data}, []
+    return (dict(data) if isinstance(data, Mapping) else data), []

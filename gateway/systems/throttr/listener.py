@@ -1,0 +1,240 @@
+"""A listener for the clients of Throttr, version 2 or 5: a server of records that expire.
+
+Records are in memory, or in the Redis of the configuration's store, shared by all gateways that
+use it. They have nothing to do with this gateway's own limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from functools import partial
+from typing import Final
+
+from gateway.base.clock import Clock, monotonic_ns
+from gateway.base.tasks import becomes
+from gateway.config.models.frontends import FrontendConfig
+from gateway.config.models.gateway import GatewayConfig
+from gateway.config.values.address import Address, UnixAddress
+from gateway.config.values.store_url import parse_store_url
+from gateway.net.binding import Sharing, SocketFile, bound_everywhere, bound_file
+from gateway.observe.metrics import FrontendMetrics
+from gateway.systems.base import Ground
+from gateway.systems.throttr.client_connection import Connection
+from gateway.systems.throttr.codec import NO, Parser, Request
+from gateway.systems.throttr.codec_v2 import Parser2, refusal
+from gateway.systems.throttr.codec_v5 import Parser5
+from gateway.systems.throttr.config import ThrottrConfig
+from gateway.systems.throttr.memory_v2 import Memory2
+from gateway.systems.throttr.memory_v5 import Memory5
+from gateway.systems.throttr.records import Records
+from gateway.systems.throttr.records_store import Book, MemoryBook, SharedBook
+
+log = logging.getLogger(__name__)
+
+US: Final = 1_000_000
+BACKLOG: Final = 1024
+KEEPALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+)
+"""Clients may be silent for as long as they like. Those that are gone without a word, as machines
+without power are, would keep their places for good: these are found out in two minutes."""
+LONGEST_LOOK_S: Final = 0.5
+SHORTEST_LOOK_S: Final = 0.01
+
+
+class ThrottrFrontend:
+    """A `Frontend`.
+
+    Args:
+        address: where to listen.
+        mode: of a Unix socket's file; None for what the umask says.
+        config: which version is spoken, and how much clients may ask for.
+        book: where records are.
+        metrics: counters.
+        sharing: of its address.
+
+    Attributes:
+        book, metrics, connections, watched, is_draining: see `Surroundings`.
+    """
+
+    def __init__(
+        self,
+        address: Address | UnixAddress,
+        mode: int | None,
+        config: ThrottrConfig,
+        book: Book,
+        metrics: FrontendMetrics,
+        sharing: Sharing,
+    ) -> None:
+        self.book = book
+        self.metrics = metrics
+        self.connections: set[Connection] = set()
+        self.watched: set[Connection] = set()
+        self.is_draining = False
+        self._address = address
+        self._mode = mode
+        self._sharing = sharing
+        self._file: SocketFile | None = None
+        self._config = config
+        self._timeout_s = config.message_timeout / US
+        self._servers: list[asyncio.Server] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_warned = False
+
+    @property
+    def address(self) -> Address | UnixAddress:
+        """Where it listens."""
+        return self._address
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more clients are taken."""
+        return len(self.connections) >= self._config.max_connections
+
+    def parser(self) -> Parser:
+        """Reads what a new client says."""
+        malformed = self.not_understood
+        if self._config.version == "v2":
+            return Parser2(malformed)
+        return Parser5(self._config.bits, self._config.max_message, malformed)
+
+    async def start(self) -> None:
+        """Listen and serve; see `Frontend`."""
+        make, loop = partial(Connection, self), asyncio.get_running_loop()
+        try:
+            for one in await self._bind():
+                server = await loop.create_server(
+                    make, sock=one, backlog=BACKLOG, start_serving=False
+                )
+                self._servers.append(server)
+            await self.book.start()
+            for server in self._servers:
+                await server.start_serving()
+        except BaseException:
+            await self._close()
+            raise
+        if isinstance(self._address, Address):
+            port = self._servers[0].sockets[0].getsockname()[1]
+            self._address = Address(self._address.host, port)
+        self._look()
+
+    async def _bind(self) -> list[socket.socket]:
+        address, sharing = self._address, self._sharing
+        if isinstance(address, UnixAddress):
+            one, self._file = await asyncio.to_thread(
+                bound_file, address, self._mode, sharing.elders
+            )
+            return [one]
+        found = await bound_everywhere(address, sharing)
+        for one in found:
+            for option in KEEPALIVE:
+                # What is accepted has the options of what listens.
+                one.setsockopt(*option)
+        return found
+
+    async def _close(self) -> None:
+        if self._file is not None:
+            await asyncio.to_thread(self._file.remove)
+        for server in self._servers:
+            server.close()
+
+    @property
+    def under_way(self) -> int:
+        """How many requests wait for the book, or for their client to take answers."""
+        return sum(connection.under_way for connection in self.connections)
+
+    async def drain(self, seconds: float) -> int:
+        """Take no more, answer what has been read, and close; see `Frontend`."""
+        self.is_draining = True
+        await self._close()
+        for connection in list(self.connections):
+            connection.drain()
+        await becomes(self._are_gone, seconds)
+        left = self.under_way
+        for connection in list(self.connections):
+            connection.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.book.aclose()
+        return left
+
+    def _are_gone(self) -> bool:
+        """Whether all clients are gone, those included that may be left now."""
+        for connection in list(self.connections):
+            connection.close_if_heard()
+        return not self.connections
+
+    def not_understood(self, kind: str) -> None:
+        """Count what is no request, and say once what it may be."""
+        self.metrics.malformed[kind] += 1
+        if self._is_warned:
+            return
+        self._is_warned = True
+        config = self._config
+        spoken = f"v5 with values of {config.bits} bits" if config.version == "v5" else "v2"
+        log.warning(
+            "%s: a client said what is no request of Throttr %s (%s); its version or size may be "
+            "another; more of these are only counted",
+            *(self._address, spoken, kind),
+        )
+
+    def _look(self) -> None:
+        """End what has begun and takes too long."""
+        loop = asyncio.get_running_loop()
+        since = loop.time() - self._timeout_s
+        for connection in [each for each in self.watched if each.since <= since]:
+            connection.expire()
+        pause_s = max(min(self._timeout_s / 4, LONGEST_LOOK_S), SHORTEST_LOOK_S)
+        self._timer = loop.call_later(pause_s, self._look)
+
+
+def make_throttr(
+    name: str, listener: FrontendConfig, ground: Ground, clock: Clock = monotonic_ns
+) -> ThrottrFrontend:
+    """The server that a listener describes; see `MakeFrontend`.
+
+    `clock` gives nanoseconds, for records in memory.
+    """
+    config = listener.throttr
+    assert config is not None, "it is a listener of this kind"
+    metrics = ground.metrics.frontend(name)
+    if parse_store_url(ground.config.store.url).kind == "memory":
+        book: Book = _in_memory(config, metrics, clock)
+    else:
+        book = _in_redis(name, config, ground.config, metrics)
+    address, mode = listener.address, listener.mode
+    return ThrottrFrontend(address, mode, config, book, metrics, ground.sharing)
+
+
+def _in_memory(config: ThrottrConfig, metrics: FrontendMetrics, clock: Clock) -> MemoryBook:
+    records = Records(config.max_records, config.max_memory)
+    memory = Memory2(records) if config.version == "v2" else Memory5(records, config.bits)
+    return MemoryBook(memory, records, metrics, clock)
+
+
+def _in_redis(
+    name: str, config: ThrottrConfig, whole: GatewayConfig, metrics: FrontendMetrics
+) -> SharedBook:
+    from gateway.stores.redis.records import open_records
+    from gateway.stores.redis.records_codec import Words, Words2, Words5
+
+    domain, store = whole.domain, whole.store
+    words: Words = Words2(domain) if config.version == "v2" else Words5(domain, config.bits)
+    return SharedBook(
+        open_records(store.url, words, deadline_us=store.deadline),
+        refusal if config.version == "v2" else _no,
+        name,
+        metrics,
+        deadline_us=store.deadline,
+        longest=config.max_message,
+    )
+
+
+def _no(request: Request) -> bytes:  # noqa: ARG001
+    """The refusal of version 5, whatever was asked."""
+    return NO

@@ -1,0 +1,201 @@
+"""One connection to a Throttr server: requests go out as they come, answers are matched in order.
+
+A caller that gives up leaves its place in the queue, so its answer is read and thrown away and
+can never be taken for another's. An answer has no length of its own: what it is an answer to
+tells how long it is. So one byte that does not fit ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from gateway.base.clock import Clock, monotonic_us
+from gateway.base.errors import StoreError, StoreReplyError, StoreUnavailable
+from gateway.stores.pipelining import Pipelining
+from gateway.systems.throttr import requests_v5 as words
+from gateway.systems.throttr.requests_v5 import Answer, Counter, Reader, Request, Ttl
+
+CONNECT_TIMEOUT_S: Final = 2.0
+MAX_UNANSWERED: Final = 32_768
+"""Requests without an answer; more would only pile up memory and be too late."""
+MAX_UNSENT: Final = 8 << 20
+"""Bytes that may wait for a server that does not read."""
+
+_HELLO_QUOTA: Final = 90
+_HELLO_TTL: Final = Ttl(4, 5)
+
+
+class ThrottrAddress(NamedTuple):
+    """Where a Throttr server is, and the size of its numbers in bits."""
+
+    host: str
+    port: int
+    size: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port} ({self.size} bits)"
+
+
+def parse_throttr_url(url: str) -> ThrottrAddress:
+    """Read `throttr+v5://host[:port][?size=8|16|32|64]`.
+
+    Raises:
+        ValueError: it cannot be used.
+    """
+    parts = urlsplit(url)
+    sizes = {f"size={size}": size for size in words.SIZES} | {"": words.USUAL_SIZE}
+    size = sizes.get(parts.query)
+    if not parts.hostname or size is None:
+        raise ValueError("such as throttr+v5://127.0.0.1:9000?size=16")
+    return ThrottrAddress(parts.hostname, parts.port or 9000, size)
+
+
+class _Call:
+    """Requests that travel together."""
+
+    __slots__ = ("answers", "future", "is_query", "since_us")
+
+    def __init__(
+        self, is_query: Sequence[bool], future: asyncio.Future[list[Answer]], since_us: int
+    ) -> None:
+        self.is_query = is_query
+        self.future = future
+        self.since_us = since_us
+        self.answers: list[Answer] = []
+
+
+class ThrottrPipe(Pipelining):
+    """Requests out, answers in, matched in order.
+
+    Args:
+        size: bits of a number.
+        clock: for the age of unanswered calls.
+
+    Attributes:
+        size: likewise.
+        lost: done when the connection has ended.
+    """
+
+    def __init__(self, size: int, clock: Clock) -> None:
+        super().__init__()
+        self.size = size
+        self._clock = clock
+        self._reader = Reader(size)
+        self._calls: deque[_Call] = deque()
+        self._unanswered = 0
+
+    @property
+    def oldest_us(self) -> int:
+        """For how long the oldest call is without its answers."""
+        return self._clock() - self._calls[0].since_us if self._calls else 0
+
+    def call(self, requests: Sequence[Request]) -> asyncio.Future[list[Answer]]:
+        """Send requests, at least one, in one write; the future gets their answers in order.
+
+        Raises:
+            StoreUnavailable: too much is unanswered, or the connection is gone.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise StoreUnavailable("the connection to the store was lost")
+        is_full = self._unanswered + len(requests) > MAX_UNANSWERED and self._unanswered
+        if is_full or transport.get_write_buffer_size() > MAX_UNSENT:
+            raise StoreUnavailable("too many calls are unanswered", "backlog")
+        future: asyncio.Future[list[Answer]] = self.lost.get_loop().create_future()
+        self._calls.append(_Call([each.is_query for each in requests], future, self._clock()))
+        self._unanswered += len(requests)
+        transport.write(b"".join([each.data for each in requests]))
+        return future
+
+    def data_received(self, data: bytes) -> None:
+        """Match answers to requests."""
+        reader = self._reader
+        reader.feed(data)
+        try:
+            while self._calls and reader.read(self._calls[0].is_query, self._calls[0].answers):
+                call = self._calls.popleft()
+                self._unanswered -= len(call.answers)
+                # Done already: its caller gave up, and these answers are nobody's.
+                if not call.future.done():
+                    call.future.set_result(call.answers)
+        except ValueError as error:
+            self.drop(StoreReplyError(f"the store does not speak the protocol of Throttr: {error}"))
+            return
+        if reader and not self._calls:
+            self.drop(StoreReplyError("the store answered what nobody asked"))
+
+    def _take_unanswered(self) -> Iterator[asyncio.Future[list[Answer]]]:
+        self._unanswered = 0
+        while self._calls:
+            yield self._calls.popleft().future
+
+
+async def open_pipe(address: ThrottrAddress, *, clock: Clock = monotonic_us) -> ThrottrPipe:
+    """Connect, and see that a Throttr server of that size answers.
+
+    Raises:
+        StoreUnavailable: no usable connection came about.
+    """
+    loop = asyncio.get_running_loop()
+    pipe = ThrottrPipe(address.size, clock)
+    is_connected = False
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await loop.create_connection(lambda: pipe, address.host, address.port)
+            is_connected = True
+            await _greet(pipe)
+    except (TimeoutError, StoreError) as error:
+        pipe.close()
+        if is_connected:
+            raise _stranger(address) from error
+        raise StoreUnavailable(f"{address} does not answer", "connect") from error
+    except OSError as error:
+        pipe.close()
+        message = f"{address} cannot be reached: {error.strerror or type(error).__name__}"
+        raise StoreUnavailable(message, "connect") from error
+    except BaseException:
+        pipe.close()
+        raise
+    return pipe
+
+
+async def _greet(pipe: ThrottrPipe) -> None:
+    """Make a counter and look at it: neither version nor size are said on the wire.
+
+    It is purged when the look has been answered: a server reads what it tells out of the counter
+    when it writes, and of one that was purged in the same read it tells what is in that memory by
+    then.
+
+    Raises:
+        StoreError: that is not what came back.
+    """
+    size, key = pipe.size, b"hello\0" + secrets.token_bytes(8)
+    none, inserted, counter = await pipe.call(
+        [
+            Request(words.query(key), is_query=True),
+            Request(words.insert(size, _HELLO_QUOTA, _HELLO_TTL, key)),
+            Request(words.query(key), is_query=True),
+        ]
+    )
+    is_right = (none, inserted) == (words.REFUSED, words.OK)
+    if not (is_right and isinstance(counter, Counter) and _is_hello(counter)):
+        raise StoreReplyError("the counter is not as it was made")
+    (purged,) = await pipe.call([Request(words.purge(key))])
+    if purged != words.OK:
+        raise StoreReplyError("the counter could not be purged")
+
+
+def _is_hello(counter: Counter) -> bool:
+    unit, value = counter.ttl
+    return counter.quota == _HELLO_QUOTA and unit == _HELLO_TTL.unit and value <= _HELLO_TTL.value
+
+
+def _stranger(address: ThrottrAddress) -> StoreUnavailable:
+    message = f"{address.host}:{address.port} does not answer as Throttr 5 with numbers of"
+    return StoreUnavailable(f"{message} {address.size} bits does", "handshake")

@@ -1,0 +1,309 @@
+"""Where a Throttr listener's records are, as its connections see it.
+
+A book is given requests and tells their answers: records in memory at once, those in Redis when
+they have come. Requests of one connection are given one batch after the other, so their order is
+that of asking wherever the records are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from gateway.base.breaker import Breaker, BreakerState
+from gateway.base.clock import Clock, monotonic_ns, monotonic_us
+from gateway.base.errors import StoreError
+from gateway.base.tasks import Tasks, becomes
+from gateway.observe.metrics import FrontendMetrics
+from gateway.stores.deadline import Deadline
+from gateway.systems.throttr.codec import GET, NO, OPERATIONS, Request
+from gateway.systems.throttr.records import Records
+
+if TYPE_CHECKING:
+    # Records in memory need no library of Redis.
+    from gateway.stores.redis.records import SharedRecords
+
+log = logging.getLogger(__name__)
+
+US: Final = 1_000_000
+ROOM: Final = 256 * 1024
+"""Bytes of buffers that are read out at a time for one connection."""
+SWEEP_S: Final = 1.0
+"""How often records that have expired are looked for, and"""
+SWEEP_LOOKS: Final = 1000
+"""how many at a time: about a millisecond."""
+SOON_S: Final = 0.01
+QUIET_US: Final = 10 * US
+"""Between two lines of the log about requests that were refused for want of an answer."""
+START_S: Final = 1.0
+"""How long the start waits for Redis: the first requests would be refused."""
+BATCH: Final = 256
+"""Requests in one call of the script, about: as long as others of that Redis have to wait."""
+GOT_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of buffers that one connection may be waiting for,"""
+ALL_GOT_BYTES: Final = 32 * 1024 * 1024
+"""and all together: few bytes ask for many, and Redis keeps them all until they are sent."""
+FAILURES: Final = 3
+"""Calls in a row that may fail before Redis is left alone."""
+OPEN_US: Final = US // 4
+LONGEST_OPEN_US: Final = US
+"""For how long it is then, at first and when it has been away for long."""
+
+Answered = Callable[[Sequence[bytes]], None]
+"""Is told the answers, of all requests or of as many from the first on as there was room for."""
+
+
+class Book(Protocol):
+    """Does what requests say.
+
+    Attributes:
+        limit: how many requests one call may have.
+    """
+
+    limit: int
+
+    async def start(self) -> None:
+        """Begin; to be called inside a running event loop."""
+
+    async def aclose(self) -> None:
+        """Let go of everything; nothing may be asked afterwards."""
+
+    def answer(self, requests: Sequence[Request], answered: Answered) -> None:
+        """Do what requests say, in order, and tell the answers now or later."""
+
+
+class Memory(Protocol):
+    """Requests of one version on records in memory."""
+
+    counts: list[int]
+
+    def answer(self, requests: Sequence[Request], now_ns: int, room: int) -> list[bytes]:
+        """Answer requests, one after the other."""
+
+
+class MemoryBook:
+    """A `Book` in this process.
+
+    Args:
+        memory: does what requests say.
+        records: its records.
+        metrics: counters of the listener.
+        clock: nanoseconds that never run backwards.
+    """
+
+    limit = 1024
+    """A millisecond or two, after which it is another connection's turn."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        records: Records,
+        metrics: FrontendMetrics,
+        clock: Clock = monotonic_ns,
+    ) -> None:
+        self._memory = memory
+        self._records = records
+        self._metrics = metrics
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        metrics.refresh = self._refresh_metrics
+
+    async def start(self) -> None:
+        """Look for what has expired from time to time."""
+        self._sweep()
+
+    async def aclose(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def answer(self, requests: Sequence[Request], answered: Answered) -> None:
+        """Do what requests say and tell the answers at once; see `Book`."""
+        answered(self._memory.answer(requests, self._clock(), ROOM))
+
+    def _sweep(self) -> None:
+        has_more = self._records.sweep(self._clock(), SWEEP_LOOKS)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(SOON_S if has_more else SWEEP_S, self._sweep)
+
+    def _refresh_metrics(self) -> None:
+        self._metrics.records = self._records.count
+        self._metrics.record_bytes = self._records.used_bytes
+        show_counts(self._metrics, self._memory.counts)
+
+
+class _Submitted(NamedTuple):
+    requests: Sequence[Request]
+    gets: int
+    answered: Answered
+
+
+class SharedBook:
+    """A `Book` in Redis, which several gateways may share.
+
+    All requests of one turn of the event loop travel together. What Redis does not answer in time
+    is refused, and after some failures in a row everything is, but for a batch now and then that
+    finds out whether it is back.
+
+    Args:
+        records: the records.
+        refusal: the answer to a request that nothing could be done for.
+        name: of the listener, for the log.
+        metrics: counters of the listener.
+        deadline_us: how long one batch may take.
+        longest: bytes of the longest buffer that can be asked for.
+        clock: this process's time.
+    """
+
+    limit = BATCH
+
+    def __init__(
+        self,
+        records: SharedRecords,
+        refusal: Callable[[Request], bytes],
+        name: str,
+        metrics: FrontendMetrics,
+        *,
+        deadline_us: int,
+        longest: int,
+        clock: Clock = monotonic_us,
+    ) -> None:
+        self._records = records
+        self._most_gets = max(GOT_BYTES // longest, 1)
+        self._gets_left = max(ALL_GOT_BYTES // longest, 1)
+        self._held: deque[_Submitted] = deque()
+        self._refusal = refusal
+        self._name = name
+        self._metrics = metrics
+        self._deadline_s = deadline_us / US
+        self._clock = clock
+        self._breaker = Breaker(FAILURES, OPEN_US, LONGEST_OPEN_US)
+        self._counts = [0] * (2 * len(OPERATIONS))
+        self._pending: list[_Submitted] = []
+        self._tasks = Tasks()
+        self._is_lost = False
+        self._told_us = -QUIET_US
+        metrics.refresh = lambda: show_counts(metrics, self._counts)
+
+    async def start(self) -> None:
+        """Connect, and give it a moment."""
+        await self._records.start()
+        await becomes(lambda: self._records.is_ready, START_S)
+
+    async def aclose(self) -> None:
+        """Let go of the connection."""
+        await self._tasks.finish(self._deadline_s)
+        await self._records.aclose()
+
+    def answer(self, requests: Sequence[Request], answered: Answered) -> None:
+        """Send requests at the end of this turn of the loop; see `Book`.
+
+        Those for buffers wait until there is room for these, in the order of asking.
+        """
+        submitted = self._no_more_than_fit(requests, answered)
+        if submitted.gets:
+            self._held.append(submitted)
+            self._let_go()
+        else:
+            self._submit(submitted)
+
+    def _no_more_than_fit(self, requests: Sequence[Request], answered: Answered) -> _Submitted:
+        """The first of some requests, up to as many buffers as may be waited for at a time."""
+        gets = 0
+        for place, request in enumerate(requests):
+            if request[0] == GET:
+                if gets == self._most_gets:
+                    return _Submitted(requests[:place], gets, answered)
+                gets += 1
+        return _Submitted(requests, gets, answered)
+
+    def _let_go(self) -> None:
+        """Send what was held back, as far as there is room for it now."""
+        while self._held and self._held[0].gets <= self._gets_left:
+            submitted = self._held.popleft()
+            self._gets_left -= submitted.gets
+            self._submit(submitted)
+
+    def _submit(self, submitted: _Submitted) -> None:
+        if not self._pending:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._pending.append(submitted)
+
+    def _send(self) -> None:
+        pending, self._pending = self._pending, []
+        batch: list[_Submitted] = []
+        size = 0
+        for submitted in pending:
+            batch.append(submitted)
+            size += len(submitted.requests)
+            if size >= BATCH:
+                self._tasks.start(self._ask(batch))
+                batch, size = [], 0
+        if batch:
+            self._tasks.start(self._ask(batch))
+
+    async def _ask(self, batch: Sequence[_Submitted]) -> None:
+        requests = [request for submitted in batch for request in submitted.requests if request[0]]
+        try:
+            answers = iter(await self._ask_records(requests) if requests else ())
+        finally:
+            self._gets_left += sum(submitted.gets for submitted in batch)
+            self._let_go()
+        for submitted in batch:
+            told = [
+                self._read(request, next(answers)) if request[0] else NO
+                for request in submitted.requests
+            ]
+            submitted.answered(told)
+
+    async def _ask_records(self, requests: Sequence[Request]) -> Sequence[bytes | None]:
+        """The answers; None of those that there are none for."""
+        if not self._breaker.allow(self._clock()):
+            return [None] * len(requests)
+        try:
+            with Deadline(asyncio.get_running_loop(), self._deadline_s):
+                answers = await self._records.answer(requests)
+        except StoreError as error:
+            self._breaker.failure(self._clock())
+            self._tell_of(error, len(requests))
+            return [None] * len(requests)
+        self._breaker.success(self._clock())
+        if self._is_lost and self._breaker.state is BreakerState.CLOSED:
+            self._is_lost = False
+            log.warning("the records of %s are there again", self._name)
+        return answers
+
+    def _tell_of(self, error: StoreError, refused: int) -> None:
+        """Say that clients were refused: they cannot tell it from a quota that is used up."""
+        now_us = self._clock()
+        is_lost = self._breaker.state is BreakerState.OPEN
+        if is_lost and not self._is_lost:
+            self._is_lost = True
+            log.warning("the records of %s cannot be had (%s: %s)", self._name, error.reason, error)
+        elif not is_lost and now_us - self._told_us >= QUIET_US:
+            log.warning(
+                "requests to %s were refused, %d of them, since records could not be had (%s: %s)",
+                *(self._name, refused, error.reason, error),
+            )
+        else:
+            return
+        self._told_us = now_us
+
+    def _read(self, request: Request, answer: bytes | None) -> bytes:
+        if answer is None:
+            self._metrics.answers[OPERATIONS[request[0]], "unavailable"] += 1
+            return self._refusal(request)
+        self._counts[2 * request[0] + answer[0]] += 1
+        return answer
+
+
+def show_counts(metrics: FrontendMetrics, counts: Sequence[int]) -> None:
+    """Show how often each operation was answered by no and by yes."""
+    for code, name in enumerate(OPERATIONS):
+        for place, answer in enumerate(("no", "yes")):
+            # What is no request is counted as such.
+            if code and counts[2 * code + place]:
+                metrics.answers[name, answer] = counts[2 * code + place]

@@ -1,0 +1,34 @@
+"""A connection to a Throttr server that many callers share, and that mends itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.base.clock import Clock, monotonic_us
+from gateway.stores.reconnecting import KeptPipe
+from gateway.systems.throttr.pipe import ThrottrAddress, ThrottrPipe, open_pipe
+
+
+class ThrottrLink(KeptPipe[ThrottrPipe]):
+    """Keeps one `ThrottrPipe` open.
+
+    Args:
+        address: where the server is.
+        clock: this process's time.
+    """
+
+    def __init__(self, address: ThrottrAddress, *, clock: Clock = monotonic_us) -> None:
+        super().__init__(clock)
+        self._address = address
+
+    def __repr__(self) -> str:
+        return f"{self._address} {self.state}"
+
+    async def _serve(self) -> None:
+        pipe = await open_pipe(self._address, clock=self._clock)
+        try:
+            with self._used(pipe):
+                # A future of the pipe's own: it must not be cancelled with this task.
+                await asyncio.wait((pipe.lost,))
+        finally:
+            pipe.close()

@@ -1,0 +1,160 @@
+"""The files of certificates that a configuration names: how they are used, and whether they can be.
+
+The one place where sections of the configuration become the arguments of `gateway.net.tls`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path as FilePath
+from typing import Final
+
+from gateway.base.clock import wall_us
+from gateway.config.checking.check import Inspect, Inspection
+from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.listeners import CertificateConfig, ListenerTls
+from gateway.config.models.upstreams import UpstreamTlsConfig
+from gateway.config.values.findings import Finding, Path
+from gateway.net.tls.client import UpstreamTls
+from gateway.net.tls.files import ClientAuth, KeyPair, TlsFileError, load_authorities, load_pair
+from gateway.net.tls.server import ServerTls
+from gateway.net.tls.texts import TlsTexts, read_pair
+from gateway.net.tls.x509 import Certificate
+
+DAY_S: Final = 86_400
+SOON_S: Final = 14 * DAY_S
+"""Certificates that end within this time are spoken of."""
+
+
+def server_tls(tls: ListenerTls) -> ServerTls:
+    """TLS of a listener, not loaded yet."""
+    clients = None
+    if tls.client_certificates is not None and tls.client_ca is not None:
+        is_required = tls.client_certificates == "required"
+        clients = ClientAuth(tls.client_ca, is_required, is_strict=tls.client_strict)
+    pairs = [_pair(one) for one in tls.pairs]
+    return ServerTls(pairs, tls.min_version, clients, is_strict=tls.strict_sni)
+
+
+def frontend_tls(tls: ListenerTls) -> TlsTexts:
+    """TLS of a listener for other systems' clients, not loaded yet."""
+    return TlsTexts([_pair(one) for one in tls.pairs], tls.client_ca, tls.client_names)
+
+
+def upstream_tls(tls: UpstreamTlsConfig | None) -> UpstreamTls:
+    """TLS to an upstream, not loaded yet."""
+    if tls is None:
+        return UpstreamTls(None, None)
+    return UpstreamTls(
+        tls.ca,
+        _pair_of(tls),
+        tls.server_name or "",
+        verifies=tls.verify,
+        is_strict=tls.strict,
+    )
+
+
+def inspection(*, is_start: bool) -> Inspect:
+    """What looks at the files.
+
+    Args:
+        is_start: whether the gateway is about to start; it does so with a certificate that has
+            expired, too, for a restart must not make a bad situation worse.
+    """
+    return partial(_inspect, now_s=wall_us() // 1_000_000, is_start=is_start)
+
+
+def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection:
+    problems: list[Finding] = []
+    advice: list[Finding] = []
+    for path, pair in _pairs(config):
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            is_text = path[0] == "listeners"
+            certificate = (
+                read_pair(context, pair).certificate if is_text else load_pair(context, pair)
+            )
+        except TlsFileError as error:
+            problems.append(Finding((*path, error.field), error.message, error.hint))
+            if error.field == "cert":
+                problems += _unreadable((*path, "key"), pair.key)
+            continue
+        finding = _validity((*path, "cert"), pair.cert, certificate, now_s)
+        if finding is not None:
+            is_over = not certificate.not_before <= now_s < certificate.not_after
+            (problems if is_over and not is_start else advice).append(finding)
+    for path, ca in _authorities(config):
+        try:
+            load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ca)
+        except TlsFileError as error:
+            problems.append(Finding(path, error.message, error.hint))
+    return Inspection(problems, advice)
+
+
+def _unreadable(path: Path, file: FilePath) -> Iterator[Finding]:
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        yield Finding(path, f"{file} cannot be read: {error.strerror or error}")
+
+
+def _listeners(config: GatewayConfig) -> Iterator[tuple[Path, ListenerTls]]:
+    for index, listener in enumerate(config.listen):
+        if listener.tls is not None:
+            yield ("listen", index, "tls"), listener.tls
+    for index, frontend in enumerate(config.listeners):
+        if frontend.tls is not None:
+            yield ("listeners", index, "tls"), frontend.tls
+
+
+def _pairs(config: GatewayConfig) -> Iterator[tuple[Path, KeyPair]]:
+    for base, tls in _listeners(config):
+        for number, one in enumerate(tls.pairs):
+            path = base if tls.cert is not None else (*base, "certificates", number)
+            yield path, _pair(one)
+    for name, upstream in config.upstreams.items():
+        pair = _pair_of(upstream.tls)
+        if pair is not None:
+            yield ("upstreams", name, "tls"), pair
+
+
+def _authorities(config: GatewayConfig) -> Iterator[tuple[Path, FilePath]]:
+    for base, tls in _listeners(config):
+        if tls.client_ca is not None:
+            yield (*base, "client_ca"), tls.client_ca
+    for name, upstream in config.upstreams.items():
+        if upstream.tls is not None and upstream.tls.ca is not None:
+            yield ("upstreams", name, "tls", "ca"), upstream.tls.ca
+
+
+def _validity(path: Path, file: FilePath, certificate: Certificate, now_s: int) -> Finding | None:
+    """What is to be said of the time for which a certificate is valid."""
+    begin, end = certificate.not_before, certificate.not_after
+    if now_s < begin:
+        return Finding(path, f"{file} is not valid before {_date(begin)}", "look at the clock")
+    if now_s >= end:
+        return Finding(path, f"{file} expired on {_date(end)}", "clients refuse it: renew it")
+    # Some are made for a few days only, and then always end soon.
+    soon_s = min(SOON_S, (end - begin) // 3)
+    if end - now_s < soon_s:
+        days = (end - now_s) // DAY_S
+        left = f"in {days} days" if days > 1 else "within two days"
+        return Finding(path, f"{file} expires on {_date(end)}, {left}", "renew it")
+    return None
+
+
+def _date(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
+
+
+def _pair(one: CertificateConfig) -> KeyPair:
+    return KeyPair(one.cert, one.key, one.key_password)
+
+
+def _pair_of(tls: UpstreamTlsConfig | None) -> KeyPair | None:
+    if tls is None or tls.cert is None or tls.key is None:
+        return None
+    return KeyPair(tls.cert, tls.key, tls.key_password)

@@ -1,0 +1,406 @@
+"""The one place where objects are put together: a configuration becomes a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from collections.abc import Sequence
+from functools import partial
+from socket import socket
+from typing import NamedTuple
+
+from aiohttp import http_parser
+
+import gateway
+from gateway.admin.api import AdminServer
+from gateway.admin.readiness import Phase, Readiness, StoreState, judge
+from gateway.admin.resources import OneProcess
+from gateway.base.errors import ConfigError, GatewayError, StartError
+from gateway.base.tasks import becomes
+from gateway.config.models.frontends import titles
+from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
+from gateway.config.values.address import UnixAddress
+from gateway.limiter.plan import compile_policies
+from gateway.net.binding import (
+    ALONE,
+    BACKLOG,
+    BindError,
+    Sharing,
+    SocketFile,
+    bound_everywhere,
+    bound_file,
+)
+from gateway.net.start_errors import ADMIN, cannot_listen, cannot_log
+from gateway.net.tls.renewal import Renewal
+from gateway.observe.logs import AccessLog, LineWriter, open_output, setup_logging
+from gateway.observe.metrics import GatewayMetrics
+from gateway.proxy.client.admission import affordable
+from gateway.proxy.client.listener import Listener, Patience
+from gateway.proxy.direct_responses import compile_pages
+from gateway.proxy.field_names import hidden_fields, reserved_fields
+from gateway.proxy.gate import Gate
+from gateway.proxy.routes import compile_routes
+from gateway.proxy.server import Proxy
+from gateway.proxy.upstream.health import HealthChecks
+from gateway.proxy.upstream.pool import Upstream
+from gateway.routing.client_address import ClientAddress
+from gateway.stores.base import Store, WarningStore
+from gateway.stores.migrating import MovingStore
+from gateway.systems.base import Frontend, Ground
+from gateway.systems.listeners import make_frontends
+from gateway.wiring.limiter import book_of, decider_of, reader_of, store_of
+from gateway.wiring.listeners import certificates_of, reception_of
+
+log = logging.getLogger(__name__)
+
+US = 1_000_000
+LOG_DELAY_S = 0.05
+"""How long lines of requests are gathered before they are written: one system call for many."""
+STORE_S = 0.25
+"""How long a start waits for its store; one that is away is no reason not to start."""
+MAX_ANSWER_HEAD = 128 * 1024
+"""Bytes of header fields that an answer may have."""
+
+
+class Taken(NamedTuple):
+    """A socket that was taken for a listener.
+
+    Attributes:
+        number: of the listener, in the order of the configuration.
+        socket: bound to its address.
+    """
+
+    number: int
+    socket: socket
+
+
+class Seat(NamedTuple):
+    """What a gateway is given that is one of several workers, instead of taking it itself.
+
+    Attributes:
+        name: which worker it is, for the log.
+        sockets: that listen on the addresses of the configuration.
+        workers: how many there are.
+        memory: what stands for `memory://`.
+        log_lock: as in `gateway.observe.logs.open_output`.
+        is_first: whether it is the one that serves the clients of other systems: what they keep
+            is in one process, and some of their protocols have one server to an address.
+        sharing: of these listeners' addresses, with the worker in whose place it starts.
+    """
+
+    name: str
+    sockets: Sequence[Taken]
+    workers: int
+    memory: Store
+    log_lock: int
+    is_first: bool = True
+    sharing: Sharing = ALONE
+
+
+class Gateway:
+    """A gateway made from a configuration; to be used inside a running event loop.
+
+    Args:
+        config: checked and complete.
+        seat: its place among several workers; None if it is the only one.
+
+    Raises:
+        StartError: the log's file cannot be opened, or the store's URL cannot be used.
+        GatewayError: this machine's aiohttp must not be used at the edge.
+    """
+
+    def __init__(self, config: GatewayConfig, seat: Seat | None = None) -> None:
+        _require_strict_parser()
+        loop = asyncio.get_running_loop()
+        self.config = config
+        self._seat = seat
+        self.metrics = GatewayMetrics(gateway.__version__)
+        self._phase = Phase.STARTING
+        try:
+            lock = seat.log_lock if seat is not None else None
+            self._output = open_output(config.log.output, self.metrics.log, lock)
+        except OSError as error:
+            raise cannot_log(config.log.output, error) from error
+        name = seat.name if seat is not None else ""
+        setup_logging(self._output, config.log.format, config.log.level, name)
+        self._lines = LineWriter(self._output, partial(loop.call_later, LOG_DELAY_S))
+        access_log = AccessLog(self._lines.write, config.log.format) if config.log.access else None
+        try:
+            memory = seat.memory if seat is not None else None
+            store = store_of(config, self.metrics, memory)()
+        except ConfigError as error:
+            problem = error.problems[0]
+            raise StartError(problem.path or "store.url", problem.message, problem.hint) from error
+        self._store = store
+        self._moving = store if isinstance(store, MovingStore) else None
+        workers = seat.workers if seat is not None else 1
+        self._decider = decider_of(config, store, self.metrics.store("main"), workers)
+        has_frontends = seat is None or seat.is_first
+        self._certificates = certificates_of(config, has_frontends=has_frontends)
+        self._upstreams = {
+            name: Upstream(
+                *(name, upstream, self.metrics.upstream(name), MAX_ANSWER_HEAD),
+                self._certificates.upstreams.get(name),
+            )
+            for name, upstream in config.upstreams.items()
+        }
+        self._health = HealthChecks(self._upstreams.values())
+        book = book_of(config)
+        self._reader = reader_of(config, book)
+        policies = compile_policies(config, self.metrics, book)
+        routes = compile_routes(config, self._upstreams, policies, self.metrics)
+        self._frontends: list[Frontend] = []
+        if has_frontends:
+            tls = dict(zip(titles(config.listeners), self._certificates.frontends, strict=True))
+            shared = self._decider, store, policies, self.metrics, tls
+            ground = Ground(
+                *(config, *shared, lambda: self._phase is Phase.DRAINING),
+                seat.sharing if seat is not None else ALONE,
+            )
+            self._frontends = make_frontends(ground)
+        gate = Gate(
+            routes,
+            ClientAddress(config.trusted_proxies, config.ipv6_prefix),
+            self._decider,
+            hidden_fields(config),
+        )
+        self._max_connections = _max_connections(config)
+        self._proxy = Proxy(
+            *(gate, config.server, self.metrics, access_log, self._max_connections),
+            reserved_fields(config),
+            compile_pages(config),
+        )
+        self._renewal = Renewal(self._certificates.all, self._note_certificates)
+        self._listeners: list[tuple[ListenerConfig, asyncio.Server | Listener]] = []
+        self._files: list[SocketFile] = []
+        self._admin: AdminServer | None = None
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where clients may connect by TCP, with the ports that were really taken."""
+        return [
+            Address(*socket.getsockname()[:2])
+            for config, listener in self._listeners
+            for socket in listener.sockets
+            if isinstance(config.address, Address)
+        ]
+
+    @property
+    def frontend_addresses(self) -> list[Address | UnixAddress]:
+        """Where clients of other systems may connect, in the order of the configuration."""
+        return [frontend.address for frontend in self._frontends]
+
+    @property
+    def readiness(self) -> Readiness:
+        """Whether this gateway should get traffic."""
+        states = [StoreState("main", self._decider.is_ready, self._who_needs_store())]
+        if self._moving is not None:
+            # The old store is the one that policies need.
+            states.append(StoreState("new", self._moving.is_new_ready, needed_by=""))
+        warning = self._store.warning if isinstance(self._store, WarningStore) else ""
+        return judge(self._phase, states, warning)
+
+    def _who_needs_store(self) -> str:
+        if any(policy.on_store_error == "closed" for policy in self.config.policies.values()):
+            return "a policy"
+        if any(listener.throttr is not None for listener in self.config.listeners):
+            return "a Throttr listener"
+        return ""
+
+    async def start(self) -> None:
+        """Listen and serve.
+
+        Nothing is logged before every address is had: the log may be that of a gateway that
+        runs already.
+
+        Raises:
+            StartError: an address cannot be listened on, or a certificate cannot be used; what
+                was started is stopped again.
+        """
+        try:
+            await asyncio.to_thread(self._certificates.load)
+            self._note_certificates()
+            await self._bind()
+        except StartError:
+            await self._close(0)
+            raise
+        await self._decider.start()
+        if self._reader is not None:
+            await self._reader.start()
+        # The first requests would be decided alone.
+        await becomes(lambda: self._decider.is_ready, STORE_S)
+        for upstream in self._upstreams.values():
+            upstream.start()
+        self._health.start()
+        try:
+            await self._start_frontends()
+        except StartError:
+            await self._close(0)
+            raise
+        for _, listener in self._listeners:
+            await listener.start_serving()
+        self._renewal.start()
+        self._phase = Phase.SERVING
+        if self._admin is not None and self.config.admin is not None:
+            admin = Address(self.config.admin.listen.host, self._admin.port)
+            log.info("health and metrics on http://%s", admin)
+        for config, listener in self._listeners:
+            for one in listener.sockets:
+                where: object = config.address
+                if isinstance(where, Address):
+                    where = Address(*one.getsockname()[:2])
+                log.info("listening on %s://%s", config.scheme, where)
+        for name, frontend in zip(titles(self.config.listeners), self._frontends, strict=False):
+            log.info("listening on %s for clients of %s", frontend.address, name)
+
+    async def _start_frontends(self) -> None:
+        for index, frontend in enumerate(self._frontends):
+            try:
+                await frontend.start()
+            except OSError as error:
+                listener = self.config.listeners[index]
+                address = error.address if isinstance(error, BindError) else listener.address
+                raise cannot_listen(f"listeners[{index}].bind", address, error) from error
+
+    async def _bind(self) -> None:
+        if self._seat is not None:
+            for taken in self._seat.sockets:
+                await self._listen(taken)
+            return
+        for index, listener in enumerate(self.config.listen):
+            try:
+                for taken in await self._take(index, listener):
+                    await self._listen(taken)
+            except OSError as error:
+                path = "listen" if len(self.config.listen) == 1 else f"listen[{index}]"
+                raise cannot_listen(path, listener.address, error) from error
+        if self.config.admin is not None:
+            address = self.config.admin.listen
+            subject = OneProcess(self.metrics, lambda: self.readiness)
+            server = AdminServer(address.host, address.port, subject)
+            try:
+                await server.start()
+            except OSError as error:
+                raise cannot_listen(ADMIN, address, error) from error
+            self._admin = server
+
+    async def _take(self, index: int, listener: ListenerConfig) -> list[Taken]:
+        """The sockets of a listener, bound to its address."""
+        address = listener.address
+        if isinstance(address, UnixAddress):
+            one, file = await asyncio.to_thread(bound_file, address, listener.mode)
+            self._files.append(file)
+            return [Taken(index, one)]
+        return [Taken(index, one) for one in await bound_everywhere(address)]
+
+    async def _listen(self, taken: Taken) -> None:
+        config = self.config.listen[taken.number]
+        reception = reception_of(config, self.config, self._certificates.listeners[taken.number])
+        server = self._proxy.server
+        listener: asyncio.Server | Listener
+        if reception.is_plain:
+            make = partial(server.of_listener, reception.https_port)
+            listener = await asyncio.get_running_loop().create_server(
+                make, sock=taken.socket, backlog=BACKLOG, start_serving=False
+            )
+        else:
+            times = self.config.server
+            patience = Patience(times.header_timeout / US, times.body_timeout / US)
+            listener = Listener(
+                *(taken.socket, server, reception, patience, self.metrics),
+                self._max_connections,
+            )
+        self._listeners.append((config, listener))
+
+    async def stop(self, seconds: float | None = None, *, is_replaced: bool = False) -> None:
+        """Say that it ends, take no more connections, let requests under way end, and close.
+
+        Args:
+            seconds: how long requests may take; by default `server.shutdown_timeout`.
+            is_replaced: whether another serves in its place already, so that nobody needs time
+                to see that it ends.
+        """
+        server = self.config.server
+        self._phase = Phase.DRAINING
+        if server.shutdown_delay and not is_replaced:
+            delay = server.shutdown_delay / US
+            log.info("not ready any more; connections are taken for %g s more", delay)
+            await asyncio.sleep(delay)
+        under_way = self._proxy.under_way + sum(one.under_way for one in self._frontends)
+        log.info("draining: %d requests under way", under_way)
+        await self._close(server.shutdown_timeout / US if seconds is None else seconds)
+
+    async def _close(self, seconds: float) -> None:
+        """Close everything; requests under way have so many seconds to end."""
+        for file in self._files:
+            await asyncio.to_thread(file.remove)
+        for _, listener in self._listeners:
+            listener.close()
+        await self._renewal.end()
+        cut_off = await asyncio.gather(
+            self._proxy.drain(seconds), *(one.drain(seconds) for one in self._frontends)
+        )
+        await self._health.stop()
+        for upstream in self._upstreams.values():
+            upstream.close()
+        if self._reader is not None:
+            await self._reader.aclose()
+        await self._decider.aclose()
+        if self._admin is not None:
+            await self._admin.close()
+        if self._phase is Phase.DRAINING:
+            if any(cut_off):
+                log.warning("%d requests took too long and were cut off", sum(cut_off))
+            log.info("stopped")
+        self._lines.flush()
+        self._output.close()
+
+    def refuse_reload(self) -> None:
+        """Look at certificates, and go on as before: a configuration is read once."""
+        self.renew_certificates()
+        log.warning(
+            "SIGHUP changes nothing but certificates: a changed configuration needs a restart"
+        )
+
+    def renew_certificates(self) -> None:
+        """Look at once whether the files of certificates have changed."""
+        self._renewal.look_now()
+
+    def _note_certificates(self) -> None:
+        for tls in self._certificates.shown:
+            self.metrics.certificates.update(tls.expiries)
+
+    def reopen_log(self) -> None:
+        """Go on in a new file of the same name, after the old one was renamed."""
+        self._lines.flush()
+        try:
+            self._output.reopen()
+        except OSError:
+            log.exception("the log cannot be opened again; it goes on where it was")
+
+
+def _max_connections(config: GatewayConfig) -> int:
+    """How many clients there may be: as many as are wished, and as there are files for."""
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = config.server.max_connections
+    if wanted == "auto":
+        upstreams = config.upstreams.values()
+        return affordable(open_files, sum(u.max_connections * len(u.targets) for u in upstreams))
+    most = affordable(open_files, 0)
+    if wanted > most:
+        log.warning(
+            "server.max_connections is %d, but the %d files that may be open are enough for %d; "
+            "ulimit -n, or LimitNOFILE of systemd, allows more",
+            *(wanted, open_files, most),
+        )
+    return min(wanted, most)
+
+
+def _require_strict_parser() -> None:
+    """Aiohttp's parser in Python has been open to request smuggling more than once."""
+    if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
+        raise GatewayError(
+            "aiohttp runs without its C parser (AIOHTTP_NO_EXTENSIONS is set, or no wheel was"
+            " installed); the gateway needs it, because the other one is not safe at the edge"
+        )

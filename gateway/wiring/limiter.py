@@ -1,0 +1,152 @@
+"""From a checked configuration to its store, and to the decider that asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.base.errors import ConfigError, Problem
+from gateway.config.checking.throttlex_checks import tables_url
+from gateway.config.models.consistency import parts
+from gateway.config.models.gateway import GatewayConfig
+from gateway.config.values.store_url import parse_store_url
+from gateway.limiter.decider import Decider
+from gateway.limiter.plan import limits_of
+from gateway.limits.key_overrides import Book
+from gateway.limits.rate import Limit
+from gateway.observe.metrics import GatewayMetrics, StoreMetrics
+from gateway.routing.keys import identity
+from gateway.stores import StoreMaker, find_store
+from gateway.stores.base import ImmediateStore, PreparedStore, Store
+from gateway.stores.memory.store import MemoryStore
+from gateway.stores.migrating import chosen, moving_store
+from gateway.systems.smockron.masters import of_masters_only
+
+if TYPE_CHECKING:
+    from gateway.stores.mysql.policies import PolicyReader
+
+
+def store_of(
+    config: GatewayConfig, metrics: GatewayMetrics, memory: Store | None = None
+) -> Callable[[], Store]:
+    """What makes the store that counts are kept in; both, while they move.
+
+    The one that they move to has counters of its own, under the name `new`.
+
+    It reads files now, because an event loop should not have to wait for that, and none when it
+    is called.
+
+    Args:
+        config: names it.
+        metrics: where the counters of the one that counts move to are kept.
+        memory: what stands for `memory://` in a gateway of several workers, where a store that
+            each worker keeps for itself will not do; None if there is one only.
+
+    Raises:
+        ConfigError: no store has the scheme of the URL, or the one that has it cannot be used;
+            also when the store is made.
+    """
+    settings = config.store
+    migrate, domain, deadline_us = settings.migrate, config.domain, settings.deadline
+    make_old = _maker(settings.url, memory)
+    make_new = _maker(migrate.to, memory) if migrate is not None else None
+    expected = limits_by_policy(config)
+
+    def make() -> Store:
+        old = make_old(settings.url, domain=domain, deadline_us=deadline_us)
+        if isinstance(old, PreparedStore):
+            old.expect(expected)
+        _show(old, metrics)
+        if migrate is None or make_new is None:
+            return old
+        new = make_new(migrate.to, domain=domain, deadline_us=deadline_us)
+        if isinstance(new, MemoryStore):
+            new.expect(expected)
+        _show(new, metrics)
+        is_moving = chosen(parts(migrate.share), migrate.policies)
+        return moving_store(
+            old, new, is_moving, deadline_us=deadline_us, metrics=metrics.store("new")
+        )
+
+    return make
+
+
+def _show(store: Store, metrics: GatewayMetrics) -> None:
+    """Let the keys of a store in this process be among what is counted."""
+    if isinstance(store, MemoryStore):
+        metrics.memory = store.memory
+
+
+def limits_by_policy(config: GatewayConfig) -> dict[str, list[Limit]]:
+    """The limits that the store of a configuration is asked about, by the names of policies."""
+    elsewhere = of_masters_only(config)
+    return {
+        name: limits_of(name, policy)
+        for name, policy in config.policies.items()
+        if name not in elsewhere
+    }
+
+
+def memory_url(config: GatewayConfig) -> str:
+    """The URL of the memory store, for who keeps it; empty if counts are elsewhere."""
+    settings = config.store
+    urls = (settings.url, settings.migrate.to if settings.migrate is not None else settings.url)
+    return next((url for url in urls if parse_store_url(url).kind == "memory"), "")
+
+
+def _maker(url: str, memory: Store | None) -> StoreMaker:
+    make = find_store(url)
+    if memory is None:
+        return make
+    shared = memory
+    kind = parse_store_url(url).kind
+    is_memory = kind == "memory"
+
+    def make_shared(url: str, *, domain: str, deadline_us: int) -> Store:
+        store = shared if is_memory else make(url, domain=domain, deadline_us=deadline_us)
+        if isinstance(store, ImmediateStore) and kind != "smockron":
+            message = f"{type(store).__qualname__} keeps counts in one process"
+            hint = "server: { workers: 1 }, or a store that processes share"
+            raise ConfigError([Problem("store", 0, 0, "", message, hint)])
+        return store
+
+    return make_shared
+
+
+def decider_of(
+    config: GatewayConfig, store: Store, metrics: StoreMetrics, workers: int = 1
+) -> Decider:
+    """What asks a store as the configuration says; to be made inside a running event loop.
+
+    Args:
+        config: names the store, its deadline and so on.
+        store: the store.
+        metrics: its counters.
+        workers: how many there certainly are that share it.
+    """
+    settings = config.store
+    return Decider(
+        store,
+        deadline_us=settings.deadline,
+        share=None if settings.share == "auto" else settings.share,
+        siblings=workers,
+        max_waiting=config.server.max_waiting,
+        metrics=metrics,
+        terms=[policy.terms for policy in config.policies.values() if policy.terms],
+    )
+
+
+def book_of(config: GatewayConfig) -> Book | None:
+    """Where policies of the table find the numbers of keys; None if none of them needs it."""
+    ours = (policy.throttlex for policy in config.policies.values())
+    return Book(identity) if any(one and one.policies == "table" for one in ours) else None
+
+
+def reader_of(config: GatewayConfig, book: Book | None) -> PolicyReader | None:
+    """What keeps the book as the table is, in a running event loop; None if there is none."""
+    if book is None:
+        return None
+    # Its driver need not be there for others.
+    from gateway.stores.mysql.policies import PolicyReader
+
+    return PolicyReader(tables_url(config), book)

@@ -1,0 +1,104 @@
+"""From a checked configuration to what listeners do with new connections, and to TLS."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gateway.config.models.gateway import GatewayConfig, ListenerConfig
+from gateway.config.values.address import UnixAddress
+from gateway.net.start_errors import cannot_use
+from gateway.net.tls.client import UpstreamTls
+from gateway.net.tls.files import TlsFileError
+from gateway.net.tls.server import ServerTls
+from gateway.net.tls.texts import TlsTexts
+from gateway.proxy.client.listener import Reception
+from gateway.routing.client_address import ClientAddress
+from gateway.wiring.certificates import frontend_tls, server_tls, upstream_tls
+
+ANY_PREFIX: Final = 64
+"""Who may send PROXY headers is asked for whole addresses; this counts none together."""
+
+
+class Certificates(NamedTuple):
+    """Everything that is made of certificates.
+
+    Attributes:
+        listeners: TLS of each listener, in the order of the configuration; None for plain ones.
+        upstreams: TLS to upstreams that have targets with `https://`, by name.
+        frontends: likewise of the listeners for other systems' clients; none where another
+            process serves them.
+    """
+
+    listeners: tuple[ServerTls | None, ...]
+    upstreams: dict[str, UpstreamTls]
+    frontends: tuple[TlsTexts | None, ...]
+
+    @property
+    def shown(self) -> list[ServerTls | TlsTexts]:
+        """What clients are shown."""
+        return [one for one in (*self.listeners, *self.frontends) if one is not None]
+
+    @property
+    def all(self) -> list[ServerTls | TlsTexts | UpstreamTls]:
+        """All of it."""
+        return [*self.shown, *self.upstreams.values()]
+
+    def load(self) -> None:
+        """Read every file; blocks.
+
+        Raises:
+            StartError: one will not do.
+        """
+        for index, one in enumerate(self.listeners):
+            path = "listen.tls" if len(self.listeners) == 1 else f"listen[{index}].tls"
+            if one is not None:
+                _load(one, path)
+        for name, other in self.upstreams.items():
+            _load(other, f"upstreams.{name}.tls")
+        for index, texts in enumerate(self.frontends):
+            if texts is not None:
+                _load(texts, f"listeners[{index}].tls")
+
+
+def _load(tls: ServerTls | TlsTexts | UpstreamTls, path: str) -> None:
+    try:
+        tls.load()
+    except TlsFileError as error:
+        raise cannot_use(path, error) from error
+
+
+def certificates_of(config: GatewayConfig, *, has_frontends: bool) -> Certificates:
+    """What the configuration names, not loaded yet.
+
+    Args:
+        config: checked and complete.
+        has_frontends: whether this process serves the clients of other systems.
+    """
+    frontends = config.listeners if has_frontends else ()
+    return Certificates(
+        tuple(None if one.tls is None else server_tls(one.tls) for one in config.listen),
+        {
+            name: upstream_tls(upstream.tls)
+            for name, upstream in config.upstreams.items()
+            if any(target.scheme == "https" for target in upstream.targets)
+        },
+        tuple(None if one.tls is None else frontend_tls(one.tls) for one in frontends),
+    )
+
+
+def reception_of(
+    listener: ListenerConfig, config: GatewayConfig, tls: ServerTls | None
+) -> Reception:
+    """What a listener does with new connections."""
+    senders = None
+    if listener.proxy_protocol:
+        said = listener.proxy_protocol
+        networks = said if isinstance(said, tuple) else config.trusted_proxies
+        senders = ClientAddress(networks, ANY_PREFIX)
+    fields: tuple[tuple[str, str], ...] = ()
+    if listener.tls is not None and listener.tls.client_headers is not None:
+        fields = tuple(listener.tls.client_headers.by_detail.items())
+    return Reception(
+        *(tls, senders, isinstance(listener.address, UnixAddress), fields),
+        listener.redirect_to_https or 0,
+    )
