@@ -17,13 +17,13 @@ from gateway.limiter.plan import compile_policies
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
-from gateway.systems.base import Ground
-from gateway.systems.envoy.asking import Asking
+from gateway.systems.base import FrontendContext
+from gateway.systems.envoy.asking import EnvoyQuestions
 from gateway.systems.envoy.messages import (
     METHOD,
     SERVICE,
     Descriptor,
-    Question,
+    EnvoyQuestion,
     Reply,
     read_reply,
     write_question,
@@ -40,9 +40,9 @@ Asked = Descriptor | Mapping[str, str]
 """A descriptor, or the keys and values of one that has nothing else."""
 
 
-def question(*descriptors: Asked, domain: str = "shop", hits: int = 0) -> Question:
+def question(*descriptors: Asked, domain: str = "shop", hits: int = 0) -> EnvoyQuestion:
     """What Envoy would ask."""
-    return Question(
+    return EnvoyQuestion(
         domain,
         [
             one if isinstance(one, Descriptor) else Descriptor(tuple(one.items()))
@@ -82,10 +82,10 @@ class Service:
         self.metrics = metrics
         own = config.listeners[0].envoy_rls
         assert own is not None
-        ground = Ground(config, decider, store, compile_policies(config, metrics), metrics)
+        ground = FrontendContext(config, decider, store, compile_policies(config, metrics), metrics)
         self._decider = decider
         self._planner = Planner(Domains(own, ground))
-        self._asking = Asking(decider)
+        self._asking = EnvoyQuestions(decider)
         self._replies = Replies(own)
 
     async def ask(self, *descriptors: Asked, hits: int = 0, domain: str = "shop") -> Reply:

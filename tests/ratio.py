@@ -18,7 +18,7 @@ from gateway.observe.metrics import FrontendMetrics, GatewayMetrics
 from gateway.stores import find_store, open_store
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
-from gateway.systems.base import Ground
+from gateway.systems.base import FrontendContext
 from gateway.systems.ratio.listener import RatioFrontend, make
 from gateway.wiring.limiter import decider_of
 from tests.servers import until
@@ -119,7 +119,7 @@ async def serving(
     decider = decider_of(config, store, metrics.store("main"))
     await decider.start()
     await until(lambda: decider.is_ready)
-    ground = Ground(config, decider, store, compile_policies(config, metrics), metrics)
+    ground = FrontendContext(config, decider, store, compile_policies(config, metrics), metrics)
     frontend = make("ratio", config.listeners[0], ground)
     await frontend.start()
     try:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.http.answer import LimitFields, closed, problem, refusal, seconds_up, status_line
-from gateway.limiter.plan import Policy, Rule
+from gateway.limiter.plan import CompiledPolicy, Rule
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
@@ -68,9 +68,9 @@ def policy(
     body: str = "problem",
     draft: bool = True,
     legacy: bool = True,
-) -> Policy:
+) -> CompiledPolicy:
     """A policy."""
-    return Policy(
+    return CompiledPolicy(
         name=name,
         queue_max=0,
         status=status,
@@ -82,7 +82,7 @@ def policy(
     )
 
 
-def rule(limit: Limit, the_policy: Policy | None = None, title: str = "pay") -> Rule:
+def rule(limit: Limit, the_policy: CompiledPolicy | None = None, title: str = "pay") -> Rule:
     """A rule."""
     return Rule(the_policy or policy(), limit, lambda _: "k", title, "ip")
 

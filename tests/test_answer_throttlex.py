@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.http.answer import LimitFields, throttlex_closed, throttlex_refusal
-from gateway.limiter.plan import KeyedRules, Policy, Rule
+from gateway.limiter.plan import CompiledPolicy, KeyedRules, Rule
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import NEVER, Verdict
-from gateway.limits.key_overrides import Book
+from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import DEFAULTS, Numbers, limit_of, scope_of
 from gateway.observe.metrics import PolicyMetrics
@@ -31,10 +31,10 @@ def rule(
     draft: bool = False,
     legacy: bool = False,
     throttlex: bool = True,
-    book: Book | None = None,
+    book: KeyOverrides | None = None,
 ) -> Rule:
     """A rule of a policy of its own."""
-    policy = Policy(
+    policy = CompiledPolicy(
         name="api",
         queue_max=0,
         status=429,
@@ -144,7 +144,7 @@ def test_beside_a_policy_with_fields_of_our_own() -> None:
 
 def test_fields_are_those_of_the_key() -> None:
     """Where the numbers depend on the key, the fields of every form do."""
-    book = Book(str)
+    book = KeyOverrides(str)
     base = rule(BUCKET, draft=True, legacy=True, throttlex=False, book=book)
     fields = LimitFields([base])
     book.replace({"k": Numbers(capacity=7)}, folds=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -150,6 +151,9 @@ WORLD: Final = {"asyncio", "socket", "time", "random", "logging", "aiohttp", "re
 FACES: Final = {"gateway", "gateway.__main__", "gateway.config", "gateway.observe"}
 """Packages that only say what is in them."""
 
+TWICE: Final = {"Decision"}
+"""Class names with two meanings: what an algorithm decides, and what the library says of it."""
+
 MAX_LINES: Final = 450
 
 
@@ -287,6 +291,43 @@ def _circles(graph: Mapping[str, set[str]]) -> set[str]:
 def test_no_new_circles() -> None:
     """No file imports, even for types only, what leads back to it; a list of old ones shrinks."""
     assert _circles(_graph()) == CIRCLES
+
+
+def _public_classes() -> Iterator[str]:
+    for path in MODULES.values():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """No public class has the name of another."""
+    assert {name for name, times in Counter(_public_classes()).items() if times > 1} == TWICE
+
+
+def test_a_second_has_its_microseconds_in_one_place() -> None:
+    """`US` is defined by the clock, and nowhere else."""
+    definers = {
+        module
+        for module, path in MODULES.items()
+        for line in path.read_text().splitlines()
+        if line.startswith(("US:", "US =", "_US:", "_US ="))
+    }
+    assert definers == {"gateway.base.clock"}
+
+
+CLOCKS: Final = {"gateway.base.clock", "gateway.observe.logs.escape"}
+"""Who knows `time`: the clock, and who writes a time as text. Timers are left to the event loop."""
+
+
+def test_clocks_are_read_in_one_place() -> None:
+    """Everything else is given the time."""
+    readers = {
+        module
+        for module, path in MODULES.items()
+        if any(name.split(".")[0] == "time" for _, name in _imports(path.read_text()))
+    }
+    assert readers == CLOCKS
 
 
 def table_of_rooms() -> str:

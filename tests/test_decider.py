@@ -27,7 +27,14 @@ from gateway.limits.rate import Limit
 from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask, Store
 from gateway.stores.memory.store import MemoryStore
-from gateway.stores.scripted import Answer, Call, Delay, Fail, Hold, ScriptedStore
+from gateway.stores.scripted import (
+    Fail,
+    ScriptedAnswer,
+    ScriptedCall,
+    ScriptedDelay,
+    ScriptedHold,
+    ScriptedStore,
+)
 from tests.consistency.bench import rule as rule_of
 from tests.virtual_time import clock, run
 
@@ -133,7 +140,7 @@ def test_batches_do_not_wait_for_each_other() -> None:
 
     async def test(bench: Bench) -> None:
         answer = asyncio.Event()
-        bench.scripted.then(Hold(answer))
+        bench.scripted.then(ScriptedHold(answer))
         first = bench.start()
         await asyncio.sleep(0.001)
         assert (await bench.decide(key="other")).verdict.allowed
@@ -449,7 +456,7 @@ def test_reports_that_fail_are_not_repeated() -> None:
     """They may have been counted; that they failed is a failure like any."""
 
     async def test(bench: Bench) -> None:
-        bench.scripted.then(DOWN, Delay(0), DOWN)
+        bench.scripted.then(DOWN, ScriptedDelay(0), DOWN)
         assert (await bench.decide()).alone
         assert not (await bench.decide(key="other")).alone
         await asyncio.sleep(0.5)
@@ -504,7 +511,7 @@ def test_a_late_answer_counts_as_none() -> None:
     """At the deadline the policy speaks; the call is given up."""
 
     async def test(bench: Bench) -> None:
-        bench.scripted.then(Delay(10 * DEADLINE_S))
+        bench.scripted.then(ScriptedDelay(10 * DEADLINE_S))
         start = clock()()
         outcome = await bench.decide()
         assert outcome.alone
@@ -521,7 +528,7 @@ def test_an_answer_in_time_is_the_answer() -> None:
     """Just before the deadline is not late."""
 
     async def test(bench: Bench) -> None:
-        bench.scripted.then(Delay(0.9 * DEADLINE_S))
+        bench.scripted.then(ScriptedDelay(0.9 * DEADLINE_S))
         assert not (await bench.decide()).alone
 
     story(test)
@@ -531,7 +538,7 @@ def test_a_stall_of_this_process_is_not_the_stores_fault() -> None:
     """If the loop itself was late, the store gets its deadline once more, and no blame."""
 
     async def test(bench: Bench) -> None:
-        bench.scripted.then(Delay(DEADLINE_S / 2))
+        bench.scripted.then(ScriptedDelay(DEADLINE_S / 2))
         asked = bench.start()
         await asyncio.sleep(0.001)
         clock().advance(seconds=10 * DEADLINE_S)  # something blocked the loop
@@ -545,7 +552,7 @@ def test_a_stall_does_not_excuse_a_store_for_ever() -> None:
     """Who does not answer within the second deadline either is late."""
 
     async def test(bench: Bench) -> None:
-        bench.scripted.then(Call(lambda: clock().advance(seconds=0.5)), Delay(1000))
+        bench.scripted.then(ScriptedCall(lambda: clock().advance(seconds=0.5)), ScriptedDelay(1000))
         assert not (await bench.decide()).alone
         asked = bench.start()
         await asyncio.sleep(0.001)
@@ -667,7 +674,7 @@ def test_a_call_that_fails_late_does_not_keep_a_store_from_being_found() -> None
 
     async def told() -> None:
         bench = Bench(deadline_us=SECOND_US)
-        bench.scripted.then(Delay(0.26, DOWN), DOWN, DOWN, DOWN, Delay(0.05))
+        bench.scripted.then(ScriptedDelay(0.26, DOWN), DOWN, DOWN, DOWN, ScriptedDelay(0.05))
         late = bench.start()
         await asyncio.sleep(0.001)
         for _ in range(3):
@@ -715,13 +722,13 @@ def test_an_answer_resets_the_count_of_failures() -> None:
     "step",
     [
         Fail(StoreReplyError("nonsense")),
-        Answer(()),
-        Answer((Verdict(True, 0, 0, ()),) * 2),
+        ScriptedAnswer(()),
+        ScriptedAnswer((Verdict(True, 0, 0, ()),) * 2),
         Fail(RuntimeError("a bug of the store")),
     ],
 )
 def test_a_store_that_breaks_its_contract_fails_like_any_other(
-    step: Answer | Fail, caplog: pytest.LogCaptureFixture
+    step: ScriptedAnswer | Fail, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Too few verdicts, too many, an error that must not be: nobody waits for ever."""
 
@@ -743,8 +750,8 @@ def test_who_leaves_while_the_store_is_asked_gives_back() -> None:
 
     async def test(bench: Bench) -> None:
         answer, undone = asyncio.Event(), asyncio.Event()
-        bench.scripted.then(Hold(answer))
-        bench.scripted.then_give_back(Hold(undone))
+        bench.scripted.then(ScriptedHold(answer))
+        bench.scripted.then_give_back(ScriptedHold(undone))
         gone, stays = bench.start(), bench.start()
         await asyncio.sleep(0.001)
         gone.cancel()
@@ -766,7 +773,7 @@ def test_who_was_refused_has_nothing_to_give_back() -> None:
     async def test(bench: Bench) -> None:
         await bench.decide(cost=5)
         answer = asyncio.Event()
-        bench.scripted.then(Hold(answer), Delay(0.001, DOWN))
+        bench.scripted.then(ScriptedHold(answer), ScriptedDelay(0.001, DOWN))
         for _ in range(2):
             gone = bench.start()
             await asyncio.sleep(0.0005)
@@ -778,8 +785,8 @@ def test_who_was_refused_has_nothing_to_give_back() -> None:
     story(test)
 
 
-@pytest.mark.parametrize("step", [DOWN, Delay(10 * DEADLINE_S)])
-def test_a_turn_that_cannot_be_given_back_stays_taken(step: Fail | Delay) -> None:
+@pytest.mark.parametrize("step", [DOWN, ScriptedDelay(10 * DEADLINE_S)])
+def test_a_turn_that_cannot_be_given_back_stays_taken(step: Fail | ScriptedDelay) -> None:
     """Too little may pass then, never too much; and nobody but a counter hears of it."""
 
     async def test(bench: Bench) -> None:
@@ -800,7 +807,7 @@ def test_much_that_is_given_back_goes_in_turns() -> None:
         many = Limit(1000, 3600 * SECOND_US, 1000, "sliding_window_log", scope="p/ip")
         outcomes = await asyncio.gather(*(bench.decide(rule(many)) for _ in range(500)))
         held = asyncio.Event()
-        bench.scripted.then_give_back(*[Hold(held)] * RETURNED_AT_ONCE)
+        bench.scripted.then_give_back(*[ScriptedHold(held)] * RETURNED_AT_ONCE)
         for outcome in outcomes:
             bench.decider.give_back(outcome)
         await asyncio.sleep(0.001)
@@ -821,7 +828,7 @@ def test_leaving_does_not_wait_for_all_that_is_given_back() -> None:
     async def told() -> None:
         bench = Bench()
         outcomes = [await bench.decide(key=str(number)) for number in range(RETURNED_AT_ONCE * 150)]
-        bench.scripted.then_give_back(*[Delay(0.015)] * len(outcomes))
+        bench.scripted.then_give_back(*[ScriptedDelay(0.015)] * len(outcomes))
         for outcome in outcomes:
             bench.decider.give_back(outcome)
         before_us = clock()()
@@ -853,7 +860,7 @@ def test_the_last_answers_are_awaited_when_it_ends() -> None:
 
     async def told() -> None:
         bench = Bench()
-        bench.scripted.then(Delay(DEADLINE_S / 2))
+        bench.scripted.then(ScriptedDelay(DEADLINE_S / 2))
         asked = bench.start()
         await asyncio.sleep(0.001)
         await bench.decider.aclose()

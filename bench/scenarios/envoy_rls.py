@@ -18,10 +18,10 @@ from gateway.systems.envoy.messages import (
     OK,
     SERVICE,
     Descriptor,
-    Question,
+    DescriptorStatus,
+    EnvoyQuestion,
+    EnvoyStatus,
     Reply,
-    Status,
-    Told,
     write_question,
     write_reply,
 )
@@ -30,9 +30,9 @@ GOAL: Final = 0.7
 
 _PATH: Final = f"/{SERVICE}/{METHOD}"
 _ADDRESS: Final = Descriptor((("remote_address", "203.0.113.7"),))
-_ONE: Final = write_question(Question("shop", [_ADDRESS]))
+_ONE: Final = write_question(EnvoyQuestion("shop", [_ADDRESS]))
 _THREE: Final = write_question(
-    Question(
+    EnvoyQuestion(
         "shop",
         [
             _ADDRESS,
@@ -41,7 +41,9 @@ _THREE: Final = write_question(
         ],
     )
 )
-_CONSTANT: Final = write_reply(Reply(OK, [Status(OK, Told(10_000_000, 1), 9_999_999, 1)]))
+_CONSTANT: Final = write_reply(
+    Reply(OK, [EnvoyStatus(OK, DescriptorStatus(10_000_000, 1), 9_999_999, 1)])
+)
 _PASSES: Final = bytes((8, OK))
 """What every answer begins with that lets a request pass."""
 

@@ -18,7 +18,7 @@ from gateway.systems.ratio.messages import (
     METHOD,
     OVER_LIMIT,
     SERVICE,
-    Question,
+    RatioQuestion,
     write_code,
     write_question,
 )
@@ -26,8 +26,8 @@ from gateway.systems.ratio.messages import (
 GOAL: Final = 0.7
 
 _PATH: Final = f"/{SERVICE}/{METHOD}"
-_PAY: Final = write_question(Question("my-awesome-service", "/v1/order/pay"))
-_FREE: Final = write_question(Question("free", "/v1/order/pay"))
+_PAY: Final = write_question(RatioQuestion("my-awesome-service", "/v1/order/pay"))
+_FREE: Final = write_question(RatioQuestion("free", "/v1/order/pay"))
 _IS_ANSWER: Final = b"\x08"
 """What every answer begins with, whichever it is: the first field."""
 

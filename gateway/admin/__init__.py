@@ -7,13 +7,13 @@ which requests are answered at all, and `api` is the listener itself.
 from __future__ import annotations
 
 from gateway.admin.api import AdminServer
-from gateway.admin.mux import Answer, Query, Resource
+from gateway.admin.mux import AdminAnswer, Query, Resource
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge, judge_workers
 from gateway.admin.resources import OneProcess, Scrape, Subject, of_process
 
 __all__ = [
+    "AdminAnswer",
     "AdminServer",
-    "Answer",
     "OneProcess",
     "Phase",
     "Query",

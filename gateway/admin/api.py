@@ -20,7 +20,7 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
 from aiohttp.web_server import Server
 
-from gateway.admin.mux import SECURITY_HEADERS, Answer, Mux, Query, Resource, problem
+from gateway.admin.mux import SECURITY_HEADERS, AdminAnswer, Mux, Query, Resource, problem
 from gateway.admin.resources import Subject, healthz, metrics_text, readyz
 
 DEADLINE_S: Final = 30.0
@@ -116,7 +116,9 @@ class AdminServer:
         return await _stream(request, found, found.body)
 
 
-async def _stream(request: BaseRequest, answer: Answer, parts: Sequence[bytes]) -> StreamResponse:
+async def _stream(
+    request: BaseRequest, answer: AdminAnswer, parts: Sequence[bytes]
+) -> StreamResponse:
     """Send a large answer in parts: one of megabytes would take its time to be copied."""
     response = StreamResponse(status=answer.status, headers=_headers(answer))
     response.content_length = sum(map(len, parts))
@@ -130,12 +132,12 @@ async def _stream(request: BaseRequest, answer: Answer, parts: Sequence[bytes]) 
     return response
 
 
-def _headers(answer: Answer) -> dict[str, str]:
+def _headers(answer: AdminAnswer) -> dict[str, str]:
     own = {"Content-Type": answer.content_type, "Server": "sluice"}
     return {**SECURITY_HEADERS, **own, **answer.headers}
 
 
-def _response(answer: Answer) -> Response:
+def _response(answer: AdminAnswer) -> Response:
     body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
     response = Response(status=answer.status, body=body, headers=_headers(answer))
     response.force_close()

@@ -31,7 +31,7 @@ class Query(NamedTuple):
     accept: str
 
 
-class Answer(NamedTuple):
+class AdminAnswer(NamedTuple):
     """What is sent back.
 
     Attributes:
@@ -59,10 +59,10 @@ class Resource(NamedTuple):
 
     path: str
     summary: str
-    read: Callable[[Query], Awaitable[Answer]]
+    read: Callable[[Query], Awaitable[AdminAnswer]]
 
 
-def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Answer:
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> AdminAnswer:
     """A problem document (RFC 9457); `detail` is text of our own, never the client's."""
     document = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail}
     return json_answer(status, document, "application/problem+json", headers)
@@ -73,14 +73,14 @@ def json_answer(
     document: Mapping[str, object],
     content_type: str = "application/json",
     headers: Mapping[str, str] | None = None,
-) -> Answer:
+) -> AdminAnswer:
     """A JSON document with a line end, which is kind to terminals."""
-    return Answer(status, content_type, json.dumps(document).encode() + b"\n", headers or {})
+    return AdminAnswer(status, content_type, json.dumps(document).encode() + b"\n", headers or {})
 
 
-def text_answer(text: str) -> Answer:
+def text_answer(text: str) -> AdminAnswer:
     """Plain text, status 200."""
-    return Answer(HTTPStatus.OK, "text/plain; charset=utf-8", text.encode())
+    return AdminAnswer(HTTPStatus.OK, "text/plain; charset=utf-8", text.encode())
 
 
 class Mux:
@@ -100,7 +100,7 @@ class Mux:
         self._resources = {resource.path: resource for resource in resources}
         self._resources["/"] = Resource("/", "this list", self._index)
 
-    def find(self, method: str, target: str, host: str) -> Resource | Answer:
+    def find(self, method: str, target: str, host: str) -> Resource | AdminAnswer:
         """The resource that was asked for, or the answer that says no.
 
         Args:
@@ -133,7 +133,7 @@ class Mux:
         # listener is on every address of the machine, each of them will do.
         return address.is_loopback or self._is_wildcard
 
-    async def _index(self, _query: Query) -> Answer:
+    async def _index(self, _query: Query) -> AdminAnswer:
         width = max(map(len, self._resources))
         lines = (
             f"{path:<{width}}  {resource.summary}\n"

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from prometheus_client import Metric, ProcessCollector
 
-from gateway.admin.mux import Answer, Query, Resource, json_answer, problem, text_answer
+from gateway.admin.mux import AdminAnswer, Query, Resource, json_answer, problem, text_answer
 from gateway.admin.readiness import Readiness
 from gateway.observe.metrics import GatewayMetrics
 from gateway.observe.metrics.exposition import content_type, expose
@@ -71,7 +71,7 @@ class OneProcess:
 def healthz(subject: Subject) -> Resource:
     """Alive."""
 
-    async def read(_query: Query) -> Answer:
+    async def read(_query: Query) -> AdminAnswer:
         if await subject.is_alive():
             return text_answer("ok\n")
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "No worker of the gateway answers.")
@@ -82,7 +82,7 @@ def healthz(subject: Subject) -> Resource:
 def readyz(subject: Subject) -> Resource:
     """Ready for traffic, with what speaks against it."""
 
-    async def read(_query: Query) -> Answer:
+    async def read(_query: Query) -> AdminAnswer:
         is_ready, phase, reasons = await subject.readiness()
         status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         document = {"ready": is_ready, "phase": phase, "reasons": reasons}
@@ -99,14 +99,14 @@ def metrics_text(subject: Subject) -> Resource:
     """
     running: dict[str, asyncio.Task[list[bytes]]] = {}
 
-    async def read(query: Query) -> Answer:
+    async def read(query: Query) -> AdminAnswer:
         form = content_type(query.accept)
         task = running.get(form)
         if task is None:
             loop = asyncio.get_running_loop()
             task = running[form] = loop.create_task(_encode(subject, query.accept))
             task.add_done_callback(lambda _task: running.pop(form))
-        return Answer(HTTPStatus.OK, form, await task)
+        return AdminAnswer(HTTPStatus.OK, form, await task)
 
     return Resource("/metrics", "counters in the formats of Prometheus", read)
 

@@ -15,12 +15,12 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
+from gateway.base.clock import US
 from gateway.base.errors import UpstreamError
-from gateway.limiter.plan import KeyOf, Policy, Rule, is_keyed
+from gateway.limiter.plan import CompiledPolicy, KeyOf, Rule, is_keyed
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import NS_PER_US, Limit
 
-US: Final = 1_000_000
 _PHRASES: Final = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"}
 """What RFC 9110 calls them, and Python before 3.13 does not."""
 _PROBLEM_TYPES: Final = "https://iana.org/assignments/http-problem-types#"
@@ -88,7 +88,7 @@ def seconds_up(us: int) -> int:
     return max(1, -(-us // US))
 
 
-def refusal(policy: Policy, verdict: Verdict) -> Answer:
+def refusal(policy: CompiledPolicy, verdict: Verdict) -> Answer:
     """What a client is told whose request is over the limit.
 
     Args:
@@ -107,7 +107,7 @@ def retry_after_s(verdict: Verdict) -> int | None:
 
 
 @lru_cache(maxsize=1024)
-def _refusal(policy: Policy, retry_after: int | None) -> Answer:
+def _refusal(policy: CompiledPolicy, retry_after: int | None) -> Answer:
     """Made once for each second that a flood of refused requests is told to wait."""
     fields = b""
     members: dict[str, object] = {"violated-policies": [policy.name]}
@@ -129,7 +129,7 @@ def _refusal(policy: Policy, retry_after: int | None) -> Answer:
     )
 
 
-def throttlex_refusal(policy: Policy, verdict: Verdict, key: str, now_us: int) -> Answer:
+def throttlex_refusal(policy: CompiledPolicy, verdict: Verdict, key: str, now_us: int) -> Answer:
     """What a client over the limit is told in ThrottleX's form (its design, section 4).
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from gateway.base.errors import Problem
 from gateway.config.checking.check import Source
 from gateway.config.checking.messages import did_you_mean
-from gateway.config.reading.nodes import MappingNode, Node, Place
+from gateway.config.reading.nodes import FilePlace, MappingNode, Node
 from gateway.importing.reading import Reading, is_nothing, member, problem_at
 from gateway.importing.yaml11 import plain_of
 
@@ -60,12 +60,12 @@ class RateLimit(NamedTuple):
     requests: int
     unit: str
     name: str
-    replaces: tuple[tuple[str, Place], ...]
-    place: Place
+    replaces: tuple[tuple[str, FilePlace], ...]
+    place: FilePlace
 
 
 @dataclass(frozen=True, slots=True)
-class Descriptor:
+class EnvoyDescriptorConfig:
     """One descriptor and what is below it.
 
     Attributes:
@@ -84,23 +84,23 @@ class Descriptor:
     key: str
     value: str
     limit: RateLimit | None
-    children: tuple[Descriptor, ...]
+    children: tuple[EnvoyDescriptorConfig, ...]
     shadow: bool
     quota: bool
     shared: bool
     metadata: Mapping[str, Any]
-    told: tuple[tuple[str, Place], ...]
-    place: Place
+    told: tuple[tuple[str, FilePlace], ...]
+    place: FilePlace
 
 
-class Domain(NamedTuple):
+class EnvoyDomainConfig(NamedTuple):
     """A domain, from one file or several."""
 
     name: str
-    descriptors: tuple[Descriptor, ...]
+    descriptors: tuple[EnvoyDescriptorConfig, ...]
 
 
-def read_domains(sources: Sequence[Source], notes: list[Problem]) -> list[Domain]:
+def read_domains(sources: Sequence[Source], notes: list[Problem]) -> list[EnvoyDomainConfig]:
     """Read files; those of one domain are joined, and one without descriptors limits nothing.
 
     Args:
@@ -111,7 +111,7 @@ def read_domains(sources: Sequence[Source], notes: list[Problem]) -> list[Domain
         ConfigError: with everything that is wrong with them.
     """
     reading = Reading()
-    found: dict[str, list[Descriptor]] = {}
+    found: dict[str, list[EnvoyDescriptorConfig]] = {}
     for source in sources:
         root = reading.root(source)
         if root is None:
@@ -134,14 +134,18 @@ def read_domains(sources: Sequence[Source], notes: list[Problem]) -> list[Domain
         files = ", ".join(dict.fromkeys(source.file for source in sources))
         reading.problems.append(Problem(files, 0, 0, "", "there are no descriptors: nothing to do"))
     reading.end()
-    return [Domain(name, tuple(descriptors)) for name, descriptors in found.items() if descriptors]
+    return [
+        EnvoyDomainConfig(name, tuple(descriptors))
+        for name, descriptors in found.items()
+        if descriptors
+    ]
 
 
-def _descriptors(reading: Reading, node: Node | None) -> list[Descriptor]:
+def _descriptors(reading: Reading, node: Node | None) -> list[EnvoyDescriptorConfig]:
     return [_descriptor(reading, item) for item in reading.items(node, "a descriptor")]
 
 
-def _descriptor(reading: Reading, node: MappingNode) -> Descriptor:
+def _descriptor(reading: Reading, node: MappingNode) -> EnvoyDescriptorConfig:
     reading.only(node, _DESCRIPTOR, _ALL)
     key_node, value_node = member(node, "key"), member(node, "value")
     place = key_node.place if key_node is not None else node.place
@@ -158,7 +162,7 @@ def _descriptor(reading: Reading, node: MappingNode) -> Descriptor:
         for name in UNTRANSLATED
         if name in node.members and reading.switch(node.members[name].node)
     ]
-    return Descriptor(
+    return EnvoyDescriptorConfig(
         key,
         value,
         _limit(reading, member(node, "rate_limit")),
@@ -217,7 +221,7 @@ def _unit(reading: Reading, node: MappingNode) -> str:
     return ""
 
 
-def _replaced(reading: Reading, node: Node | None, own: str) -> Iterable[tuple[str, Place]]:
+def _replaced(reading: Reading, node: Node | None, own: str) -> Iterable[tuple[str, FilePlace]]:
     for item in reading.items(node, "the name of a limit"):
         reading.only(item, _REPLACES, _ALL)
         message, hint = "what is replaced has a name", "- name: of another limit"
@@ -228,8 +232,8 @@ def _replaced(reading: Reading, node: Node | None, own: str) -> Iterable[tuple[s
             yield name, item.place
 
 
-def _check_unlike(reading: Reading, descriptors: Sequence[Descriptor]) -> None:
-    first: dict[tuple[str, str], Place] = {}
+def _check_unlike(reading: Reading, descriptors: Sequence[EnvoyDescriptorConfig]) -> None:
+    first: dict[tuple[str, str], FilePlace] = {}
     for each in descriptors:
         known = first.setdefault((each.key, each.value), each.place)
         if known is not each.place and each.key:

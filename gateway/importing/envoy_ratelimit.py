@@ -12,9 +12,15 @@ from typing import Final, NamedTuple
 
 from gateway.base.errors import Problem
 from gateway.config.checking.check import Source
-from gateway.config.reading.nodes import Place
+from gateway.config.reading.nodes import FilePlace
 from gateway.importing import Imported
-from gateway.importing.envoy_descriptors import UNITS, Descriptor, Domain, RateLimit, read_domains
+from gateway.importing.envoy_descriptors import (
+    UNITS,
+    EnvoyDescriptorConfig,
+    EnvoyDomainConfig,
+    RateLimit,
+    read_domains,
+)
 from gateway.importing.reading import in_order, problem_at
 from gateway.importing.writing import comment, data, mapping, quoted, sequence
 from gateway.limits.notation import MAX_COUNT, MAX_PER_SECOND
@@ -32,7 +38,7 @@ _NO_EQUAL: Final = {
 class _Note(NamedTuple):
     """Something that is not the same here."""
 
-    place: Place
+    place: FilePlace
     message: str
 
 
@@ -79,19 +85,21 @@ def _head(files: Sequence[str]) -> str:
     )
 
 
-def _rules_of(domain: Domain) -> Iterator[_Rule]:
+def _rules_of(domain: EnvoyDomainConfig) -> Iterator[_Rule]:
     named = {each.limit.name for each in _all(domain.descriptors) if each.limit and each.limit.name}
     yield from _rules(domain.descriptors, (), named)
 
 
-def _all(descriptors: Sequence[Descriptor]) -> Iterator[Descriptor]:
+def _all(descriptors: Sequence[EnvoyDescriptorConfig]) -> Iterator[EnvoyDescriptorConfig]:
     for each in descriptors:
         yield each
         yield from _all(each.children)
 
 
 def _rules(
-    descriptors: Sequence[Descriptor], above: tuple[Descriptor, ...], named: set[str]
+    descriptors: Sequence[EnvoyDescriptorConfig],
+    above: tuple[EnvoyDescriptorConfig, ...],
+    named: set[str],
 ) -> Iterator[_Rule]:
     """Rules for descriptors of one level and all below, in their order."""
     # A * alone takes all that comes behind it; and what is without a value comes last.
@@ -119,15 +127,15 @@ def _rules(
         yield from _rules(each.children, path, named)
 
 
-def _shown(descriptor: Descriptor) -> str:
+def _shown(descriptor: EnvoyDescriptorConfig) -> str:
     return f"{descriptor.key}={descriptor.value}" if descriptor.value else descriptor.key
 
 
-def _match(path: Sequence[Descriptor]) -> tuple[tuple[str, str], ...]:
+def _match(path: Sequence[EnvoyDescriptorConfig]) -> tuple[tuple[str, str], ...]:
     return tuple((each.key, each.value or "*") for each in path)
 
 
-def _fields(path: Sequence[Descriptor], named: set[str]) -> Iterator[tuple[str, str]]:
+def _fields(path: Sequence[EnvoyDescriptorConfig], named: set[str]) -> Iterator[tuple[str, str]]:
     """What a rule says after its match."""
     limit = path[-1].limit
     if limit is None or not limit.unit:
@@ -160,14 +168,14 @@ def _count(limit: RateLimit) -> int:
     return min(limit.requests, MAX_COUNT, MAX_PER_SECOND * UNITS[limit.unit][0])
 
 
-def _shared(path: Sequence[Descriptor]) -> tuple[list[str], list[str]]:
+def _shared(path: Sequence[EnvoyDescriptorConfig]) -> tuple[list[str], list[str]]:
     """The keys of which all values have one count, and those with a * in the match."""
     wild = [each.key for each in path if not each.value or "*" in each.value]
     apart = {each.key for each in path if each.key in wild and not each.shared}
     return [key for key in dict.fromkeys(wild) if key not in apart], list(dict.fromkeys(wild))
 
 
-def _notes(path: Sequence[Descriptor], named: set[str]) -> Iterator[_Note]:
+def _notes(path: Sequence[EnvoyDescriptorConfig], named: set[str]) -> Iterator[_Note]:
     """What of a descriptor is not the same here."""
     each = path[-1]
     for name, place in each.told:
@@ -210,14 +218,14 @@ def _written(rule: _Rule) -> str:
 
 def _told(notes: Sequence[_Note]) -> list[Problem]:
     """Notes for people: each thing once, at its first place, with the lines of the others."""
-    places: dict[str, list[Place]] = {}
+    places: dict[str, list[FilePlace]] = {}
     for note in notes:
         places.setdefault(note.message, []).append(note.place)
     told = [problem_at(found[0], message, _also(found)) for message, found in places.items()]
     return in_order(told)
 
 
-def _also(places: Sequence[Place]) -> str:
+def _also(places: Sequence[FilePlace]) -> str:
     first, *others = places
     if not others:
         return ""

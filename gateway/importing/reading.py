@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from gateway.base.errors import ConfigError, Problem
 from gateway.config.checking.check import Source
 from gateway.config.checking.messages import did_you_mean
-from gateway.config.reading.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
+from gateway.config.reading.nodes import FilePlace, MappingNode, Node, ScalarNode, SequenceNode
 from gateway.config.reading.source import read
 from gateway.config.values.redaction import Secrets
 from gateway.config.values.types import describe
 from gateway.importing.yaml11 import value_of
 
 
-def problem_at(place: Place, message: str, hint: str = "") -> Problem:
+def problem_at(place: FilePlace, message: str, hint: str = "") -> Problem:
     """Something to say of a place in a file."""
     document, line, column = place
     source = document.around(line, column)
@@ -37,7 +37,7 @@ class Reading:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
-    def wrong(self, place: Place, message: str, hint: str = "") -> None:
+    def wrong(self, place: FilePlace, message: str, hint: str = "") -> None:
         """Note a problem."""
         self.problems.append(problem_at(place, message, hint))
 
@@ -83,7 +83,7 @@ class Reading:
             return ""
         return node.value if isinstance(node.value, str) else node.written
 
-    def needed(self, node: Node | None, place: Place, message: str, hint: str) -> str:
+    def needed(self, node: Node | None, place: FilePlace, message: str, hint: str) -> str:
         """Text that has to be there: where it is left out that is a problem, of that place."""
         if node is None or is_nothing(node) or (isinstance(node, ScalarNode) and node.value == ""):
             self.wrong(place, message, hint)

@@ -28,7 +28,7 @@ from gateway.http.answer import (
 from gateway.library import Limiter
 from gateway.library.decision import split_fields
 from gateway.limiter.decider import Outcome, refused_key, refusing_rule
-from gateway.limiter.plan import Missing, Plan, Policy
+from gateway.limiter.plan import CompiledPolicy, Missing, Plan
 from gateway.limits.decision import Verdict
 from gateway.routing import fields
 from gateway.routing.client_address import ClientAddress
@@ -70,7 +70,7 @@ class Head(NamedTuple):
     headers: CIMultiDict[str] | CIMultiDictProxy[str]
 
 
-class Admission(NamedTuple):
+class GuardVerdict(NamedTuple):
     """What is to be done with a request.
 
     Attributes:
@@ -84,7 +84,7 @@ class Admission(NamedTuple):
     slot: AbstractAsyncContextManager[object] = nullcontext()
 
 
-_FREE: Final = Admission([], None)
+_FREE: Final = GuardVerdict([], None)
 
 
 class _View:
@@ -179,7 +179,7 @@ class Guard:
         plan = self._limiter.plan(" ".join(name.split()), names)
         return _Route(plan, LimitFields(plan.rules))
 
-    async def admit(self, head: Head, hold: Hold = _until_then) -> Admission:
+    async def admit(self, head: Head, hold: Hold = _until_then) -> GuardVerdict:
         """Decide on a request; if it may wait, return when its turn has come.
 
         Args:
@@ -190,9 +190,9 @@ class Guard:
         try:
             return await self._admit(head, hold)
         except BadRequestError as error:
-            return Admission([], problem(error.status, error.title))
+            return GuardVerdict([], problem(error.status, error.title))
 
-    async def _admit(self, head: Head, hold: Hold) -> Admission:
+    async def _admit(self, head: Head, hold: Hold) -> GuardVerdict:
         client = self._addresses.resolve(
             head.peer,
             head.headers.getall("X-Forwarded-For", ()),
@@ -218,13 +218,13 @@ class Guard:
         turn = asker.settle(outcome)
         outcome = await (hold(turn) if outcome.verdict.wait_us else turn)
         if outcome.closed_by is not None:
-            return Admission([], _closed(outcome.closed_by, outcome.verdict))
+            return GuardVerdict([], _closed(outcome.closed_by, outcome.verdict))
         fields: Fields = []
         if outcome.rules:
             fields = split_fields(route.fields.lines(outcome.rules, outcome.verdict))
         if outcome.verdict.allowed:
-            return Admission(fields, None, asker.holding(outcome))
-        return Admission(fields, _refusal(outcome))
+            return GuardVerdict(fields, None, asker.holding(outcome))
+        return GuardVerdict(fields, _refusal(outcome))
 
 
 def added_fields(names: Iterable[str], fields: Fields) -> tuple[frozenset[str], Fields]:
@@ -255,7 +255,7 @@ def _refusal(outcome: Outcome) -> Answer:
     return refusal(policy, outcome.verdict)
 
 
-def _closed(policy: Policy, verdict: Verdict) -> Answer:
+def _closed(policy: CompiledPolicy, verdict: Verdict) -> Answer:
     if policy.body == "throttlex":
         return throttlex_closed(verdict.retry_after_us, wall_us())
     return closed(verdict.retry_after_us)

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from gateway.library.lines import Lines, Patience
-from gateway.library.questions import Question
+from gateway.base.clock import US
+from gateway.library.lines import CallerDeadline, CallerLines
+from gateway.library.questions import LimitQuestion
 from gateway.library.slots import Slot
 from gateway.limiter.decider import (
     Decider,
@@ -21,14 +22,13 @@ from gateway.limiter.plan import Rule
 from gateway.limits.decision import NEVER
 from gateway.stores.base import Ask
 
-US: Final = 1_000_000
 TIMER_SLACK_US: Final = 500
 """The loop's timers may be early by part of a millisecond, and asking twice is dear."""
 LOOK_US: Final = 50_000
 """How often to look for a slot: nobody is told when another process releases one."""
 
 
-class Reader(Protocol):
+class NumbersReader(Protocol):
     """What reads the numbers of keys in the background."""
 
     async def start(self) -> None:
@@ -46,10 +46,10 @@ class Asker:
         reader: keeps the numbers of keys that have some of their own, likewise; None for none.
     """
 
-    def __init__(self, decider: Decider, reader: Reader | None = None) -> None:
+    def __init__(self, decider: Decider, reader: NumbersReader | None = None) -> None:
         self._decider = decider
         self._reader = reader
-        self._lines = Lines()
+        self._lines = CallerLines()
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
 
@@ -110,10 +110,10 @@ class Asker:
         return outcome
 
     async def wait(
-        self, question: Question, key: str, cost: int, max_wait: float | None
+        self, question: LimitQuestion, key: str, cost: int, max_wait: float | None
     ) -> Outcome:
         """Wait as `Limiter.wait` says; returns a refusal if there is no turn in time."""
-        patience = Patience(max_wait)
+        patience = CallerDeadline(max_wait)
         if question.has_queue or not patience.microseconds:
             ask = question.ask(key, cost, patience.microseconds)
             return await self.settle(await self.decide(*ask))
@@ -146,7 +146,7 @@ class Asker:
         return outcome
 
     async def _wait_in_line(
-        self, question: Question, key: str, cost: int, patience: Patience
+        self, question: LimitQuestion, key: str, cost: int, patience: CallerDeadline
     ) -> Outcome:
         """Wait for policies of which at least one has no queue."""
         name = (question, key)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from gateway.base.clock import US
 from gateway.base.errors import GatewayError
 from gateway.http.answer import LimitFields, retry_after_s
 from gateway.limiter.decider import Outcome, refusing_rule
 from gateway.limiter.plan import Rule
 from gateway.limits.decision import NEVER
 from gateway.limits.decision import Decision as LimitDecision
-
-US: Final = 1_000_000
 
 
 class Decision:

@@ -21,7 +21,7 @@ from gateway.library.decision import Decision, LimitExceeded
 from gateway.library.decorator import LimitDecorator
 from gateway.library.immediate import ImmediateLimit, immediate_limits
 from gateway.library.policies import Policy
-from gateway.library.questions import EVERYBODY, Names, Question, Questions
+from gateway.library.questions import EVERYBODY, LimitQuestion, Names, Questions
 from gateway.library.slots import Slot
 from gateway.library.unawaited import Unawaited
 from gateway.limiter.decider import Outcome
@@ -304,7 +304,7 @@ class Limiter:
 
     @asynccontextmanager
     async def _hold(
-        self, question: Question, key: str, cost: int, max_wait: float | None
+        self, question: LimitQuestion, key: str, cost: int, max_wait: float | None
     ) -> AsyncIterator[Slot]:
         outcome = await self.asker.wait(question, key, cost, max_wait)
         if not outcome.verdict.allowed:

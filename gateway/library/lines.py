@@ -10,14 +10,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
-from typing import Final
 
+from gateway.base.clock import US
 from gateway.limiter.plan import UNBOUNDED_WAIT_US
 
-US: Final = 1_000_000
 
-
-class Patience:
+class CallerDeadline:
     """How long a caller still waits.
 
     Args:
@@ -43,7 +41,7 @@ class Patience:
         return max(0, int((self.due - self._loop.time()) * US))
 
 
-class Lines:
+class CallerLines:
     """One line for each name that somebody waits for."""
 
     def __init__(self) -> None:

@@ -8,9 +8,9 @@ from typing import Final
 from gateway.config.checking.messages import did_you_mean
 from gateway.config.models.gateway import PolicyConfig
 from gateway.limiter.plan import (
+    CompiledPolicy,
     KeyedRules,
     Plan,
-    Policy,
     RouteKeys,
     Rule,
     compile_plan,
@@ -18,7 +18,7 @@ from gateway.limiter.plan import (
     is_keyed,
 )
 from gateway.limits import ALGORITHMS
-from gateway.limits.key_overrides import Book
+from gateway.limits.key_overrides import KeyOverrides
 from gateway.observe.metrics import GatewayMetrics
 from gateway.routing.keys import identity
 from gateway.stores.base import Ask
@@ -38,7 +38,7 @@ def check_cost(cost: int) -> None:
         raise ValueError(f"a request cannot cost {cost}")
 
 
-class Question:
+class LimitQuestion:
     """Some policies, ready to be asked about a key.
 
     Attributes:
@@ -88,21 +88,21 @@ class Questions:
         self,
         policies: Mapping[str, PolicyConfig],
         metrics: GatewayMetrics,
-        book: Book | None = None,
+        book: KeyOverrides | None = None,
     ) -> None:
         self._configs = dict(policies)
-        self._policies: dict[str, Policy] = {
+        self._policies: dict[str, CompiledPolicy] = {
             name: compile_policy(name, config, metrics.policy(name), book)
             for name, config in policies.items()
         }
-        self._known: dict[Names, Question] = {}
+        self._known: dict[Names, LimitQuestion] = {}
 
     @property
     def names(self) -> list[Names]:
         """Every policy by itself; and None, if there is only one."""
         return [*self._configs, *([None] if len(self._configs) == 1 else [])]
 
-    def question(self, names: Names) -> Question:
+    def question(self, names: Names) -> LimitQuestion:
         """The question about these policies.
 
         Raises:
@@ -113,7 +113,7 @@ class Questions:
         except TypeError:  # a list
             return self.question(tuple(names or ()))
         if known is None:
-            known = self._known[names] = Question(self.plan("", names).rules)
+            known = self._known[names] = LimitQuestion(self.plan("", names).rules)
         return known
 
     def plan(self, route: str, names: Names) -> Plan:

@@ -7,7 +7,7 @@ from typing import Self
 
 from gateway.library.decision import Decision
 from gateway.limiter.decider import Decider, Outcome
-from gateway.limiter.lease_keeper import Holding, leases_of
+from gateway.limiter.lease_keeper import HeldLease, leases_of
 
 
 class Slot:
@@ -29,7 +29,7 @@ class Slot:
         self._decider = decider
         self._released = released
         self._leases = leases_of(outcome)
-        self._holding: Holding | None = None
+        self._holding: HeldLease | None = None
 
     @property
     def is_held(self) -> bool:
@@ -42,7 +42,7 @@ class Slot:
 
     async def __aenter__(self) -> Self:
         if self._leases is not None:
-            self._holding = Holding(self._decider, self._leases)
+            self._holding = HeldLease(self._decider, self._leases)
         return self
 
     async def __aexit__(self, *_: object) -> None:

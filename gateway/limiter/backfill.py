@@ -14,12 +14,13 @@ import contextlib
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Final
 
+from gateway.base.clock import US
 from gateway.base.errors import StoreError
 from gateway.base.tasks import Tasks
-from gateway.limiter.fallback import Alone
+from gateway.limiter.fallback import Fallback
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.stores.shards import PROBE_AFTER_US, US, Shard, Shards
+from gateway.stores.shards import PROBE_AFTER_US, Shard, Shards
 
 REPORTED_AT_ONCE: Final = 64
 """Keys of which the store is told in one call: few, since requests may have to wait for it."""
@@ -37,7 +38,7 @@ class Backfill:
         tasks: what runs beside the requests.
     """
 
-    def __init__(self, alone: Alone, shards: Shards, call: Call, tasks: Tasks) -> None:
+    def __init__(self, alone: Fallback, shards: Shards, call: Call, tasks: Tasks) -> None:
         self._alone = alone
         self._shards = shards
         self._call = call

@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
-from gateway.base.clock import Clock, monotonic_us, wall_us
+from gateway.base.clock import US, Clock, monotonic_us, wall_us
 from gateway.base.errors import StoreError, StoreTimeout
 from gateway.base.tasks import Tasks
 from gateway.limiter.backfill import Backfill
-from gateway.limiter.fallback import Alone
-from gateway.limiter.local.local_decider import Near
+from gateway.limiter.fallback import Fallback
+from gateway.limiter.local.local_decider import LocalDecider
 from gateway.limiter.outcome import Outcome, Pending, refused_key, refusing_rule, slowest_rule
 from gateway.limiter.parts import split
 from gateway.limiter.plan import Rule
@@ -33,9 +33,9 @@ from gateway.stores.base import (
     Ask,
     ImmediateStore,
     MessagingStore,
+    NoBackfillStore,
     ShardedStore,
     Store,
-    UntoldStore,
     counts_debits,
 )
 from gateway.stores.deadline import Deadline, decide_within
@@ -53,7 +53,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-US = 1_000_000
 BATCH: Final = 32
 """Asks in one call to the store. While it works on some, answers to others are read and new asks
 are made ready; in one large batch this process would wait for the store, and then the store for it.
@@ -118,8 +117,8 @@ class Decider:
             back=self._back,
         )
         self._whole = self._shards[None]
-        remembers = not isinstance(store, UntoldStore)
-        self._alone = Alone(clock, calendar_clock, remembers=remembers)
+        remembers = not isinstance(store, NoBackfillStore)
+        self._alone = Fallback(clock, calendar_clock, remembers=remembers)
         self._pending: list[Pending] = []
         self._returns: deque[tuple[Ask, Verdict]] = deque()
         self._returning = 0
@@ -129,9 +128,9 @@ class Decider:
         self.holding = Tasks()
         self._loop = asyncio.get_running_loop()
         terms = tuple(terms)
-        self._near: Near | None = None
+        self._near: LocalDecider | None = None
         if terms and self._immediate is None:
-            self._near = Near(
+            self._near = LocalDecider(
                 terms,
                 self._ask,
                 self._send,

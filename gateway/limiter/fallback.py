@@ -48,7 +48,7 @@ class _Untold:
         self.cost = 0
 
 
-class Alone:
+class Fallback:
     """What one gateway decides while its store is away.
 
     Args:

@@ -6,18 +6,18 @@ import asyncio
 import logging
 from typing import Final
 
+from gateway.base.clock import US
 from gateway.base.errors import StoreError
 from gateway.limiter.decider import Decider, Outcome
 from gateway.limits import ALGORITHMS
 
 log = logging.getLogger(__name__)
 
-US: Final = 1_000_000
 RENEWALS: Final = 3
 """Signs of life in the time of one lease: two may be lost before the place is."""
 
 
-class Holding:
+class HeldLease:
     """A place among those that go on at once, kept by renewing its leases.
 
     Args:

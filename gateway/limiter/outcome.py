@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any, NamedTuple
 
-from gateway.limiter.plan import Policy, Rule
+from gateway.limiter.plan import CompiledPolicy, Rule
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 
@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
 
     verdict: Verdict
     rules: Sequence[Rule]
-    closed_by: Policy | None
+    closed_by: CompiledPolicy | None
     alone: bool
     ask: Ask
     near: tuple[int, ...] = ()

@@ -12,7 +12,7 @@ from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
 
 
-class Taken(NamedTuple):
+class LocalPart(NamedTuple):
     """What was decided here: by which rule, for which key, how."""
 
     rule: Rule
@@ -28,13 +28,13 @@ class _Part(NamedTuple):
     is_near: bool
 
 
-def near_outcome(ask: Ask, rules: Sequence[Rule], taken: Sequence[Taken]) -> Outcome:
+def near_outcome(ask: Ask, rules: Sequence[Rule], taken: Sequence[LocalPart]) -> Outcome:
     """The outcome of what was decided here, where no store is asked."""
     verdict = combine(tuple(each.decision for each in taken))
     return _outcome(Outcome(verdict, (), None, False, ask), _sorted(rules, (), taken))
 
 
-def join(far: Outcome, rules: Sequence[Rule], taken: Sequence[Taken]) -> Outcome:
+def join(far: Outcome, rules: Sequence[Rule], taken: Sequence[LocalPart]) -> Outcome:
     """The outcome of a store, with what was decided here.
 
     Args:
@@ -49,11 +49,11 @@ def join(far: Outcome, rules: Sequence[Rule], taken: Sequence[Taken]) -> Outcome
     return _outcome(far, _sorted(rules, [_Part(*each, False) for each in theirs], taken))
 
 
-def split(outcome: Outcome) -> tuple[Outcome, list[Taken]]:
+def split(outcome: Outcome) -> tuple[Outcome, list[LocalPart]]:
     """What `join` joined: the store's part, and what was decided in this gateway."""
     parts = list(_parts(outcome))
     far = _outcome(outcome, [part for part in parts if not part.is_near])
-    return far, [Taken(part.rule, part.key, part.decision) for part in parts if part.is_near]
+    return far, [LocalPart(part.rule, part.key, part.decision) for part in parts if part.is_near]
 
 
 def _parts(outcome: Outcome) -> Iterator[_Part]:
@@ -63,7 +63,9 @@ def _parts(outcome: Outcome) -> Iterator[_Part]:
         yield _Part(rule, limit, key, decision, place in outcome.near)
 
 
-def _sorted(rules: Sequence[Rule], theirs: Sequence[_Part], taken: Sequence[Taken]) -> list[_Part]:
+def _sorted(
+    rules: Sequence[Rule], theirs: Sequence[_Part], taken: Sequence[LocalPart]
+) -> list[_Part]:
     """All parts in the order of the rules; one that is held to a share is another object."""
     ours = [_Part(rule, rule.limit, key, decision, True) for rule, key, decision in taken]
     places = {rule.limit.scope: place for place, rule in enumerate(rules)}

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from gateway.config.models.gateway import GatewayConfig, PolicyConfig
 from gateway.limits import ALGORITHMS
 from gateway.limits.consistency_mode import Eventual, Terms
-from gateway.limits.key_overrides import Book
+from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.key_words import as_written
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.limits.throttlex import Numbers, limit_of, scope_of
@@ -38,7 +38,7 @@ CompileKey = Callable[[Sequence[str], str], KeyOf]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Policy:
+class CompiledPolicy:
     """What happens to the requests that a policy's limits refuse, delay or cannot decide.
 
     Attributes:
@@ -67,7 +67,7 @@ class Policy:
     terms: Terms | None = None
     max_wait_us: int = 0
     throttlex_headers: bool = False
-    book: Book | None = None
+    book: KeyOverrides | None = None
 
 
 class Rule(NamedTuple):
@@ -81,7 +81,7 @@ class Rule(NamedTuple):
         word: what it counts by, as somebody would write it, such as `header:x-api-key`.
     """
 
-    policy: Policy
+    policy: CompiledPolicy
     limit: Limit
     key: KeyOf
     title: str
@@ -97,7 +97,7 @@ class Missing(NamedTuple):
         is_ambiguous: whether the request has it, with several values.
     """
 
-    policy: Policy
+    policy: CompiledPolicy
     word: str
     is_ambiguous: bool = False
 
@@ -249,8 +249,8 @@ class KeyedRules:
 
 
 def compile_policy(
-    name: str, config: PolicyConfig, metrics: PolicyMetrics, book: Book | None = None
-) -> Policy:
+    name: str, config: PolicyConfig, metrics: PolicyMetrics, book: KeyOverrides | None = None
+) -> CompiledPolicy:
     """The run-time form of a policy; its limits are compiled with the route, by `compile_plan`.
 
     Args:
@@ -260,7 +260,7 @@ def compile_policy(
         book: what the table of policies says, for those who heed it.
     """
     is_keyed = config.throttlex is not None and config.throttlex.policies == "table"
-    return Policy(
+    return CompiledPolicy(
         name=name,
         queue_max=config.queue.max if config.queue else 0,
         status=config.on_limit.status,
@@ -277,8 +277,8 @@ def compile_policy(
 
 
 def compile_policies(
-    config: GatewayConfig, metrics: GatewayMetrics, book: Book | None = None
-) -> dict[str, Policy]:
+    config: GatewayConfig, metrics: GatewayMetrics, book: KeyOverrides | None = None
+) -> dict[str, CompiledPolicy]:
     """The run-time form of every policy of a configuration, by name; `book` as above."""
     return {
         name: compile_policy(name, policy, metrics.policy(name), book)
@@ -311,7 +311,7 @@ def compile_plan(
     key_of: CompileKey,
     names: Sequence[str],
     policies: dict[str, PolicyConfig],
-    compiled: dict[str, Policy],
+    compiled: dict[str, CompiledPolicy],
 ) -> Plan:
     """Compile the policies of one route.
 

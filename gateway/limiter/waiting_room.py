@@ -13,13 +13,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from gateway.base.clock import US
 from gateway.base.refusal_log import Refusals
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 
 log = logging.getLogger(__name__)
 
-US = 1_000_000
 GRAIN_US = 1000
 """uvloop's time is in whole milliseconds, rounded down: so much more may have passed of it when a
 turn is reckoned from the present, which would come too early by that."""

@@ -24,7 +24,7 @@ CALENDARS: Final[dict[Calendar, int]] = {
 """What a limit may count by, and its usual length in microseconds."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_US: Final = timedelta(microseconds=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -91,7 +91,7 @@ def _begin_us(day: date, zone: str) -> int:
     midnight = datetime(day.year, day.month, day.day, tzinfo=tz)
     begin = midnight.astimezone(UTC)
     if begin.astimezone(tz).date() == day and begin.astimezone(tz).time() == midnight.time():
-        return (begin - _EPOCH) // _US
+        return (begin - _EPOCH) // _MICROSECOND
     # Midnight was skipped. Read with the offset from before the leap it lies at the leap or
     # behind it, read with the one from after it lies before; leaps happen at whole seconds.
     late = (begin - _EPOCH) // _SECOND

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from gateway.limits.throttlex import Numbers
 
 
-class Book:
+class KeyOverrides:
     """The policies of keys.
 
     Args:

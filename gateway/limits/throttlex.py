@@ -11,13 +11,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from gateway.base.clock import US
 from gateway.limits.rate import Limit
 
 TOKEN_BUCKET: Final = "TOKEN_BUCKET"  # noqa: S105 - a type of limiter
 SLIDING_WINDOW: Final = "SLIDING_WINDOW"
 TYPES: Final = (TOKEN_BUCKET, SLIDING_WINDOW)
 
-US: Final = 1_000_000
 FOREVER_US: Final = 2**52
 """A bucket that is never refilled is one window of a clock that began in 1970: until 2112."""
 MOST: Final = 1_000_000_000

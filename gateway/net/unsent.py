@@ -8,7 +8,7 @@ import struct
 import termios
 
 
-def unread(transport: asyncio.Transport | None) -> int:
+def unsent_bytes(transport: asyncio.Transport | None) -> int:
     """Bytes that were sent and have not reached the client; 0 if nobody is there."""
     if transport is None:
         return 0

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from typing import TYPE_CHECKING, Final
 
 from aiohttp.streams import EMPTY_PAYLOAD
 
+from gateway.base.clock import US, monotonic_ns
 from gateway.base.errors import UpstreamClosedError, UpstreamError, UpstreamTimeout
 from gateway.proxy.upstream.retry import IDEMPOTENT
 
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from gateway.proxy.upstream.retry import RetryRule
 
 NS: Final = 1e9
-US: Final = 1_000_000
 
 
-class Tries:
+class Attempts:
     """The tries of one request.
 
     Args:
@@ -43,7 +42,7 @@ class Tries:
         self._upstream = upstream
         self._tried: list[TargetPool] = []
         self._names = ""
-        gone_s = (time.monotonic_ns() - request.started_ns) / NS - request.wait_us / US
+        gone_s = (monotonic_ns() - request.started_ns) / NS - request.wait_us / US
         self._due = asyncio.get_running_loop().time() + upstream.total_s - gone_s
 
     def may_follow(self, pool: TargetPool, outcome: int | UpstreamError) -> bool:
@@ -130,7 +129,7 @@ def first_byte_s(request: Request, rule: RetryRule) -> float | None:
     return rule.timeout_s if rule.methods is None or request.method in rule.methods else None
 
 
-async def connect(pool: TargetPool, tries: Tries | None) -> UpstreamConnection:
+async def connect(pool: TargetPool, tries: Attempts | None) -> UpstreamConnection:
     """A connection for one try, of which there may be more.
 
     Raises:
@@ -139,7 +138,7 @@ async def connect(pool: TargetPool, tries: Tries | None) -> UpstreamConnection:
     return await (pool.connect() if tries is None else tries.connect(pool))
 
 
-def wants_another(request: Request, connection: UpstreamConnection, tries: Tries | None) -> bool:
+def wants_another(request: Request, connection: UpstreamConnection, tries: Attempts | None) -> bool:
     """Whether a request is sent again although there is an answer; that is then thrown away."""
     if tries is None or not tries.may_follow(request.pool, connection.answer.status):
         return False

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp.streams import EMPTY_PAYLOAD
 
+from gateway.base.clock import US
 from gateway.limits import ALGORITHMS
 
 if TYPE_CHECKING:
@@ -24,12 +25,11 @@ if TYPE_CHECKING:
     from gateway.observe.metrics import PolicyMetrics, RouteMetrics
     from gateway.proxy.request import Request
 
-US: Final = 1_000_000
 LONGEST_US: Final = 100_000
 """So long at the most is an answer sent again: its `Date` is then still the present."""
 
 
-class RepeatedRefusal:
+class CachedRefusal:
     """One refusal of one connection, ready to be sent again.
 
     Attributes:

@@ -122,7 +122,7 @@ class InterceptedAnswer(Exception):
         self.fields = b"".join([b"%b\r\n" % line for line in told])
 
 
-class Pages:
+class ErrorPages:
     """The forms that errors take on one route, or where there is none.
 
     Args:
@@ -182,13 +182,13 @@ def _fill(text: str, status: int, reason: str) -> bytes:
     return fill_page(text, status, reason).encode()
 
 
-def compile_pages(config: GatewayConfig, route: RouteConfig | None = None) -> Pages | None:
+def compile_pages(config: GatewayConfig, route: RouteConfig | None = None) -> ErrorPages | None:
     """The forms of errors of a route, or of what matches none; None for problem documents only."""
     if route is None or "error_pages" not in route.model_fields_set:
-        return Pages(config.error_pages) if config.error_pages is not None else None
+        return ErrorPages(config.error_pages) if config.error_pages is not None else None
     if route.error_pages is None:
         return None
-    return Pages({**(config.error_pages or {}), **route.error_pages})
+    return ErrorPages({**(config.error_pages or {}), **route.error_pages})
 
 
 def own_head(reply: Answer, connection: bytes = b"", fields: bytes = b"") -> bytes:

@@ -7,15 +7,14 @@ flows at the same time as the answer comes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Coroutine
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.base.clock import wall_us
+from gateway.base.clock import monotonic_ns, wall_us
 from gateway.base.errors import UpstreamClosedError, UpstreamError
 from gateway.base.tasks import Tasks
-from gateway.proxy.attempts import Tries, connect, first_byte_s, may_repeat, wants_another
+from gateway.proxy.attempts import Attempts, connect, first_byte_s, may_repeat, wants_another
 from gateway.proxy.client.upload import Upload, chunk, take_body
 from gateway.proxy.direct_responses import InterceptedAnswer
 from gateway.proxy.head import (
@@ -78,7 +77,7 @@ class Forwarder:
         request.pool = pool
         request.lent = connection
         request.upstream = pool.name
-        request.sent_ns = time.monotonic_ns()
+        request.sent_ns = monotonic_ns()
         pool.metrics.requests += 1
         connection.begin(
             request_head(request, pool.authority, framing) + body,
@@ -143,7 +142,7 @@ class Forwarder:
         """The tries that follow a first one which was forwarded at once, if any may."""
         if route.retry is None or route.upstream is None:
             return None
-        tries = Tries(request, route.retry, route.upstream)
+        tries = Attempts(request, route.retry, route.upstream)
         if not tries.may_follow(request.pool, outcome):
             return None
         return self._go_on(request, tries, None, None)
@@ -175,13 +174,13 @@ class Forwarder:
         if route is None or route.retry is None or route.upstream is None:
             await self._judged(request, pool, connection, None)
         else:
-            tries = Tries(request, route.retry, route.upstream)
+            tries = Attempts(request, route.retry, route.upstream)
             await self._go_on(request, tries, pool, connection)
 
     async def _go_on(
         self,
         request: Request,
-        tries: Tries,
+        tries: Attempts,
         pool: TargetPool | None,
         connection: UpstreamConnection | None,
     ) -> None:
@@ -203,7 +202,7 @@ class Forwarder:
         request: Request,
         pool: TargetPool,
         connection: UpstreamConnection | None,
-        tries: Tries | None,
+        tries: Attempts | None,
     ) -> bool:
         """One try at a target, whose judge is told how that went; False if another follows."""
         try:
@@ -222,7 +221,7 @@ class Forwarder:
         request: Request,
         pool: TargetPool,
         connection: UpstreamConnection | None,
-        tries: Tries | None,
+        tries: Attempts | None,
     ) -> bool:
         may_switch = may_open_websocket(request)
         body, framing, upload = take_body(request)
@@ -236,7 +235,7 @@ class Forwarder:
         pool.metrics.requests += 1
         while True:
             request.lent = connection
-            request.sent_ns = time.monotonic_ns()
+            request.sent_ns = monotonic_ns()
             try:
                 connection.begin(
                     request_head(request, pool.authority, framing) + body,
@@ -270,7 +269,7 @@ class Forwarder:
         request: Request,
         connection: UpstreamConnection,
         upload: Upload,
-        tries: Tries | None,
+        tries: Attempts | None,
     ) -> bool:
         """Send the request's body while waiting for the answer, which may come before its end.
 
@@ -307,7 +306,7 @@ class Forwarder:
 
 
 async def _pass_answer_on(
-    request: Request, connection: UpstreamConnection, tries: Tries | None
+    request: Request, connection: UpstreamConnection, tries: Attempts | None
 ) -> bool:
     """Wait for the answer; returns False if the request is sent again instead."""
     await connection.head()
@@ -319,7 +318,7 @@ async def _pass_answer_on(
 
 
 def _note_head(request: Request, connection: UpstreamConnection) -> None:
-    request.upstream_us = (time.monotonic_ns() - request.sent_ns) // 1000
+    request.upstream_us = (monotonic_ns() - request.sent_ns) // 1000
     pool = request.pool
     pool.metrics.first_byte.observe(request.upstream_us)
     if pool.judge is not None:

@@ -24,8 +24,8 @@ from gateway.limiter.decider import (
     slowest_rule,
     without_queue,
 )
-from gateway.limiter.lease_keeper import Holding, leases_of
-from gateway.limiter.plan import Missing, Plan, Policy
+from gateway.limiter.lease_keeper import HeldLease, leases_of
+from gateway.limiter.plan import CompiledPolicy, Missing, Plan
 from gateway.limits.decision import Verdict
 from gateway.proxy.field_names import NOTHING_HIDDEN, Hidden, without
 from gateway.proxy.head import PSEUDONYM
@@ -284,9 +284,9 @@ class Gate:
     def _hold(self, request: Request, outcome: Outcome) -> None:
         leases = leases_of(outcome)
         if leases is not None:
-            request.holding = Holding(self._decider, leases)
+            request.holding = HeldLease(self._decider, leases)
 
-    def _closed(self, request: Request, policy: Policy, verdict: Verdict) -> Answer:
+    def _closed(self, request: Request, policy: CompiledPolicy, verdict: Verdict) -> Answer:
         request.policy = policy.name
         request.decision = "error"
         request.error = "store"

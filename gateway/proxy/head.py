@@ -106,7 +106,7 @@ def connection_options(values: Iterable[bytes]) -> frozenset[bytes]:
     return frozenset(names - _NOT_REMOVABLE - {b""})
 
 
-class Origin(NamedTuple):
+class RequestOrigin(NamedTuple):
     """Where a request came from, as told to the upstream.
 
     Attributes:
@@ -128,7 +128,7 @@ class Origin(NamedTuple):
     story: Story | None = None
 
 
-def request_fields(headers: Sequence[Header], origin: Origin, via: bytes) -> bytes:
+def request_fields(headers: Sequence[Header], origin: RequestOrigin, via: bytes) -> bytes:
     """The header lines for the upstream, without those of the body's framing.
 
     Args:
@@ -168,7 +168,7 @@ def _agrees(value: bytes, scheme: str) -> bool:
     return SCHEMES.get(value.decode("latin-1").lower()) == scheme
 
 
-def _told_of(origin: Origin, story: Story | None) -> tuple[bytes, ...]:
+def _told_of(origin: RequestOrigin, story: Story | None) -> tuple[bytes, ...]:
     """Where a request came from, in this gateway's own words."""
     peer, scheme, host = origin.peer, origin.scheme, origin.host
     if story is None:

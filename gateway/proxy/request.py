@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING, Final
 
 from aiohttp.hdrs import HOST
 from aiohttp.http_writer import HttpVersion10
 
+from gateway.base.clock import monotonic_ns
 from gateway.base.errors import BadRequestError
 from gateway.proxy.upstream.answer_head import without_length
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
 
     from gateway.limiter.decider import Pending
-    from gateway.limiter.lease_keeper import Holding
+    from gateway.limiter.lease_keeper import HeldLease
     from gateway.net.tls.peer import ClientCertificate
     from gateway.proxy.client.connection import ClientConnection
     from gateway.proxy.routes import Route
@@ -117,7 +117,7 @@ class Request:
     def __init__(
         self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader
     ) -> None:
-        self.started_ns = time.monotonic_ns()
+        self.started_ns = monotonic_ns()
         self.connection = connection
         self.message = message
         self.payload = payload
@@ -146,7 +146,7 @@ class Request:
         self.sent = 0
         self.error = ""
         self.body: bytes | None = None
-        self.holding: Holding | None = None
+        self.holding: HeldLease | None = None
         self.sent_ns = 0
         self.pending: Pending | None = None
         self.task: asyncio.Task[None] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.proxy.head import PSEUDONYM, Origin, request_fields
+from gateway.proxy.head import PSEUDONYM, RequestOrigin, request_fields
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
@@ -26,7 +26,7 @@ def request_head(request: Request, authority: str, framing: bytes) -> bytes:
     if client.sent_headers == headers and client.sent_host == host:
         fields = client.sent_fields
     else:
-        origin = Origin(
+        origin = RequestOrigin(
             client.peer,
             client.scheme,
             host,

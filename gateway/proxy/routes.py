@@ -11,10 +11,10 @@ from gateway.config.models.routes import retry_of
 from gateway.config.values.store_url import parse_store_url
 from gateway.http.answer import Answer, LimitFields
 from gateway.http.editing.fields import FieldEdit
-from gateway.limiter.plan import Plan, Policy, ReportedPlan, RouteKeys, compile_plan
+from gateway.limiter.plan import CompiledPolicy, Plan, ReportedPlan, RouteKeys, compile_plan
 from gateway.observe.metrics import GatewayMetrics, RouteMetrics
 from gateway.proxy.changes import Outgoing, compile_edit, compile_outgoing
-from gateway.proxy.direct_responses import Pages, compile_own, compile_pages
+from gateway.proxy.direct_responses import ErrorPages, compile_own, compile_pages
 from gateway.proxy.upstream.pool import Upstream
 from gateway.proxy.upstream.retry import RetryRule, compile_rule
 from gateway.routing.table import Pattern, RouteTable
@@ -54,14 +54,14 @@ class Route:
     max_body: int | None
     outgoing: Outgoing | None
     answer_edit: FieldEdit[Request] | None
-    pages: Pages | None
+    pages: ErrorPages | None
     intercepted: frozenset[int] | None
 
 
 def compile_routes(
     config: GatewayConfig,
     upstreams: Mapping[str, Upstream],
-    policies: dict[str, Policy],
+    policies: dict[str, CompiledPolicy],
     metrics: GatewayMetrics,
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from gateway.base.clock import US, monotonic_ns
 from gateway.base.errors import BadRequestError, ClientError, UpstreamError
 from gateway.base.refusal_log import Refusals
 from gateway.base.tasks import Portions, Tasks
@@ -26,14 +26,14 @@ from gateway.http.answer import Answer
 from gateway.limiter.decider import Outcome, Pending, refusing_rule
 from gateway.observe.logs import AccessLog
 from gateway.observe.metrics import GatewayMetrics
-from gateway.proxy.cached_refusal import RepeatedRefusal, holds_for_ns
+from gateway.proxy.cached_refusal import CachedRefusal, holds_for_ns
 from gateway.proxy.client.acceptor import ProxyServer
 from gateway.proxy.client.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP, Admission
 from gateway.proxy.client.connection import ClientConnection
 from gateway.proxy.client.deadlines import Watch
 from gateway.proxy.client.request_parser import RequestParser
-from gateway.proxy.client.timeouts import Patience
-from gateway.proxy.direct_responses import InterceptedAnswer, Pages, own_head
+from gateway.proxy.client.timeouts import ClientTimeouts
+from gateway.proxy.direct_responses import ErrorPages, InterceptedAnswer, own_head
 from gateway.proxy.forward import Forwarder
 from gateway.proxy.gate import Gate
 from gateway.proxy.request import Request
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-US: Final = 1_000_000
 CLIENT_LEFT: Final = 499
 LINGER_S: Final = 2.0
 """How long a client that is still sending may take to read its answer (nginx: 5 s)."""
@@ -82,7 +81,7 @@ class Proxy:
         access_log: AccessLog | None,
         max_connections: int,
         reserved: Reserved,
-        pages: Pages | None = None,
+        pages: ErrorPages | None = None,
     ) -> None:
         self.gate = gate
         self._pages = pages
@@ -93,7 +92,7 @@ class Proxy:
         self._all_gone = asyncio.Event()
         self._tasks = Tasks()
         self.crowd = Portions()
-        patience = Patience(
+        patience = ClientTimeouts(
             head=config.header_timeout / US,
             body=config.body_timeout / US,
             idle=config.keepalive_timeout / US,
@@ -268,15 +267,15 @@ class Proxy:
         if self._access_log is not None:
             log_again = self._access_log.repeat(*request.log_values())
         policy = refusing_rule(outcome).policy.metrics
-        request.connection.refused = RepeatedRefusal(request, holds_ns, reply, policy, log_again)
+        request.connection.refused = CachedRefusal(request, holds_ns, reply, policy, log_again)
 
-    def refuse_again(self, refused: RepeatedRefusal, segment: bytes) -> bytes:
+    def refuse_again(self, refused: CachedRefusal, segment: bytes) -> bytes:
         """The answer to a request that the last one was refused with; none if it may differ."""
-        now_ns = time.monotonic_ns()
+        now_ns = monotonic_ns()
         if self._is_draining or not refused.fits(segment, now_ns):
             return b""
         refused.policy.refused += 1
-        duration_us = (time.monotonic_ns() - now_ns) // 1000
+        duration_us = (monotonic_ns() - now_ns) // 1000
         refused.route.answered(refused.status, duration_us)
         if refused.log is not None:
             refused.log(duration_us)
@@ -403,7 +402,7 @@ class Proxy:
         """Count and log a request whose fate is known."""
         request.release()
         route = request.route
-        duration_us = (time.monotonic_ns() - request.started_ns) // 1000
+        duration_us = (monotonic_ns() - request.started_ns) // 1000
         if request.status == SWITCHED:
             # It was counted when the protocol was switched.
             if self._access_log is not None:

@@ -9,13 +9,13 @@ written to the other as it is; who does not read holds the other back; who ends 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from aiohttp.hdrs import UPGRADE
 from aiohttp.streams import EMPTY_PAYLOAD
 
+from gateway.base.clock import monotonic_ns
 from gateway.base.errors import BadRequestError
 from gateway.proxy.client.hang_up import HangUpWatch
 from gateway.proxy.client.reset import reset
@@ -115,7 +115,7 @@ class Tunnel:
         request.received = 0
         request.keeps_alive = False
         if route is not None:
-            duration_us = (time.monotonic_ns() - request.started_ns) // 1000
+            duration_us = (monotonic_ns() - request.started_ns) // 1000
             route.metrics.answered(SWITCHED, duration_us)
         client.is_full = request.connection.writing_paused
         due = self._loop.time() + self._silence_s

@@ -69,7 +69,7 @@ SKIP: Final = Absence.SKIP
 REJECT: Final = Absence.REJECT
 
 
-class Certificate(Protocol):
+class CertificateView(Protocol):
     """What a client has proved to be."""
 
     @property
@@ -113,7 +113,7 @@ class RequestView(Protocol):
         """Header fields."""
 
     @property
-    def client_certificate(self) -> Certificate | None:
+    def client_certificate(self) -> CertificateView | None:
         """The client's certificate, if it has shown one that was verified."""
 
 

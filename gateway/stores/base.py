@@ -121,7 +121,7 @@ class ShardedStore(Store, Protocol):
 
 
 @runtime_checkable
-class UntoldStore(Store, Protocol):
+class NoBackfillStore(Store, Protocol):
     """A store that is not told, when it is back, what was let through without it.
 
     Such as one that counts by being asked: telling it of a thousand requests would be a thousand

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Hashable, Sequence
 from typing import Final
 
-from gateway.base.clock import Clock
+from gateway.base.clock import US, Clock
 from gateway.base.errors import StoreError, StoreTimeout
 from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
@@ -24,7 +24,6 @@ from gateway.stores.shards import PROBE_AFTER_US, Shards
 
 log = logging.getLogger(__name__)
 
-US: Final = 1_000_000
 LONGEST_PATIENCE: Final = 1.5
 """How much of its patience a call may take if this loop was late."""
 CALM_US: Final = 10 * US

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from gateway.base.clock import Clock, monotonic_us
+from gateway.base.clock import US, Clock, monotonic_us
 from gateway.base.errors import StoreError, StoreReplyError
 from gateway.base.tasks import Tasks, becomes
 from gateway.limits.consistency_mode import PARTS_PER_WHOLE
@@ -27,7 +27,6 @@ from gateway.stores.follower import Follower
 
 log = logging.getLogger(__name__)
 
-US: Final = 1_000_000
 SHIFT: Final = 128
 """A receipt of both stores is one number: the new one's, plus one, above the old one's."""
 NEW_STORE_S: Final = 0.25

@@ -13,11 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
-from gateway.base.clock import Clock
+from gateway.base.clock import US, Clock
 from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Background
 
-US: Final = 1_000_000
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 STEADY_US: Final = US
@@ -41,7 +40,7 @@ class Pipelined(Protocol):
 P = TypeVar("P", bound=Pipelined)
 
 
-class KeptPipe(ABC, Generic[P]):
+class ReconnectingConnection(ABC, Generic[P]):
     """Keeps one connection open.
 
     Args:

@@ -25,7 +25,7 @@ from gateway.stores.memory.store import MemoryStore
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScriptedAnswer:
     """Answer a batch with these verdicts, whether or not they fit the asks."""
 
     verdicts: tuple[Verdict, ...]
@@ -39,28 +39,28 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
-class Delay:
+class ScriptedDelay:
     """Wait so long, then go on with the step behind; by default with a true decision."""
 
     seconds: float
-    then: Answer | Fail | None = None
+    then: ScriptedAnswer | Fail | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class ScriptedHold:
     """Wait until the event is set, then decide truly."""
 
     until: asyncio.Event
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ScriptedCall:
     """Call this (to block the loop, say), then decide truly."""
 
     function: Callable[[], None]
 
 
-Step = Answer | Fail | Delay | Hold | Call
+Step = ScriptedAnswer | Fail | ScriptedDelay | ScriptedHold | ScriptedCall
 
 
 class ScriptedStore:
@@ -143,13 +143,13 @@ class ScriptedStore:
 
 async def _perform(step: Step | None) -> Sequence[Verdict] | None:
     """Do one step; the verdicts that it names, or None for true ones."""
-    if isinstance(step, Delay):
+    if isinstance(step, ScriptedDelay):
         await asyncio.sleep(step.seconds)
         step = step.then
-    if isinstance(step, Hold):
+    if isinstance(step, ScriptedHold):
         await step.until.wait()
-    if isinstance(step, Call):
+    if isinstance(step, ScriptedCall):
         step.function()
     if isinstance(step, Fail):
         raise step.error
-    return step.verdicts if isinstance(step, Answer) else None
+    return step.verdicts if isinstance(step, ScriptedAnswer) else None

@@ -16,14 +16,13 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Final
 
 from gateway.base.breaker import Breaker, BreakerState
-from gateway.base.clock import Clock
+from gateway.base.clock import US, Clock
 from gateway.base.errors import StoreError
 from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
 from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask
 
-US: Final = 1_000_000
 MAX_SHARDS: Final = 1000
 """How many shards of a store are told apart: each server of a Cluster, and some pairs."""
 FAILURES: Final = 3

@@ -12,7 +12,7 @@ from typing import Any
 from gateway.limiter.decider import Decider, Outcome, Pending, refusing_rule
 from gateway.limiter.plan import CompileKey, KeyOf, Missing, Plan, compile_plan
 from gateway.routing.keys import compile_caller_key
-from gateway.systems.base import Ground
+from gateway.systems.base import FrontendContext
 
 
 def caller_keys(
@@ -26,7 +26,7 @@ def caller_keys(
     return compile_one
 
 
-class Asking:
+class CallerQuestions:
     """The policies that some callers are held to.
 
     Args:
@@ -35,7 +35,7 @@ class Asking:
         ground: where they are.
     """
 
-    def __init__(self, key_of: CompileKey, names: Sequence[str], ground: Ground) -> None:
+    def __init__(self, key_of: CompileKey, names: Sequence[str], ground: FrontendContext) -> None:
         policies = dict(ground.policies)
         self._plan: Plan = compile_plan(key_of, names, ground.config.policies, policies)
         self._decider: Decider = ground.decider
@@ -58,7 +58,7 @@ class Asking:
         return outcome
 
 
-def can_answer(ground: Ground, names: Iterable[str]) -> Callable[[], bool]:
+def can_answer(ground: FrontendContext, names: Iterable[str]) -> Callable[[], bool]:
     """What tells whether callers should ask: they would be answered now, and there is no end near.
 
     Args:

@@ -10,14 +10,14 @@ from gateway.config.models.frontends import FrontendConfig
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.address import Address, UnixAddress
 from gateway.limiter.decider import Decider
-from gateway.limiter.plan import Policy
+from gateway.limiter.plan import CompiledPolicy
 from gateway.net.binding import ALONE, Sharing
 from gateway.net.tls.texts import TlsTexts
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
 
 
-class Ground(NamedTuple):
+class FrontendContext(NamedTuple):
     """What front ends stand on: parts of the gateway that they share with its routes.
 
     Attributes:
@@ -34,7 +34,7 @@ class Ground(NamedTuple):
     config: GatewayConfig
     decider: Decider
     store: Store
-    policies: Mapping[str, Policy]
+    policies: Mapping[str, CompiledPolicy]
     metrics: GatewayMetrics
     tls: Mapping[str, TlsTexts | None] = MappingProxyType({})
     is_leaving: Callable[[], bool] = lambda: False
@@ -71,7 +71,7 @@ class Frontend(Protocol):
 class MakeFrontend(Protocol):
     """Makes a front end; it listens when it is started."""
 
-    def __call__(self, name: str, listener: FrontendConfig, ground: Ground) -> Frontend:
+    def __call__(self, name: str, listener: FrontendConfig, ground: FrontendContext) -> Frontend:
         """Make one.
 
         Args:

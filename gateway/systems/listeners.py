@@ -13,7 +13,7 @@ from typing import Final
 from gateway.base.errors import StartError
 from gateway.base.install_hint import remedy
 from gateway.config.models.frontends import FrontendConfig, titles
-from gateway.systems.base import Frontend, Ground, MakeFrontend
+from gateway.systems.base import Frontend, FrontendContext, MakeFrontend
 
 MAKERS: Final[dict[str, tuple[str, str]]] = {
     "envoy_rls": ("gateway.systems.envoy.listener:make", "grpc"),
@@ -24,7 +24,7 @@ MAKERS: Final[dict[str, tuple[str, str]]] = {
 """By kind: the module and function that make the front end, and the extra that it needs."""
 
 
-def make_frontends(ground: Ground) -> list[Frontend]:
+def make_frontends(ground: FrontendContext) -> list[Frontend]:
     """The front ends that a configuration names, in its order; none of them listens yet.
 
     Raises:

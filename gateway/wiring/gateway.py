@@ -16,6 +16,7 @@ import gateway
 from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
 from gateway.admin.resources import OneProcess
+from gateway.base.clock import US
 from gateway.base.errors import ConfigError, GatewayError, StartError
 from gateway.base.tasks import becomes
 from gateway.config.models.frontends import titles
@@ -36,7 +37,7 @@ from gateway.net.tls.renewal import Renewal
 from gateway.observe.logs import AccessLog, LineWriter, open_output, setup_logging
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.admission import affordable
-from gateway.proxy.client.listener import Listener, Patience
+from gateway.proxy.client.listener import HandshakeTimeouts, Listener
 from gateway.proxy.direct_responses import compile_pages
 from gateway.proxy.field_names import hidden_fields, reserved_fields
 from gateway.proxy.gate import Gate
@@ -47,14 +48,13 @@ from gateway.proxy.upstream.pool import Upstream
 from gateway.routing.client_address import ClientAddress
 from gateway.stores.base import Store, WarningStore
 from gateway.stores.migrating import MovingStore
-from gateway.systems.base import Frontend, Ground
+from gateway.systems.base import Frontend, FrontendContext
 from gateway.systems.listeners import make_frontends
 from gateway.wiring.limiter import book_of, decider_of, reader_of, store_of
 from gateway.wiring.listeners import certificates_of, reception_of
 
 log = logging.getLogger(__name__)
 
-US = 1_000_000
 LOG_DELAY_S = 0.05
 """How long lines of requests are gathered before they are written: one system call for many."""
 STORE_S = 0.25
@@ -63,7 +63,7 @@ MAX_ANSWER_HEAD = 128 * 1024
 """Bytes of header fields that an answer may have."""
 
 
-class Taken(NamedTuple):
+class BoundSocket(NamedTuple):
     """A socket that was taken for a listener.
 
     Attributes:
@@ -75,7 +75,7 @@ class Taken(NamedTuple):
     socket: socket
 
 
-class Seat(NamedTuple):
+class WorkerResources(NamedTuple):
     """What a gateway is given that is one of several workers, instead of taking it itself.
 
     Attributes:
@@ -90,7 +90,7 @@ class Seat(NamedTuple):
     """
 
     name: str
-    sockets: Sequence[Taken]
+    sockets: Sequence[BoundSocket]
     workers: int
     memory: Store
     log_lock: int
@@ -110,7 +110,7 @@ class Gateway:
         GatewayError: this machine's aiohttp must not be used at the edge.
     """
 
-    def __init__(self, config: GatewayConfig, seat: Seat | None = None) -> None:
+    def __init__(self, config: GatewayConfig, seat: WorkerResources | None = None) -> None:
         _require_strict_parser()
         loop = asyncio.get_running_loop()
         self.config = config
@@ -154,7 +154,7 @@ class Gateway:
         if has_frontends:
             tls = dict(zip(titles(config.listeners), self._certificates.frontends, strict=True))
             shared = self._decider, store, policies, self.metrics, tls
-            ground = Ground(
+            ground = FrontendContext(
                 *(config, *shared, lambda: self._phase is Phase.DRAINING),
                 seat.sharing if seat is not None else ALONE,
             )
@@ -285,16 +285,16 @@ class Gateway:
                 raise cannot_listen(ADMIN, address, error) from error
             self._admin = server
 
-    async def _take(self, index: int, listener: ListenerConfig) -> list[Taken]:
+    async def _take(self, index: int, listener: ListenerConfig) -> list[BoundSocket]:
         """The sockets of a listener, bound to its address."""
         address = listener.address
         if isinstance(address, UnixAddress):
             one, file = await asyncio.to_thread(bound_file, address, listener.mode)
             self._files.append(file)
-            return [Taken(index, one)]
-        return [Taken(index, one) for one in await bound_everywhere(address)]
+            return [BoundSocket(index, one)]
+        return [BoundSocket(index, one) for one in await bound_everywhere(address)]
 
-    async def _listen(self, taken: Taken) -> None:
+    async def _listen(self, taken: BoundSocket) -> None:
         config = self.config.listen[taken.number]
         reception = reception_of(config, self.config, self._certificates.listeners[taken.number])
         server = self._proxy.server
@@ -306,7 +306,7 @@ class Gateway:
             )
         else:
             times = self.config.server
-            patience = Patience(times.header_timeout / US, times.body_timeout / US)
+            patience = HandshakeTimeouts(times.header_timeout / US, times.body_timeout / US)
             listener = Listener(
                 *(taken.socket, server, reception, patience, self.metrics),
                 self._max_connections,

@@ -12,7 +12,7 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.store_url import parse_store_url
 from gateway.limiter.decider import Decider
 from gateway.limiter.plan import limits_of
-from gateway.limits.key_overrides import Book
+from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import GatewayMetrics, StoreMetrics
 from gateway.routing.keys import identity
@@ -136,13 +136,13 @@ def decider_of(
     )
 
 
-def book_of(config: GatewayConfig) -> Book | None:
+def book_of(config: GatewayConfig) -> KeyOverrides | None:
     """Where policies of the table find the numbers of keys; None if none of them needs it."""
     ours = (policy.throttlex for policy in config.policies.values())
-    return Book(identity) if any(one and one.policies == "table" for one in ours) else None
+    return KeyOverrides(identity) if any(one and one.policies == "table" for one in ours) else None
 
 
-def reader_of(config: GatewayConfig, book: Book | None) -> PolicyReader | None:
+def reader_of(config: GatewayConfig, book: KeyOverrides | None) -> PolicyReader | None:
     """What keeps the book as the table is, in a running event loop; None if there is none."""
     if book is None:
         return None

@@ -11,7 +11,7 @@ from gateway.net.tls.client import UpstreamTls
 from gateway.net.tls.files import TlsFileError
 from gateway.net.tls.server import ServerTls
 from gateway.net.tls.texts import TlsTexts
-from gateway.proxy.client.listener import Reception
+from gateway.proxy.client.listener import AcceptPlan
 from gateway.routing.client_address import ClientAddress
 from gateway.wiring.certificates import frontend_tls, server_tls, upstream_tls
 
@@ -88,7 +88,7 @@ def certificates_of(config: GatewayConfig, *, has_frontends: bool) -> Certificat
 
 def reception_of(
     listener: ListenerConfig, config: GatewayConfig, tls: ServerTls | None
-) -> Reception:
+) -> AcceptPlan:
     """What a listener does with new connections."""
     senders = None
     if listener.proxy_protocol:
@@ -98,7 +98,7 @@ def reception_of(
     fields: tuple[tuple[str, str], ...] = ()
     if listener.tls is not None and listener.tls.client_headers is not None:
         fields = tuple(listener.tls.client_headers.by_detail.items())
-    return Reception(
+    return AcceptPlan(
         *(tls, senders, isinstance(listener.address, UnixAddress), fields),
         listener.redirect_to_https or 0,
     )

@@ -17,7 +17,7 @@ from prometheus_client import Metric
 from gateway.admin import Phase, Readiness, Scrape, judge_workers, of_process
 from gateway.base.tasks import Tasks
 from gateway.observe.metrics import GatewayMetrics, add, pieces
-from gateway.workers.reports import COUNTED, STATE, Reported, slices
+from gateway.workers.reports import COUNTED, STATE, WorkerReport, slices
 from gateway.workers.retired_counters import Past
 
 ANSWER_S: Final = 1.0
@@ -52,7 +52,7 @@ class Fleet:
         self._workers = workers
         self._own = own
         self._past = past
-        self._there: list[Reported] = []
+        self._there: list[WorkerReport] = []
         self._phase = phase
         self._warning = warning
         self._tasks = Tasks()
@@ -63,7 +63,7 @@ class Fleet:
     async def join(self, connection: socket) -> None:
         """Ask one more worker, over this connection; it belongs to the fleet."""
         loop = asyncio.get_running_loop()
-        _, worker = await loop.create_unix_connection(Reported, sock=connection)
+        _, worker = await loop.create_unix_connection(WorkerReport, sock=connection)
         self._there.append(worker)
         if len(self._there) >= self._workers:
             self._all_there.set()
@@ -78,7 +78,7 @@ class Fleet:
             await asyncio.sleep(COLLECT_S)
             await self._ask(COUNTED)
 
-    async def _bury(self, worker: Reported) -> None:
+    async def _bury(self, worker: WorkerReport) -> None:
         await worker.lost
         self._there.remove(worker)
         self._past.bury(worker.process.get(_CPU, 0.0), worker.counted)
@@ -125,7 +125,7 @@ class Fleet:
                 await asyncio.sleep(0)
         return Scrape(total, sum_of_processes(own_process, [*processes, {_CPU: past_cpu}]))
 
-    async def _ask(self, question: bytes) -> list[Reported]:
+    async def _ask(self, question: bytes) -> list[WorkerReport]:
         """The workers that answered."""
         asked = tuple(self._there)
         answered = await asyncio.gather(*[worker.ask(question, ANSWER_S) for worker in asked])

@@ -15,7 +15,7 @@ from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
 from gateway.config.values.address import UnixAddress
 from gateway.net.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places, untaken
 from gateway.net.start_errors import ADMIN, cannot_listen
-from gateway.wiring.gateway import Taken
+from gateway.wiring.gateway import BoundSocket
 
 ADMIN_BACKLOG = 128
 
@@ -29,8 +29,8 @@ class Listeners(NamedTuple):
         files: of Unix sockets, to be removed at the end.
     """
 
-    workers: list[list[Taken]]
-    admin: list[Taken]
+    workers: list[list[BoundSocket]]
+    admin: list[BoundSocket]
     files: list[SocketFile]
 
     def close_workers(self, but: int | None = None) -> None:
@@ -88,24 +88,24 @@ def _bind_for_all(index: int, listener: ListenerConfig, found: Listeners) -> Non
         with one:
             # They have one queue: whoever is free takes the next connection.
             for sockets in found.workers:
-                sockets.append(Taken(index, one.dup()))
+                sockets.append(BoundSocket(index, one.dup()))
         return
     for family, place in places(socket.getaddrinfo(**lookup(address))):
         taken = untaken(family, place)
         for sockets in found.workers:
             one = bound(family, taken, shares_port=True)
-            sockets.append(Taken(index, one))
+            sockets.append(BoundSocket(index, one))
             one.listen(BACKLOG)
 
 
 def _bind_admin(address: Address, found: Listeners) -> None:
     for family, place in places(socket.getaddrinfo(**lookup(address))):
         one = bound(family, place)
-        found.admin.append(Taken(0, one))
+        found.admin.append(BoundSocket(0, one))
         one.listen(ADMIN_BACKLOG)
 
 
-def _close(sockets: list[Taken]) -> None:
+def _close(sockets: list[BoundSocket]) -> None:
     for one in sockets:
         one.socket.close()
     sockets.clear()

@@ -82,7 +82,7 @@ def _process() -> dict[str, float]:
     return {sample.name: sample.value for family in of_process() for sample in family.samples}
 
 
-class Reported(asyncio.Protocol):
+class WorkerReport(asyncio.Protocol):
     """The limiter's end of one worker.
 
     Attributes:

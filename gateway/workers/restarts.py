@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-US: Final = 1_000_000
+from gateway.base.clock import US
+
 STEADY_US: Final = 5 * US
 """A child that lasted this long is started again at once; others after a pause."""
 FIRST_PAUSE_US: Final = US // 10

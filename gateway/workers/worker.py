@@ -14,7 +14,7 @@ from gateway.base.tasks import Tasks
 from gateway.config.models.gateway import GatewayConfig
 from gateway.net.binding import Sharing
 from gateway.stores.shared.store import SharedStore
-from gateway.wiring.gateway import Gateway, Seat, Taken
+from gateway.wiring.gateway import BoundSocket, Gateway, WorkerResources
 from gateway.wiring.limiter import memory_url
 from gateway.workers import orders
 from gateway.workers.reports import Reporter
@@ -36,13 +36,13 @@ class Post(NamedTuple):
         sockets: that it serves.
         log_lock: as in `gateway.observe.logs.open_output`.
         reason: why it is started again; empty at the beginning.
-        is_first: as in `Seat`.
+        is_first: as in `WorkerResources`.
         elders: the processes in whose place it starts, by their ids: they serve until it does.
     """
 
     name: str
     channel: socket
-    sockets: list[Taken]
+    sockets: list[BoundSocket]
     log_lock: int
     reason: str
     is_first: bool
@@ -63,7 +63,9 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         store = store.model_copy(update={"deadline": store.deadline_of_workers})
     memory = SharedStore(workers, store.deadline)
     sharing = Sharing(is_on=True, elders=post.elders)
-    seat = Seat(post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing)
+    seat = WorkerResources(
+        post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing
+    )
     running = Gateway(config.model_copy(update={"admin": None, "store": store}), seat)
     if post.reason:
         log.warning("%s", post.reason)

@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from gateway.admin import AdminServer, Answer, OneProcess, Phase, Query, Readiness, Resource
+from gateway.admin import AdminAnswer, AdminServer, OneProcess, Phase, Query, Readiness, Resource
 from gateway.admin.mux import SECURITY_HEADERS
 from gateway.observe.metrics import GatewayMetrics
 from tests.breaking import abort
@@ -229,8 +229,8 @@ async def test_upgrades_are_not_for_here() -> None:
 async def test_features_hand_in_resources() -> None:
     """What a feature offers is served and listed like the rest."""
 
-    async def read(query: Query) -> Answer:
-        return Answer(200, "text/plain", query.accept.encode())
+    async def read(query: Query) -> AdminAnswer:
+        return AdminAnswer(200, "text/plain", query.accept.encode())
 
     async with admin(resources=[Resource("/feature", "something new", read)]) as server:
         _, _, body = await get(server, "/feature", extra="Accept: text/plain\r\n")
@@ -289,8 +289,8 @@ async def test_slow_clients_are_cut_off(start: bytes) -> None:
 async def test_clients_that_do_not_read_are_cut_off() -> None:
     """An answer that nobody takes is not kept beyond the deadline."""
 
-    async def read(_query: Query) -> Answer:
-        return Answer(200, "text/plain", b"x" * 50_000_000)
+    async def read(_query: Query) -> AdminAnswer:
+        return AdminAnswer(200, "text/plain", b"x" * 50_000_000)
 
     resources = [Resource("/big", "much", read)]
     async with (

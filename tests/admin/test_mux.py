@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admin.mux import Answer, Mux, Query, Resource
+from gateway.admin.mux import AdminAnswer, Mux, Query, Resource
 
 
-async def _read(_query: Query) -> Answer:
+async def _read(_query: Query) -> AdminAnswer:
     raise AssertionError
 
 
@@ -122,7 +122,7 @@ def test_strangers_learn_nothing() -> None:
 def test_405_names_what_is_allowed() -> None:
     """As RFC 9110, section 15.5.6 asks for."""
     found = Mux("::1", (), [THING]).find("PUT", "/thing", "localhost")
-    assert isinstance(found, Answer)
+    assert isinstance(found, AdminAnswer)
     assert found.headers == {"Allow": "GET, HEAD"}
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.upstream.balancing import Candidate, CheckCounter, Ejection, Standing
+from gateway.proxy.upstream.balancing import Candidate, CheckCounter, Ejection, TargetHealth
 from gateway.proxy.upstream.balancing.slow_start import ramped
 
 S: Final = 1_000_000
@@ -15,9 +15,9 @@ S: Final = 1_000_000
 
 def standing_of(
     count: int, failures: int = 3, share: int = 100, slow_start_us: int = 0, *, panic: bool = True
-) -> Standing:
+) -> TargetHealth:
     """So many targets, of which a share in percent may be ejected, for 10 s at first."""
-    return Standing(
+    return TargetHealth(
         [Candidate(index, f"t{index}", 1) for index in range(count)],
         Ejection(failures, 10 * S, 60 * S, share, 100),
         slow_start_us,
@@ -25,12 +25,12 @@ def standing_of(
     )
 
 
-def usable(standing: Standing) -> set[int]:
+def usable(standing: TargetHealth) -> set[int]:
     """The places of those that may be chosen."""
     return {candidate.index for candidate in standing.usable}
 
 
-def fail(standing: Standing, index: int, times: int, now: int) -> None:
+def fail(standing: TargetHealth, index: int, times: int, now: int) -> None:
     """So many failures in a row."""
     for _ in range(times):
         standing.failed(index, now)

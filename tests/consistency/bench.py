@@ -9,7 +9,7 @@ from itertools import repeat
 from gateway.base.clock import Clock
 from gateway.base.errors import StoreUnavailable
 from gateway.limiter.decider import Decider, Outcome
-from gateway.limiter.plan import Policy, Rule
+from gateway.limiter.plan import CompiledPolicy, Rule
 from gateway.limits.consistency_mode import Terms
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
@@ -27,7 +27,7 @@ def rule(
     limit: Limit, terms: Terms | None, queue_max: int = 0, on_store_error: str = "local"
 ) -> Rule:
     """A rule of a policy of its own."""
-    policy = Policy(
+    policy = CompiledPolicy(
         name=limit.scope,
         queue_max=queue_max,
         status=429,

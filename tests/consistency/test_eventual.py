@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.base.clock import ManualClock
 from gateway.limiter.decider import Outcome
-from gateway.limiter.local.eventual import MAX_KEYS, MAX_LOOKS, Hearsay
+from gateway.limiter.local.eventual import MAX_KEYS, MAX_LOOKS, EventualState
 from gateway.limiter.local.eventual_state import WHOLLY_HEARD
 from gateway.limiter.local.reporting import REPORTS_A_CALL
 from gateway.limiter.reports import MAX_PIECES
@@ -153,7 +153,7 @@ def test_the_last_report_is_made_when_the_gateway_ends() -> None:
 
 def test_memory_is_bounded() -> None:
     """Of more keys than are remembered the oldest go unreported, and a report has an end."""
-    book = Hearsay(lambda: 0, lambda: 0)
+    book = EventualState(lambda: 0, lambda: 0)
     for number in range(MAX_KEYS + 10):
         book.decide(TEN, str(number), OFTEN, 1)
     assert len(book.looks(2 * MAX_KEYS)) == MAX_LOOKS
@@ -164,7 +164,7 @@ def test_memory_is_bounded() -> None:
     assert reports[0].key == "10"
     assert len(book.reports(OFTEN.interval_us, 2 * MAX_KEYS)) == MAX_KEYS - 100
     time = ManualClock()
-    book = Hearsay(time, time)
+    book = EventualState(time, time)
     fast = Limit(10_000, SECOND_US, 1, scope="fast/ip")
     for _ in range(2 * MAX_PIECES):
         book.decide(fast, "k", OFTEN, 1)

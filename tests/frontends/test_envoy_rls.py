@@ -25,8 +25,8 @@ from gateway.limiter.plan import compile_policies
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
-from gateway.stores.scripted import Fail, Hold, ScriptedStore
-from gateway.systems.base import Ground
+from gateway.stores.scripted import Fail, ScriptedHold, ScriptedStore
+from gateway.systems.base import FrontendContext
 from gateway.systems.envoy import listener as envoy_rls
 from gateway.systems.envoy import rules as envoy_rls_rules
 from gateway.systems.envoy.listener import MAX_DESCRIPTORS, make
@@ -36,9 +36,9 @@ from gateway.systems.envoy.messages import (
     OVER_LIMIT,
     SERVICE,
     Descriptor,
+    DescriptorStatus,
+    EnvoyStatus,
     Override,
-    Status,
-    Told,
     write_question,
 )
 from gateway.wiring.limiter import decider_of, store_of
@@ -98,7 +98,7 @@ async def served(
     metrics = GatewayMetrics()
     decider = decider_of(config, store, metrics.store("main"))
     await decider.start()
-    ground = Ground(config, decider, store, compile_policies(config, metrics), metrics)
+    ground = FrontendContext(config, decider, store, compile_policies(config, metrics), metrics)
     front = make("rls", config.listeners[0], ground)
     await front.start()
     try:
@@ -244,7 +244,7 @@ async def test_who_leaves_has_spent_all_the_same() -> None:
     """Envoy lets a request pass when it hears nothing in time, so it has to count."""
     store = ScriptedStore(still_clock())
     may_go = asyncio.Event()
-    store.then(Hold(may_go))
+    store.then(ScriptedHold(may_go))
     async with served(PATIENT, store) as service:
         asking = asyncio.create_task(service.ask(A))
         await until(lambda: len(store.asked) == 1)
@@ -272,13 +272,21 @@ async def test_what_was_spent_in_vain_is_given_back_by_a_store_elsewhere() -> No
 @pytest.mark.parametrize(
     ("word", "first", "second"),
     [
-        ("open", Status(OK), Status(OK)),
-        ("closed", Status(OVER_LIMIT, Told(2, 4)), Status(OVER_LIMIT, Told(2, 4))),
-        ("local", Status(OK, Told(2, 4), 0, 86_400), Status(OVER_LIMIT, Told(2, 4), 0, 86_400)),
+        ("open", EnvoyStatus(OK), EnvoyStatus(OK)),
+        (
+            "closed",
+            EnvoyStatus(OVER_LIMIT, DescriptorStatus(2, 4)),
+            EnvoyStatus(OVER_LIMIT, DescriptorStatus(2, 4)),
+        ),
+        (
+            "local",
+            EnvoyStatus(OK, DescriptorStatus(2, 4), 0, 86_400),
+            EnvoyStatus(OVER_LIMIT, DescriptorStatus(2, 4), 0, 86_400),
+        ),
     ],
 )
 async def test_policies_have_the_word_while_the_store_is_away(
-    word: str, first: Status, second: Status
+    word: str, first: EnvoyStatus, second: EnvoyStatus
 ) -> None:
     """Open lets through, closed refuses, local decides alone by its share of the limit."""
     rule = f'{{ match: {{ a: "*" }}, limit: 2/24h, on_store_error: {word} }}'
@@ -296,7 +304,7 @@ async def test_a_port_that_another_has_is_an_error() -> None:
     async with served() as service:
         other = config_of(LIMITS).listeners[0].model_copy(update={"bind": service.address})
         metrics = GatewayMetrics()
-        ground = Ground(
+        ground = FrontendContext(
             CONFIG, service.decider, MemoryStore(), compile_policies(CONFIG, metrics), metrics
         )
         with pytest.raises(OSError, match="in use"):

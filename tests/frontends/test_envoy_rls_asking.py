@@ -12,9 +12,9 @@ from gateway.systems.envoy.messages import (
     OK,
     OVER_LIMIT,
     Descriptor,
+    DescriptorStatus,
+    EnvoyStatus,
     Override,
-    Status,
-    Told,
 )
 from gateway.systems.envoy.rules import (
     MAX_OVERRIDES,
@@ -23,7 +23,7 @@ from gateway.systems.envoy.rules import (
 )
 from tests.envoy_rls import codes, config_of, serving, still_clock
 
-UNLIMITED = Status(OK, None, 2**32 - 1)
+UNLIMITED = EnvoyStatus(OK, None, 2**32 - 1)
 A = {"a": "1"}
 B = {"b": "1"}
 LIMITS = """
@@ -39,14 +39,14 @@ async def test_every_value_has_a_count_of_its_own() -> None:
         left = [(await service.ask(A)).statuses[0] for _ in range(4)]
         other = await service.ask({"a": "2"})
 
-    told = Told(3, 3)
+    told = DescriptorStatus(3, 3)
     assert left == [
-        Status(OK, told, 2, 1200),
-        Status(OK, told, 1, 2400),
-        Status(OK, told, 0, 3600),
-        Status(OVER_LIMIT, told, 0, 1200),
+        EnvoyStatus(OK, told, 2, 1200),
+        EnvoyStatus(OK, told, 1, 2400),
+        EnvoyStatus(OK, told, 0, 3600),
+        EnvoyStatus(OVER_LIMIT, told, 0, 1200),
     ]
-    assert other.statuses == [Status(OK, told, 2, 1200)]
+    assert other.statuses == [EnvoyStatus(OK, told, 2, 1200)]
 
 
 async def test_what_is_over_comes_back_when_it_says() -> None:
@@ -113,10 +113,10 @@ async def test_more_hits_than_the_limit_can_never_pass() -> None:
     async with serving(CONFIG, still_clock()) as service:
         for hits in (4, 2**32 - 1):
             reply = await service.ask(A, hits=hits)
-            assert reply.statuses == [Status(OVER_LIMIT, Told(3, 3), 3, 3600)]
+            assert reply.statuses == [EnvoyStatus(OVER_LIMIT, DescriptorStatus(3, 3), 3, 3600)]
         assert (await service.ask(A)).statuses[0].remaining == 2
         reply = await service.ask(A, hits=2**32 - 1)
-        assert reply.statuses == [Status(OVER_LIMIT, Told(3, 3), 2, 1200)]
+        assert reply.statuses == [EnvoyStatus(OVER_LIMIT, DescriptorStatus(3, 3), 2, 1200)]
         assert (await service.ask(A)).statuses[0].remaining == 1
 
 
@@ -125,7 +125,9 @@ async def test_a_descriptor_with_no_hits_only_looks() -> None:
     look = Descriptor((("a", "1"),), hits=0)
     async with serving(CONFIG, still_clock()) as service:
         for _ in range(9):
-            assert (await service.ask(look, hits=5)).statuses == [Status(OK, Told(3, 3), 3, 0)]
+            assert (await service.ask(look, hits=5)).statuses == [
+                EnvoyStatus(OK, DescriptorStatus(3, 3), 3, 0)
+            ]
 
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "fixed_window", "sliding_window_counter"])
@@ -155,9 +157,9 @@ async def test_algorithms_that_know_single_requests_give_nothing_back() -> None:
 async def test_what_no_rule_matches_is_not_limited() -> None:
     """Nor is a domain that nobody knows."""
     async with serving(CONFIG, still_clock()) as service:
-        assert (await service.ask({"c": "1"})).statuses == [Status(OK)]
-        assert (await service.ask({"a": "1", "c": "1"})).statuses == [Status(OK)]
-        assert (await service.ask(B, domain="elsewhere")).statuses == [Status(OK)]
+        assert (await service.ask({"c": "1"})).statuses == [EnvoyStatus(OK)]
+        assert (await service.ask({"a": "1", "c": "1"})).statuses == [EnvoyStatus(OK)]
+        assert (await service.ask(B, domain="elsewhere")).statuses == [EnvoyStatus(OK)]
 
 
 async def test_a_written_value_may_be_unlimited_or_refused() -> None:
@@ -172,7 +174,7 @@ async def test_a_written_value_may_be_unlimited_or_refused() -> None:
             assert (await service.ask({"a": "friend"})).statuses == [UNLIMITED]
         refused = await service.ask({"a": "foe"}, A)
         assert refused.code == OVER_LIMIT
-        assert refused.statuses[0] == Status(OVER_LIMIT, Told(0, 0, "banned"))
+        assert refused.statuses[0] == EnvoyStatus(OVER_LIMIT, DescriptorStatus(0, 0, "banned"))
         assert (await service.ask(A)).code == OK, "nothing was spent on what is refused"
         assert service.metrics.policies["shop/a=foe"].refused == 1
 
@@ -233,9 +235,11 @@ async def test_several_limits_of_a_rule_all_hold() -> None:
     rules = '{ match: { a: "*" }, limits: [5/h, 2/m], name: both }'
     async with serving(config_of(rules), still_clock()) as service:
         first = await service.ask(A)
-        assert first.statuses == [Status(OK, Told(2, 2, "both"), 1, 30)]
+        assert first.statuses == [EnvoyStatus(OK, DescriptorStatus(2, 2, "both"), 1, 30)]
         await service.ask(A)
-        assert (await service.ask(A)).statuses == [Status(OVER_LIMIT, Told(2, 2, "both"), 0, 30)]
+        assert (await service.ask(A)).statuses == [
+            EnvoyStatus(OVER_LIMIT, DescriptorStatus(2, 2, "both"), 0, 30)
+        ]
 
 
 async def test_a_policy_may_be_named_by_several_rules() -> None:
@@ -254,23 +258,23 @@ async def test_a_policy_may_be_named_by_several_rules() -> None:
 @pytest.mark.parametrize(
     ("limit", "told"),
     [
-        ("7/s", Told(7, 1)),
-        ("7/m", Told(7, 2)),
-        ("7/h", Told(7, 3)),
-        ("7/d", Told(7, 4)),
-        ("7/30d", Told(7, 5)),
-        ("7/365d", Told(7, 6)),
-        ("7/day in UTC", Told(7, 4)),
-        ("7/month in UTC", Told(7, 5)),
-        ("7/5m", Told(7, 0)),
-        ("7/week in UTC", Told(7, 0)),
+        ("7/s", DescriptorStatus(7, 1)),
+        ("7/m", DescriptorStatus(7, 2)),
+        ("7/h", DescriptorStatus(7, 3)),
+        ("7/d", DescriptorStatus(7, 4)),
+        ("7/30d", DescriptorStatus(7, 5)),
+        ("7/365d", DescriptorStatus(7, 6)),
+        ("7/day in UTC", DescriptorStatus(7, 4)),
+        ("7/month in UTC", DescriptorStatus(7, 5)),
+        ("7/5m", DescriptorStatus(7, 0)),
+        ("7/week in UTC", DescriptorStatus(7, 0)),
     ],
 )
-def test_limits_are_told_in_units_of_time(limit: str, told: Told) -> None:
+def test_limits_are_told_in_units_of_time(limit: str, told: DescriptorStatus) -> None:
     """A period that is none is not made one."""
     config = config_of(f"{{ match: {{ a: x }}, limit: {limit} }}")
 
-    async def ask() -> Told | None:
+    async def ask() -> DescriptorStatus | None:
         async with serving(config, still_clock()) as service:
             return (await service.ask({"a": "x"})).statuses[0].limit
 
@@ -281,7 +285,9 @@ async def test_a_descriptor_may_bring_its_own_limit() -> None:
     """Instead of the configured one, which is left alone; none is needed."""
     own = Descriptor((("a", "1"),), Override(1, 3))
     async with serving(CONFIG, still_clock()) as service:
-        assert (await service.ask(own)).statuses == [Status(OK, Told(1, 3), 0, 3600)]
+        assert (await service.ask(own)).statuses == [
+            EnvoyStatus(OK, DescriptorStatus(1, 3), 0, 3600)
+        ]
         assert (await service.ask(own)).code == OVER_LIMIT
         assert (await service.ask(Descriptor((("z", "1"),), Override(1, 3)))).code == OK
         assert (await service.ask(A)).statuses[0].remaining == 2
@@ -294,7 +300,7 @@ async def test_limits_that_descriptors_bring_may_be_passed_over() -> None:
     """And are then held to the configured ones."""
     own = Descriptor((("b", "1"),), Override(9, 3))
     async with serving(config_of(LIMITS, "overrides: off"), still_clock()) as service:
-        assert (await service.ask(own)).statuses[0].limit == Told(1, 3)
+        assert (await service.ask(own)).statuses[0].limit == DescriptorStatus(1, 3)
 
 
 async def test_a_limit_that_cannot_be_read_or_is_one_too_many_is_an_error() -> None:

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from gateway.observe.metrics import GatewayMetrics
-from gateway.systems.envoy.messages import OK, OVER_LIMIT, Descriptor, Status, Told
+from gateway.systems.envoy.messages import OK, OVER_LIMIT, Descriptor, DescriptorStatus, EnvoyStatus
 from gateway.wiring.limiter import store_of
 from tests.envoy_rls import codes, config_of, serving, still_clock
 from tests.mariadb import MariaDB
@@ -23,7 +23,7 @@ RULES: Final = """
     { match: { s: "*" }, limit: 10/h, shadow: on }
 """
 CONFIG: Final = config_of(RULES)
-TEN: Final = Told(10, 3)
+TEN: Final = DescriptorStatus(10, 3)
 
 
 def said(key: str, hits: int | None, *, is_refund: bool = False) -> Descriptor:
@@ -34,19 +34,21 @@ def said(key: str, hits: int | None, *, is_refund: bool = False) -> Descriptor:
 async def test_a_debit_counts_and_the_next_look_is_over() -> None:
     """3,000 of 1,000 tokens do, as well as 11 of 10; the answer tells until when."""
     async with serving(CONFIG, still_clock()) as service:
-        assert (await service.ask(said("a", 0))).statuses == [Status(OK, TEN, 10, 0)]
-        assert (await service.ask(said("a", 8))).statuses == [Status(OK, TEN, 2, 2880)]
+        assert (await service.ask(said("a", 0))).statuses == [EnvoyStatus(OK, TEN, 10, 0)]
+        assert (await service.ask(said("a", 8))).statuses == [EnvoyStatus(OK, TEN, 2, 2880)]
         assert codes(await service.ask(said("a", 0))) == (OK, [OK])
-        assert (await service.ask(said("a", 3))).statuses == [Status(OVER_LIMIT, TEN, 0, 360)]
-        assert (await service.ask(said("a", 0))).statuses == [Status(OVER_LIMIT, TEN, 0, 360)]
-        assert (await service.ask(said("a", None))).statuses == [Status(OVER_LIMIT, TEN, 0, 720)]
+        assert (await service.ask(said("a", 3))).statuses == [EnvoyStatus(OVER_LIMIT, TEN, 0, 360)]
+        assert (await service.ask(said("a", 0))).statuses == [EnvoyStatus(OVER_LIMIT, TEN, 0, 360)]
+        assert (await service.ask(said("a", None))).statuses == [
+            EnvoyStatus(OVER_LIMIT, TEN, 0, 720)
+        ]
 
 
 async def test_as_much_as_the_limit_is_not_over_it() -> None:
     """One more request passes, as with Envoy's own service: nothing is owed yet."""
     async with serving(CONFIG, still_clock()) as service:
         await service.ask(said("a", 10))
-        assert (await service.ask(said("a", 0))).statuses == [Status(OK, TEN, 0, HOUR)]
+        assert (await service.ask(said("a", 0))).statuses == [EnvoyStatus(OK, TEN, 0, HOUR)]
 
 
 async def test_no_more_than_one_limit_is_owed() -> None:
@@ -55,9 +57,9 @@ async def test_no_more_than_one_limit_is_owed() -> None:
     async with serving(CONFIG, clock) as service:
         for hits in (10**6, 2**64 - 1, 3000):
             assert codes(await service.ask(said("a", hits))) == (OVER_LIMIT, [OVER_LIMIT])
-        assert (await service.ask(said("a", 0))).statuses == [Status(OVER_LIMIT, TEN, 0, HOUR)]
+        assert (await service.ask(said("a", 0))).statuses == [EnvoyStatus(OVER_LIMIT, TEN, 0, HOUR)]
         clock.advance(seconds=HOUR)
-        assert (await service.ask(said("a", 0))).statuses == [Status(OK, TEN, 0, HOUR)]
+        assert (await service.ask(said("a", 0))).statuses == [EnvoyStatus(OK, TEN, 0, HOUR)]
 
 
 async def test_debits_are_told_by_that_all_descriptors_say_what_they_cost() -> None:
@@ -65,9 +67,9 @@ async def test_debits_are_told_by_that_all_descriptors_say_what_they_cost() -> N
     async with serving(CONFIG, still_clock()) as service:
         assert codes(await service.ask(said("a", 11), said("b", None))) == (OVER_LIMIT, [2, OK])
         reply = await service.ask(said("a", 0), said("b", 0))
-        assert reply.statuses == [Status(OK, TEN, 10, 0)] * 2
+        assert reply.statuses == [EnvoyStatus(OK, TEN, 10, 0)] * 2
         assert (await service.ask(said("a", None), hits=11)).code == OVER_LIMIT
-        assert (await service.ask(said("a", 0))).statuses == [Status(OK, TEN, 10, 0)]
+        assert (await service.ask(said("a", 0))).statuses == [EnvoyStatus(OK, TEN, 10, 0)]
 
 
 async def test_one_debit_that_is_over_takes_no_other_back() -> None:
@@ -101,7 +103,7 @@ async def test_a_listener_may_have_no_debits() -> None:
     config = config_of(RULES.replace(", debits: on", ""), options="debits: off")
     async with serving(config, still_clock()) as service:
         assert codes(await service.ask(said("a", 11))) == (OVER_LIMIT, [OVER_LIMIT])
-        assert (await service.ask(said("a", 0))).statuses == [Status(OK, TEN, 10, 0)]
+        assert (await service.ask(said("a", 0))).statuses == [EnvoyStatus(OK, TEN, 10, 0)]
 
 
 async def test_a_debit_in_shadow_counts() -> None:

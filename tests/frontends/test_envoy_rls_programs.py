@@ -18,7 +18,7 @@ from gateway.base.clock import ManualClock
 from gateway.config.models.gateway import GatewayConfig
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
-from gateway.systems.envoy.messages import OK, OVER_LIMIT, Descriptor, Status
+from gateway.systems.envoy.messages import OK, OVER_LIMIT, Descriptor, EnvoyStatus
 from gateway.wiring.limiter import store_of
 from tests.envoy_rls import config_of, serving, still_clock
 from tests.servers import RedisServer
@@ -86,7 +86,7 @@ class Model:
     def __init__(self) -> None:
         self._spent: Counter[Name] = Counter()
 
-    def ask(self, descriptors: list[Descriptor], hits: int) -> tuple[int, list[Status | None]]:
+    def ask(self, descriptors: list[Descriptor], hits: int) -> tuple[int, list[EnvoyStatus | None]]:
         """The code and the statuses of a request; None where more than one thing may be said."""
         found = [held(one.entries) for one in descriptors]
         replaced = {one.replaces for one in found if one is not None and one.replaces}
@@ -135,9 +135,9 @@ class Model:
 
     def _debit(
         self, found: list[Held | None], costs: list[int], *, looks_only: bool
-    ) -> tuple[int, list[Status | None]]:
+    ) -> tuple[int, list[EnvoyStatus | None]]:
         """All say what they cost, so it was used already; a look if something refuses always."""
-        statuses: list[Status | None] = []
+        statuses: list[EnvoyStatus | None] = []
         is_refused, quotas, over = looks_only, 0, 0
         for one, cost in zip(found, costs, strict=True):
             if one is None or one.most <= 0:
@@ -153,7 +153,7 @@ class Model:
             over += one.is_quota and is_over
             is_refused = is_refused or (is_over and not one.is_quota and not one.is_shadow)
             code = OVER_LIMIT if is_over and not one.is_shadow else OK
-            statuses.append(Status(code, remaining=max(one.most - spent, 0)))
+            statuses.append(EnvoyStatus(code, remaining=max(one.most - spent, 0)))
         is_refused = is_refused or 0 < quotas == over
         return OVER_LIMIT if is_refused else OK, statuses
 
@@ -168,17 +168,17 @@ class Model:
                 is_enough = True
         return taken if is_enough else None
 
-    def _status(self, one: Held, cost: int, is_refused: bool) -> Status:
+    def _status(self, one: Held, cost: int, is_refused: bool) -> EnvoyStatus:
         if one.most <= 0:
-            return Status(OK, remaining=2**32 - 1) if one.most else Status(OVER_LIMIT)
+            return EnvoyStatus(OK, remaining=2**32 - 1) if one.most else EnvoyStatus(OVER_LIMIT)
         left = one.most - self._spent[one.counted]
         passes = cost <= left
         if one.is_shadow:
             self._spent[one.counted] += cost if passes else 0
-            return Status(OK, remaining=left - cost if passes else max(left, 0))
+            return EnvoyStatus(OK, remaining=left - cost if passes else max(left, 0))
         if not passes:
-            return Status(OVER_LIMIT, remaining=max(left, 0))
-        return Status(OK, remaining=left if is_refused else left - cost)
+            return EnvoyStatus(OVER_LIMIT, remaining=max(left, 0))
+        return EnvoyStatus(OK, remaining=left if is_refused else left - cost)
 
 
 ENTRIES: Final = st.lists(

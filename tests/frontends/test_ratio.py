@@ -11,7 +11,7 @@ import pytest
 from gateway.base.clock import ManualClock
 from gateway.base.errors import StoreUnavailable
 from gateway.limits.rate import Limit
-from gateway.stores.scripted import Fail, Hold, ScriptedStore
+from gateway.stores.scripted import Fail, ScriptedHold, ScriptedStore
 from tests.ratio import OK, OVER_LIMIT, read_files_first, request, serving
 from tests.servers import until
 
@@ -220,12 +220,12 @@ async def test_a_client_that_leaves_has_its_hit_given_back() -> None:
     store = ScriptedStore()
     go_on = asyncio.Event()
     async with serving("2/m", store, "store: {url: memory://, deadline: 10s}") as service:
-        store.then(Hold(go_on))
+        store.then(ScriptedHold(go_on))
         call = service.method(request())
         await until(lambda: bool(store.asked))
         call.cancel()
         # The server has seen it once a later call is answered that was sent after it.
-        store.then(Hold(go_on))
+        store.then(ScriptedHold(go_on))
         other = service.method(request())
         await until(lambda: len(store.asked) == 2)
         go_on.set()
@@ -239,7 +239,7 @@ async def test_the_end_lets_calls_under_way_end() -> None:
     store = ScriptedStore()
     go_on = asyncio.Event()
     async with serving("2/m", store, "store: {url: memory://, deadline: 10s}") as service:
-        store.then(Hold(go_on))
+        store.then(ScriptedHold(go_on))
         call = service.method(request())
         await until(lambda: bool(store.asked))
         draining = asyncio.ensure_future(service.frontend.drain(60))

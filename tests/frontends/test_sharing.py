@@ -16,7 +16,7 @@ from gateway.base.errors import StartError
 from gateway.config.checking.check import check_text
 from gateway.net.binding import Sharing
 from gateway.stores.shared.store import SharedStore
-from gateway.wiring.gateway import Seat
+from gateway.wiring.gateway import WorkerResources
 from gateway.workers.files import shared_files
 from tests.processes import free_pair
 from tests.proxy.wire import make_gateway
@@ -42,7 +42,9 @@ async def _worker(kind: str, place: str, sharing: Sharing) -> AsyncIterator[None
     config = await asyncio.to_thread(lambda: check_text(text).config)
     await asyncio.to_thread(read_files_first)
     with shared_files() as files:
-        seat = Seat("worker-1", (), 2, SharedStore(2, 0), files.log_lock, sharing=sharing)
+        seat = WorkerResources(
+            "worker-1", (), 2, SharedStore(2, 0), files.log_lock, sharing=sharing
+        )
         worker = make_gateway(config, seat)
         await worker.start()
         try:

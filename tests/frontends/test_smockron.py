@@ -22,7 +22,7 @@ from gateway.limiter.plan import compile_policies
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores import find_store
 from gateway.stores.memory.store import MemoryStore
-from gateway.systems.base import Ground
+from gateway.systems.base import FrontendContext
 from gateway.systems.smockron.codec import DelayUntil
 from gateway.systems.smockron.listener import LINES_PER_SECOND, SmockronMaster, make_master
 from gateway.systems.smockron.other_masters import WAITING_MAX
@@ -81,7 +81,7 @@ listeners:
     decider = Decider(
         memory, deadline_us=1_000_000, share=None, max_waiting=1, metrics=metrics.store("main")
     )
-    ground = Ground(config, decider, memory, compile_policies(config, metrics), metrics)
+    ground = FrontendContext(config, decider, memory, compile_policies(config, metrics), metrics)
     master = make_master("smockron", config.listeners[0], ground, clock)
     await master.start()
     try:

@@ -15,7 +15,7 @@ from gateway.limiter.decider import Decider
 from gateway.limiter.plan import compile_policies
 from gateway.observe.metrics import FrontendMetrics, GatewayMetrics
 from gateway.stores.memory.store import MemoryStore
-from gateway.systems.base import Ground
+from gateway.systems.base import FrontendContext
 from gateway.systems.throttr.listener import ThrottrFrontend, make_throttr
 from tests.grpc_engine import port_of
 
@@ -65,7 +65,7 @@ async def running(
     decider = Decider(
         memory, deadline_us=1_000_000, share=None, max_waiting=1, metrics=metrics.store("main")
     )
-    ground = Ground(config, decider, memory, compile_policies(config, metrics), metrics)
+    ground = FrontendContext(config, decider, memory, compile_policies(config, metrics), metrics)
     frontend = make_throttr("throttr", config.listeners[0], ground, clock)
     await frontend.start()
     try:

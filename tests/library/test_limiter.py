@@ -15,7 +15,7 @@ from gateway import Decision, Limiter, LimitExceeded, Policy
 from gateway.base.errors import StoreUnavailable
 from gateway.observe.metrics.exposition import render
 from gateway.stores.memory.store import MemoryStore
-from gateway.stores.scripted import Delay, Fail, ScriptedStore
+from gateway.stores.scripted import Fail, ScriptedDelay, ScriptedStore
 from tests.virtual_time import clock, run
 
 DOWN = Fail(StoreUnavailable("refused"))
@@ -281,7 +281,7 @@ def test_who_is_cancelled_as_the_answer_comes_gives_it_back() -> None:
     async def told() -> None:
         store = ScriptedStore(clock())
         async with Limiter(Policy("pay", "5/h", queue=QUEUE), store=store) as limiter:
-            store.then(Delay(0.01))
+            store.then(ScriptedDelay(0.01))
             gone = asyncio.create_task(limiter.acquire())
             await asyncio.sleep(0.01)
             while not store.given_back and not gone.done():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import NEVER
-from gateway.limits.key_overrides import Book
+from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import (
     DEFAULTS,
@@ -188,7 +188,7 @@ def test_scopes_are_known_by_their_ends() -> None:
 
 def test_a_book_finds_what_its_table_has() -> None:
     """Capitals are other letters, unless they are not to the table; what is gone is gone."""
-    book = Book(lambda key: key.replace("%", "%25"))
+    book = KeyOverrides(lambda key: key.replace("%", "%25"))
     assert book.find("a") is None
     book.replace({book.identity("A%", folds=False): DEFAULTS}, folds=False)
     assert book.find("A%25") == DEFAULTS

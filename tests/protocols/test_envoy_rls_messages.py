@@ -12,11 +12,11 @@ from gateway.systems.envoy.messages import (
     OVER_LIMIT,
     DecodeError,
     Descriptor,
+    DescriptorStatus,
+    EnvoyQuestion,
+    EnvoyStatus,
     Override,
-    Question,
     Reply,
-    Status,
-    Told,
     read_question,
     read_reply,
     write_question,
@@ -32,11 +32,11 @@ DESCRIPTORS = st.builds(
     st.none() | st.integers(0, 2**64 - 1),
     st.booleans(),
 )
-QUESTIONS = st.builds(Question, TEXTS, st.lists(DESCRIPTORS, max_size=3), UINT32)
+QUESTIONS = st.builds(EnvoyQuestion, TEXTS, st.lists(DESCRIPTORS, max_size=3), UINT32)
 STATUSES = st.builds(
-    Status,
+    EnvoyStatus,
     st.sampled_from([OK, OVER_LIMIT]),
-    st.none() | st.builds(Told, UINT32, st.integers(0, 7), TEXTS),
+    st.none() | st.builds(DescriptorStatus, UINT32, st.integers(0, 7), TEXTS),
     UINT32,
     st.none() | st.integers(0, 10**9),
 )
@@ -53,7 +53,7 @@ REPLIES = st.builds(
 def test_a_question_is_what_envoy_puts_on_the_wire() -> None:
     """Domain is field 1, descriptors 2, hits 3; of a descriptor entries are field 1."""
     data = bytes.fromhex("0a0473686f70" + "1208" + "0a06" + "0a0161" + "120131" + "1803")
-    question = Question("shop", [Descriptor((("a", "1"),))], 3)
+    question = EnvoyQuestion("shop", [Descriptor((("a", "1"),))], 3)
 
     assert read_question(data) == question
     assert write_question(question) == data
@@ -63,7 +63,7 @@ def test_a_descriptor_may_bring_a_limit_hits_and_a_refund() -> None:
     """Fields 2, 3 (which wraps its number, so that 0 is something else than nothing) and 4."""
     one = bytes.fromhex("0a060a0161120131" + "120408051003" + "1a020807" + "2001")
     other = bytes.fromhex("0a060a0161120131" + "1a00")
-    question = Question(
+    question = EnvoyQuestion(
         "",
         [
             Descriptor((("a", "1"),), Override(5, 3), 7, is_refund=True),
@@ -79,7 +79,7 @@ def test_a_descriptor_may_bring_a_limit_hits_and_a_refund() -> None:
 def test_a_reply_is_what_envoy_reads() -> None:
     """Overall code 1, statuses 2; of a status its code 1, limit 2, what is left 3, reset 4."""
     status = bytes.fromhex("0801" + "1207" + "080a" + "1001" + "1a0178" + "1807" + "22020803")
-    reply = Reply(OK, [Status(OK, Told(10, 1, "x"), 7, 3)], [])
+    reply = Reply(OK, [EnvoyStatus(OK, DescriptorStatus(10, 1, "x"), 7, 3)], [])
 
     assert write_reply(reply) == b"\x08\x01\x12" + bytes([len(status)]) + status
     assert read_reply(write_reply(reply)) == reply
@@ -87,7 +87,7 @@ def test_a_reply_is_what_envoy_reads() -> None:
 
 def test_a_refusal_may_have_headers_and_a_body() -> None:
     """Headers for the response are field 3, for the request 4, which stays empty; a body is 5."""
-    reply = Reply(OVER_LIMIT, [Status(OVER_LIMIT)], [("a", "b")], b"no")
+    reply = Reply(OVER_LIMIT, [EnvoyStatus(OVER_LIMIT)], [("a", "b")], b"no")
     data = bytes.fromhex("0802" + "12020802" + "1a06" + "0a0161" + "120162" + "2a026e6f")
 
     assert write_reply(reply) == data
@@ -105,7 +105,7 @@ def test_filters_may_be_told_what_was_asked() -> None:
 
 
 @given(QUESTIONS)
-def test_a_question_is_read_as_it_was_written(question: Question) -> None:
+def test_a_question_is_read_as_it_was_written(question: EnvoyQuestion) -> None:
     """Whatever is in it."""
     assert read_question(write_question(question)) == question
 
@@ -128,7 +128,7 @@ def test_whatever_comes_is_read_or_is_an_error(data: bytes) -> None:
 
 def test_fields_that_nobody_knows_are_passed_over() -> None:
     """A later Envoy may say more."""
-    assert read_question(b"\x0a\x01d\xa2\x06\x01x") == Question("d", [])
+    assert read_question(b"\x0a\x01d\xa2\x06\x01x") == EnvoyQuestion("d", [])
 
 
 def test_the_names_are_left_to_others_in_this_process() -> None:

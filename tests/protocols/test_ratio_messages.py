@@ -12,7 +12,7 @@ from gateway.systems.ratio.messages import (
     OVER_LIMIT,
     UNKNOWN,
     DecodeError,
-    Question,
+    RatioQuestion,
     read_code,
     read_question,
     write_code,
@@ -25,14 +25,14 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 def test_a_question_is_what_ratio_puts_on_the_wire() -> None:
     """Owner is field 1, resource field 2."""
     data = bytes.fromhex("0a03737663" + "12022f78")
-    assert read_question(data) == Question("svc", "/x")
-    assert write_question(Question("svc", "/x")) == data
+    assert read_question(data) == RatioQuestion("svc", "/x")
+    assert write_question(RatioQuestion("svc", "/x")) == data
 
 
 def test_what_is_empty_is_not_on_the_wire() -> None:
     """As in proto3: an empty message is a question about nothing, which ratio takes."""
-    assert read_question(b"") == Question("", "")
-    assert write_question(Question("", "")) == b""
+    assert read_question(b"") == RatioQuestion("", "")
+    assert write_question(RatioQuestion("", "")) == b""
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_code_that_nobody_knows_is_unknown() -> None:
 
 def test_fields_that_nobody_knows_are_passed_over() -> None:
     """A later client may say more, too."""
-    assert read_question(b"\x0a\x01a\x1a\x01x\x20\x05") == Question("a", "")
+    assert read_question(b"\x0a\x01a\x1a\x01x\x20\x05") == RatioQuestion("a", "")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,9 @@ def test_what_is_no_message_is_an_error(data: bytes) -> None:
 @given(TEXTS, TEXTS)
 def test_a_question_is_read_as_it_was_written(owner: str, resource: str) -> None:
     """Whatever the texts are."""
-    assert read_question(write_question(Question(owner, resource))) == Question(owner, resource)
+    assert read_question(write_question(RatioQuestion(owner, resource))) == RatioQuestion(
+        owner, resource
+    )
 
 
 @given(st.binary(max_size=60))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.systems.ratio.rules import Pattern, compile_pattern, compile_rules
+from gateway.systems.ratio.rules import RulePattern, compile_pattern, compile_rules
 
 TEXTS = st.text("ab/*", max_size=8)
 
@@ -46,7 +46,7 @@ def test_the_first_rule_that_matches_is_found(
     pairs: list[tuple[str, str]], owner: str, resource: str
 ) -> None:
     """By owner and resource both; -1 if there is none."""
-    found = compile_rules([Pattern(*pair) for pair in pairs])(owner, resource)
+    found = compile_rules([RulePattern(*pair) for pair in pairs])(owner, resource)
     matching = [
         index
         for index, (one, other) in enumerate(pairs)
@@ -60,7 +60,7 @@ def test_what_is_wider_matches_all_that_the_other_does(
     owner: str, resource: str, one: str, other: str
 ) -> None:
     """So that a rule after it never has its turn."""
-    pattern = Pattern(owner, resource)
+    pattern = RulePattern(owner, resource)
     assert pattern.short() in pattern.wider()
     if _matches(owner, one) and _matches(resource, other):
         for wide in pattern.wider():

@@ -13,7 +13,7 @@ from gateway.systems.smockron.codec import (
     Accounting,
     DelayUntil,
     Malformed,
-    Status,
+    StatusMessage,
     read_accounting,
     read_control,
     topic,
@@ -25,15 +25,15 @@ NOW_US = 1_417_000_000_123_000
 
 EXAMPLES = [
     (
-        Accounting("default", Status.ACCEPTED, "203.0.113.7", NOW_US, info=b"curl/8"),
+        Accounting("default", StatusMessage.ACCEPTED, "203.0.113.7", NOW_US, info=b"curl/8"),
         [b"default\0", b"ACCEPTED", b"203.0.113.7", b"1417000000123", b"", b"curl/8"],
     ),
     (
-        Accounting("api", Status.DELAYED, "k", NOW_US, NOW_US + 877_000),
+        Accounting("api", StatusMessage.DELAYED, "k", NOW_US, NOW_US + 877_000),
         [b"api\0", b"DELAYED", b"k", b"1417000000123", b"1417000001000", b""],
     ),
     (
-        Accounting("api", Status.REJECTED, "k", NOW_US),
+        Accounting("api", StatusMessage.REJECTED, "k", NOW_US),
         [b"api\0", b"REJECTED", b"k", b"1417000000123", b"", b""],
     ),
 ]
@@ -58,7 +58,7 @@ def test_delay_until() -> None:
 def test_five_frames_are_enough() -> None:
     """The log information is optional, and a domain may come without its NUL."""
     frames = [b"default", b"ACCEPTED", b"k", b"1417000000123", b""]
-    assert read_accounting(frames) == Accounting("default", Status.ACCEPTED, "k", NOW_US)
+    assert read_accounting(frames) == Accounting("default", StatusMessage.ACCEPTED, "k", NOW_US)
 
 
 def test_one_nul_is_taken_off() -> None:
@@ -146,7 +146,7 @@ def test_what_the_module_for_nginx_has_no_room_for_is_not_sent() -> None:
 
 def test_log_information_is_cut() -> None:
     """On both ways."""
-    message = Accounting("d", Status.ACCEPTED, "k", NOW_US, info=b"x" * 10_000)
+    message = Accounting("d", StatusMessage.ACCEPTED, "k", NOW_US, info=b"x" * 10_000)
     frames = write_accounting(message)
     assert len(frames[5]) == MAX_INFO
     assert len(read_accounting([*frames[:5], b"x" * 10_000]).info) == MAX_INFO
@@ -164,8 +164,8 @@ def test_any_frames_are_read_or_refused(frames: list[bytes]) -> None:
         read_control(frames)
 
 
-@given(st.binary(max_size=100), st.sampled_from(Status), st.integers(0, 10**15 - 1))
-def test_identifiers_are_any_bytes(name: bytes, status: Status, ms: int) -> None:
+@given(st.binary(max_size=100), st.sampled_from(StatusMessage), st.integers(0, 10**15 - 1))
+def test_identifiers_are_any_bytes(name: bytes, status: StatusMessage, ms: int) -> None:
     """What is no UTF-8 comes back as it was sent."""
     frames = [b"d\0", status.value, name, b"%d" % ms, b"%d" % ms, b""]
     message = read_accounting(frames)

@@ -11,7 +11,7 @@ from multidict import CIMultiDict
 
 from gateway.proxy.head import (
     Header,
-    Origin,
+    RequestOrigin,
     http_date,
     request_fields,
 )
@@ -20,11 +20,11 @@ from gateway.routing.forwarding import read_story
 
 VIA = b"Via: 1.1 sluice\r\n"
 TRUSTED = ClientAddress([ip_network("192.0.2.7"), ip_network("10.0.0.0/8")])
-STRANGER = Origin("192.0.2.7", "http", "a.test", is_trusted=False)
+STRANGER = RequestOrigin("192.0.2.7", "http", "a.test", is_trusted=False)
 PROXY = STRANGER._replace(is_trusted=True)
 
 
-def passed(headers: list[Header], origin: Origin = STRANGER) -> list[Header]:
+def passed(headers: list[Header], origin: RequestOrigin = STRANGER) -> list[Header]:
     """The fields that the upstream sees."""
     if origin.is_trusted:
         fields = CIMultiDict(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.proxy.client.timeouts import Patience
+from gateway.proxy.client.timeouts import ClientTimeouts
 
-PATIENCE = Patience(head=1, body=60, idle=1, linger=1, rate=50)
+PATIENCE = ClientTimeouts(head=1, body=60, idle=1, linger=1, rate=50)
 
 
 @pytest.mark.parametrize(

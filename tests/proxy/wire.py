@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from gateway.config.models.gateway import GatewayConfig
-from gateway.wiring.gateway import Gateway, Seat
+from gateway.wiring.gateway import Gateway, WorkerResources
 from tests.breaking import abort, reset
 from tests.servers import until
 
@@ -400,7 +400,9 @@ async def running(
     assert not unexpected, unexpected
 
 
-def make_gateway(config: dict[str, Any] | GatewayConfig, seat: Seat | None = None) -> Gateway:
+def make_gateway(
+    config: dict[str, Any] | GatewayConfig, seat: WorkerResources | None = None
+) -> Gateway:
     """A gateway that leaves the test's own logging alone."""
     root = logging.getLogger()
     handlers = root.handlers[:]

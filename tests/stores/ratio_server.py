@@ -22,7 +22,7 @@ from gateway.systems.ratio.messages import (
     OK,
     OVER_LIMIT,
     SERVICE,
-    Question,
+    RatioQuestion,
     read_question,
     write_code,
 )
@@ -49,9 +49,9 @@ class RatioServer:
         self._quantity = quantity
         self._window_ms = window_us // 1000
         self._clock = clock
-        self._hits: defaultdict[Question, list[int]] = defaultdict(list)
+        self._hits: defaultdict[RatioQuestion, list[int]] = defaultdict(list)
         self._server: GrpcServer | None = None
-        self.asked: list[Question] = []
+        self.asked: list[RatioQuestion] = []
         self.peers: set[str] = set()
         self.instead: Callable[[Context], Awaitable[bytes]] | None = None
         self.served = asyncio.Event()

@@ -14,7 +14,7 @@ from typing import Any, Final
 import redis
 from hypothesis import strategies as st
 
-from gateway.stores.redis.records_codec import Words, Words2, Words5, decode, encode
+from gateway.stores.redis.records_codec import RecordCodec, Words2, Words5, decode, encode
 from gateway.systems.throttr.codec import Parser
 from gateway.systems.throttr.codec_v2 import Parser2
 from gateway.systems.throttr.codec_v5 import Parser5
@@ -32,7 +32,7 @@ NS_PER_MS: Final = 10**6
 class Scripted:
     """A script on a server, given requests as they are on the wire."""
 
-    def __init__(self, client: redis.Redis, words: Words, parser: Parser) -> None:
+    def __init__(self, client: redis.Redis, words: RecordCodec, parser: Parser) -> None:
         client.flushdb()
         self.client: Any = client
         self.words = words

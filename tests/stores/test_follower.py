@@ -15,7 +15,7 @@ from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask, Store
 from gateway.stores.follower import CALM_US, Follower
 from gateway.stores.memory.store import MemoryStore
-from gateway.stores.scripted import Delay, Fail, ScriptedStore
+from gateway.stores.scripted import Fail, ScriptedDelay, ScriptedStore
 from gateway.stores.shards import FAILURES
 from tests.virtual_time import clock, run
 
@@ -23,7 +23,7 @@ US = 1_000_000
 PATIENCE_US = 10_000
 LIMIT = Limit(1000, 3600 * US, 1000, scope="api/ip")
 DOWN = Fail(StoreUnavailable("refused"))
-NEVER = Delay(1e9)
+NEVER = ScriptedDelay(1e9)
 
 
 def _ask(key: str = "k", cost: int = 1) -> Ask:
@@ -82,7 +82,7 @@ def test_a_spell_of_misses_is_two_lines(caplog: pytest.LogCaptureFixture) -> Non
         store, metrics = ScriptedStore(clock()), StoreMetrics()
         follower = _follower(store, metrics)
         for _ in range(200):
-            store.then(Delay(0.02), Delay(0.001))
+            store.then(ScriptedDelay(0.02), ScriptedDelay(0.001))
         for _ in range(400):
             await follower.decide([_ask(), _ask("other"), _ask(cost=0)])
             await asyncio.sleep(0.05)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gateway.base.clock import Clock, monotonic_us
 from gateway.base.errors import StoreTimeout, StoreUnavailable
 from gateway.limiter.decider import Decider
-from gateway.limiter.lease_keeper import Holding, leases_of
+from gateway.limiter.lease_keeper import HeldLease, leases_of
 from gateway.limiter.outcome import Outcome
 from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from gateway.limits.decision import Verdict
@@ -26,7 +26,14 @@ from gateway.stores.deadline import Deadline
 from gateway.stores.memory.store import MemoryStore
 from gateway.stores.migrating import IsMoving, MovingStore, chosen, moving_store
 from gateway.stores.redis.store import RedisStore
-from gateway.stores.scripted import Answer, Delay, Fail, Hold, ScriptedStore, Step
+from gateway.stores.scripted import (
+    Fail,
+    ScriptedAnswer,
+    ScriptedDelay,
+    ScriptedHold,
+    ScriptedStore,
+    Step,
+)
 from tests.servers import RedisServer, until
 from tests.stores.contract import StoreContract
 from tests.test_decider import rule
@@ -187,8 +194,8 @@ def test_the_old_store_decides_while_the_new_one_does_not_answer() -> None:
     """Failing, silent or wrong against its contract, it costs nobody a decision."""
     steps: tuple[Step, ...] = (
         Fail(StoreUnavailable("refused")),
-        Hold(asyncio.Event()),
-        Answer(()),
+        ScriptedHold(asyncio.Event()),
+        ScriptedAnswer(()),
         Fail(ZeroDivisionError()),
     )
 
@@ -231,7 +238,7 @@ def test_a_slot_is_kept_in_the_old_store_while_the_new_one_is_frozen() -> None:
 
         leases = leases_of(await take())
         assert leases is not None
-        holding = Holding(decider, leases)
+        holding = HeldLease(decider, leases)
         new.freeze()
         for _ in range(50):
             await asyncio.sleep(0.1)
@@ -315,11 +322,11 @@ def test_what_the_new_store_took_is_given_back_if_the_old_one_is_too_late(
     async def work() -> None:
         old, new = _Freezing(clock()), MemoryStore(clock=clock())
         slow = ScriptedStore(clock())
-        slow.then(Delay(new_delay_s))
+        slow.then(ScriptedDelay(new_delay_s))
         slow._counts = new
         moving = _moving(old, slow, deadline_us=20_000, clock=clock())
         for patience_s in (0.02, 0.001):
-            slow.then(Delay(new_delay_s))
+            slow.then(ScriptedDelay(new_delay_s))
             with pytest.raises(StoreTimeout), Deadline(asyncio.get_running_loop(), patience_s):
                 await moving.decide([_ask(), _ask()])
         await asyncio.sleep(0.02)
@@ -335,7 +342,7 @@ def test_what_the_old_store_took_is_given_back_if_the_caller_has_left() -> None:
 
     async def work() -> None:
         old, new = MemoryStore(clock=clock()), ScriptedStore(clock())
-        new.then(Delay(0.009))
+        new.then(ScriptedDelay(0.009))
         moving = _moving(old, new, deadline_us=20_000, clock=clock())
         task = asyncio.create_task(moving.decide([_ask()]))
         await asyncio.sleep(0.005)
@@ -357,7 +364,7 @@ def test_no_decision_is_lost_over_giving_back() -> None:
     async def work() -> None:
         old, new = ScriptedStore(clock()), MemoryStore(clock=clock())
         new.decide_now(_ask(cost=20))
-        old.then_give_back(Fail(StoreUnavailable("refused")), Hold(asyncio.Event()))
+        old.then_give_back(Fail(StoreUnavailable("refused")), ScriptedHold(asyncio.Event()))
         moving = _moving(old, new, deadline_us=20_000, clock=clock())
         for _ in range(2):
             with Deadline(asyncio.get_running_loop(), 0.02):

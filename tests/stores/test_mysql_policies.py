@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from gateway.limits.decision import NEVER, Verdict
-from gateway.limits.key_overrides import Book
+from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import (
     SLIDING_WINDOW,
@@ -282,9 +282,9 @@ async def test_nothing_passes_a_capacity_of_zero(
 
 
 @contextlib.asynccontextmanager
-async def reading(mariadb: MariaDB) -> AsyncIterator[Book]:
+async def reading(mariadb: MariaDB) -> AsyncIterator[KeyOverrides]:
     """A book that is kept as the table is."""
-    book = Book(identity)
+    book = KeyOverrides(identity)
     reader = PolicyReader(mariadb.url, book, refresh_s=0.02)
     await reader.start()
     try:

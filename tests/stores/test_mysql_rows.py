@@ -15,7 +15,7 @@ from gateway.limits.rate import Limit
 from gateway.stores.mysql.rows import (
     EXPIRY_GRAIN_S,
     KeyNames,
-    Slot,
+    RowSlot,
     bucket_of,
     bucket_row,
     expiry_s,
@@ -84,7 +84,7 @@ def test_a_busy_row_keeps_its_moment() -> None:
     assert tokens == 80 - 8 + 20
 
 
-def written(slot: Slot) -> dict[str, str]:
+def written(slot: RowSlot) -> dict[str, str]:
     """The statements that write a slot, by their first words."""
     statements = [text for text in write_sql([slot], NOW_US).split(";") if text != "COMMIT"]
     return {" ".join(text.split()[:3]): text for text in statements}
@@ -93,7 +93,7 @@ def written(slot: Slot) -> dict[str, str]:
 @given(old=times, new=times)
 def test_a_log_is_changed_into_what_it_shall_be(old: tuple[int, ...], new: tuple[int, ...]) -> None:
     """Whatever is deleted and added, the rows are those of the new state afterwards."""
-    slot = Slot("k", LOG)
+    slot = RowSlot("k", LOG)
     row = (7, "k", 50, 1, None, 2**40)
     load({"k": slot}, [row], [("k", time_us, number) for number, time_us in enumerate(old)], 0)
     assert slot.state == (old or None)
@@ -111,7 +111,7 @@ def test_a_log_is_changed_into_what_it_shall_be(old: tuple[int, ...], new: tuple
 def test_the_usual_change_of_a_log_is_small() -> None:
     """One that left and one that came are one row each, however long the log is."""
     old = tuple(range(NOW_US, NOW_US + 50))
-    slot = Slot("k", LOG)
+    slot = RowSlot("k", LOG)
     load({"k": slot}, [(7, "k", 50, 1, None, 2**40)], [("k", t, n) for n, t in enumerate(old)], 0)
     slot.state = (*old[1:], NOW_US + 99)
     assert slot.log_changes() == ([0], (NOW_US + 99,))
@@ -128,7 +128,7 @@ def test_states_come_back_as_they_were(algorithm: str, costs: list[int]) -> None
     state: Any = None
     for cost in costs:
         state, _ = ALGORITHMS[algorithm].decide(state, NOW_US, cost, limit, 0)
-    slot = Slot("k", limit)
+    slot = RowSlot("k", limit)
     slot.state = state
     match = re.search(
         r"\(NULL,'k',(-?\d+),(\d+),'([^']+)',(\d+)\)",
@@ -136,11 +136,11 @@ def test_states_come_back_as_they_were(algorithm: str, costs: list[int]) -> None
     )
     assert match
     tokens, refill, text, expires = int(match[1]), int(match[2]), match[3], int(match[4])
-    again = Slot("k", limit)
+    again = RowSlot("k", limit)
     again.load_row((1, "k", tokens, refill, text, expires), 0)
     assert again.state == state
     assert not again.is_changed
-    changed = Slot("k", limit)
+    changed = RowSlot("k", limit)
     changed.load_row((1, "k", tokens, refill + 1, text, expires), 0)
     assert changed.state != state or algorithm == "token_bucket"
 

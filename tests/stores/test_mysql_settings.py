@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 from gateway.base.errors import StoreUnavailable
-from gateway.limits.key_overrides import Book
+from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import Numbers
 from gateway.routing.keys import identity
@@ -173,9 +173,9 @@ async def set_globally(server: MariaDB, settings: str) -> AsyncIterator[None]:
         await root.aclose()
 
 
-async def policies(server: MariaDB) -> Book:
+async def policies(server: MariaDB) -> KeyOverrides:
     """What a gateway reads of the table of policies."""
-    book = Book(identity)
+    book = KeyOverrides(identity)
     reader = PolicyReader(server.url, book)
     await reader.start()
     await until(lambda: len(book) > 0)

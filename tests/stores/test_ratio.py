@@ -26,7 +26,7 @@ from gateway.systems.ratio.messages import (
     METHOD,
     OVER_LIMIT,
     SERVICE,
-    Question,
+    RatioQuestion,
     read_question,
     write_code,
 )
@@ -97,8 +97,8 @@ async def test_the_owner_is_the_domain_and_the_resource_the_key() -> None:
         await _decide(store, _ask("10.0.0.1"))
         await store.aclose()
         assert server.asked == [
-            Question("shop", "pay/ip#10.0.0.1"),
-            Question("other", "pay/ip#10.0.0.1"),
+            RatioQuestion("shop", "pay/ip#10.0.0.1"),
+            RatioQuestion("other", "pay/ip#10.0.0.1"),
         ]
 
 
@@ -163,7 +163,7 @@ async def test_a_look_passes_where_there_are_no_health_checks() -> None:
 
 async def test_a_look_that_no_health_check_answers_asks_once_a_question_has_failed() -> None:
     """With ratio itself, only a question tells whether its Redis is back; no key is asked about."""
-    asked: list[Question] = []
+    asked: list[RatioQuestion] = []
     is_away = False
 
     async def answer(data: bytes, context: Context) -> bytes:
@@ -189,8 +189,8 @@ async def test_a_look_that_no_health_check_answers_asks_once_a_question_has_fail
         is_away = False
         for _ in range(2):
             assert (await _decide(store, _ask(cost=0)))[0].allowed
-        own = Question("shop", resource_of(LIMIT, "k"))
-        nothing = Question("shop", "nothing")
+        own = RatioQuestion("shop", resource_of(LIMIT, "k"))
+        nothing = RatioQuestion("shop", "nothing")
         assert asked == [own, nothing, nothing, nothing]
     await bare.stop(None)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gateway.base.clock import monotonic_us
 from gateway.stores.redis.address import RedisAddress
-from gateway.stores.redis.clocked_connection import Lane
-from gateway.stores.redis.connection import Connection, FixedPlace
+from gateway.stores.redis.clocked_connection import ClockedConnection
+from gateway.stores.redis.connection import FixedPlace, SharedConnection
 from gateway.stores.redis.nodes import Nodes
 from gateway.stores.redis.pipe import Pipe
 from gateway.stores.redis.script import Codec
@@ -30,9 +30,9 @@ async def test_most_of_the_servers_are_not_enough_while_the_others_are_tried(
     cluster.start()
     last = cluster.primaries[2].port
 
-    def make_lane(address: RedisAddress) -> Lane:
+    def make_lane(address: RedisAddress) -> ClockedConnection:
         place = SlowPlace(address) if address.port == last else FixedPlace(address)
-        return Lane(Connection(place, ()), Codec(""), 0, monotonic_us)
+        return ClockedConnection(SharedConnection(place, ()), Codec(""), 0, monotonic_us)
 
     nodes = Nodes(parse_cluster_url(cluster.url), make_lane)
     nodes.start()

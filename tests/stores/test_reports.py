@@ -18,7 +18,7 @@ from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.limits.rate import Limit
 from gateway.limits.reported import SPARED
 from gateway.stores.redis import reports as redis_reports
-from gateway.stores.redis.reports import RedisClusterReports, RedisReports, Words
+from gateway.stores.redis.reports import RedisClusterReports, RedisReports, ReportCodec
 from gateway.stores.redis.source import REPORT
 from gateway.stores.reports import Answer, MemoryReports, Relay, Report, Reports
 from tests.limits.reported import State, record
@@ -103,7 +103,7 @@ def test_the_script_says_what_the_pure_function_says(
     server: RedisServer, program: list[tuple[list[Report], int]]
 ) -> None:
     """The script is told the time; its keys all have a time to live."""
-    words, model = Words(DOMAIN), Model()
+    words, model = ReportCodec(DOMAIN), Model()
     with server.client() as client:
         client.flushall()
         for reports, now_us in program:
@@ -141,7 +141,7 @@ def test_late_ones_among_many(server: RedisServer, late: list[int]) -> None:
     assert MemoryReports().record_now(reports, now_us) == wanted
     with server.client() as client:
         client.flushall()
-        words = Words(DOMAIN)
+        words = ReportCodec(DOMAIN)
         pieces = [(limit, "k", report.at_us) for report in reports]
         reply, _ = _eval(client, words.encode(pieces, now_us))
         assert reply == wanted

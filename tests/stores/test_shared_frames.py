@@ -50,7 +50,7 @@ def content(frame: bytes, kind: int) -> bytes:
     return one[1:]
 
 
-def plans() -> list[frames.Plan]:
+def plans() -> list[frames.FramePlan]:
     """All plans, as the limiter learns of them."""
     return [
         frames.decode_plan(content(frames.encode_plan(limits), frames.PLAN)) for limits in PLANS

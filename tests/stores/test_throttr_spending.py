@@ -18,8 +18,15 @@ from gateway.stores.base import Ask
 from gateway.systems.throttr.codec_v5 import Parser5
 from gateway.systems.throttr.memory_v5 import Memory5
 from gateway.systems.throttr.records import Records
-from gateway.systems.throttr.requests_v5 import MAX_KEY, SIZES, Answer, Reader, Request, ttl_of
-from gateway.systems.throttr.spending import Dialogue, Names, Talk
+from gateway.systems.throttr.requests_v5 import (
+    MAX_KEY,
+    SIZES,
+    Answer,
+    AnswerStream,
+    ThrottrRequest,
+    ttl_of,
+)
+from gateway.systems.throttr.spending import BucketNames, Dialogue, Talk
 
 T = TypeVar("T")
 
@@ -49,9 +56,9 @@ class Server:
         self._latency_us = latency_us
         self._memory = Memory5(Records(max_records, 1 << 20), size)
 
-    def answer(self, requests: Sequence[Request]) -> list[Answer]:
+    def answer(self, requests: Sequence[ThrottrRequest]) -> list[Answer]:
         """What the server says to one write."""
-        parser, reader = Parser5(self.size, 4096), Reader(self.size)
+        parser, reader = Parser5(self.size, 4096), AnswerStream(self.size)
         parser.feed(b"".join(each.data for each in requests))
         said = self._memory.answer(parser.take(MANY), self.clock() * 1_000, MANY)
         reader.feed(b"".join(said))
@@ -321,7 +328,7 @@ def test_what_cannot_be_kept_is_not_asked(limit: Limit) -> None:
 @given(st.lists(st.tuples(st.text(), st.text()), min_size=2, max_size=2, unique=True))
 def test_names_are_distinct_and_fit(pairs: list[tuple[str, str]]) -> None:
     """Scopes and identities of any length and any text have names of their own."""
-    names = Names("domain")
+    names = BucketNames("domain")
     found = []
     for scope, key in pairs:
         for times in (1, 300):

@@ -18,8 +18,8 @@ from gateway.systems.throttr.requests_v5 import (
     TTL,
     UNITS_NS,
     Answer,
+    AnswerStream,
     Counter,
-    Reader,
     Ttl,
     insert,
     largest,
@@ -51,7 +51,7 @@ counters = st.tuples(
 def test_numbers_have_the_size_of_the_server(size: int) -> None:
     """A counter is made, and told, in the bytes that a server of each size has for it."""
     made, told = GOLDEN[size]
-    reader = Reader(size)
+    reader = AnswerStream(size)
     reader.feed(bytes.fromhex(told))
 
     assert insert(size, 7, MINUTE, b"k") == bytes.fromhex(made)
@@ -120,7 +120,7 @@ def test_answers_are_read_however_they_arrive(
         for each in told
     )
     is_query = [isinstance(each, Counter) or each is None for each in told]
-    reader = Reader(size)
+    reader = AnswerStream(size)
     answers: list[Answer] = []
     at = 0
     while at < len(stream):
@@ -140,7 +140,7 @@ def _number(counter: Counter, width: int) -> bytes:
 @pytest.mark.parametrize("data", [b"\2", b"H", b"\1\0\0\0\0\0", b"\1\0\0\7\0\0"])
 def test_what_is_no_answer_is_not_taken_for_one(data: bytes) -> None:
     """Neither a status nor a unit of time may be another than there are."""
-    reader = Reader(16)
+    reader = AnswerStream(16)
     reader.feed(data)
 
     with pytest.raises(ValueError, match=r"status|unit"):

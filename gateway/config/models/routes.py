@@ -46,7 +46,7 @@ from gateway.config.values.types import (
     problem,
     problems,
 )
-from gateway.config.values.written import Filled, Part
+from gateway.config.values.written import Filled, WrittenPart
 from gateway.http.editing.template import TemplateError
 
 _FOR_UPSTREAMS: Final = (
@@ -159,7 +159,7 @@ class RouteConfig(Model):
                 raise problem(f"{name!r} is named twice", "once, in any case", under=(name, KEY))
             stripped = value.strip()
             if isinstance(value, Filled):
-                stripped = Filled.of(value.written, (Part(stripped, is_given=True),))
+                stripped = Filled.of(value.written, (WrittenPart(stripped, is_given=True),))
             lower[name.lower()] = stripped
         return lower
 

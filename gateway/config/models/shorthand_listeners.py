@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from gateway.config.values.shorthand_place import Path, Place
+from gateway.config.values.shorthand_place import Path, ShorthandPlace
 from gateway.systems.envoy import config as frontend_envoy_rls
 from gateway.systems.ratio import config as frontend_ratio
 from gateway.systems.smockron import config as frontend_smockron
 from gateway.systems.throttr import config as frontend_throttr
 
-Places = Callable[[Any, str], tuple[Any, list[Place]]]
+Places = Callable[[Any, str], tuple[Any, list[ShorthandPlace]]]
 """From a listener's own part, and its name, to its long form and the places in it.
 
 What is given is plain data, whatever is wrong with it, and is not to be changed.

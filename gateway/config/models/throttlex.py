@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
 
+from gateway.base.clock import US
 from gateway.base.errors import LimitSyntaxError
 from gateway.config.values.base import Model
 from gateway.config.values.findings import KEY
@@ -31,7 +32,6 @@ from gateway.limits.key_words import read_keys
 from gateway.limits.notation import MAX_FILL_US, MAX_PER_SECOND, MAX_PERIOD_US
 from gateway.limits.throttlex import DEFAULTS, SLIDING_WINDOW, TOKEN_BUCKET, Numbers, limit_of
 
-US: Final = 1_000_000
 MAX_WINDOW_S: Final = MAX_PERIOD_US // US
 RATE_PATTERN: Final = r"^\s*[0-9]{1,8}(\.[0-9]{1,6})?\s*$"
 

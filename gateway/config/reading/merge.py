@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.base.errors import Problem
-from gateway.config.reading.nodes import MappingNode, Member, Node, Place, SequenceNode, show_path
+from gateway.config.reading.nodes import (
+    FilePlace,
+    MappingNode,
+    Member,
+    Node,
+    SequenceNode,
+    show_path,
+)
 from gateway.config.values.findings import Path
 
 
@@ -44,7 +51,7 @@ def _is_section(path: Path) -> bool:
     return len(path) == 1
 
 
-def _said_twice(first: Place, second: Place, path: Path, node: Node) -> Problem:
+def _said_twice(first: FilePlace, second: FilePlace, path: Path, node: Node) -> Problem:
     document, line, column = second
     what = show_path(path) or "this file"
     there = f"{first.document.file}:{first.line}"

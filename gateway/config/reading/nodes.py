@@ -39,7 +39,7 @@ class Document:
         return redact_line(self.lines[number - 1])[begin : begin + _MAX_SHOWN].rstrip(), begin + 1
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """A position in a file; line and column are counted from 1."""
 
     document: Document
@@ -64,7 +64,7 @@ class ScalarNode:
     """
 
     value: object
-    place: Place
+    place: FilePlace
     is_verbatim: bool = False
     is_secret: bool = False
     is_broken: bool = False
@@ -77,7 +77,7 @@ class ScalarNode:
 class Member(NamedTuple):
     """An entry of a mapping: where its key stands, and its value."""
 
-    key: Place
+    key: FilePlace
     node: Node
 
 
@@ -85,7 +85,7 @@ class Member(NamedTuple):
 class MappingNode:
     """A mapping; `size` counts all values in it, aliases written out."""
 
-    place: Place
+    place: FilePlace
     members: dict[str, Member] = field(default_factory=dict)
     size: int = 1
 
@@ -94,7 +94,7 @@ class MappingNode:
 class SequenceNode:
     """A list; `size` as in `MappingNode`."""
 
-    place: Place
+    place: FilePlace
     items: list[Node] = field(default_factory=list)
     size: int = 1
 
@@ -102,7 +102,7 @@ class SequenceNode:
 Node = ScalarNode | MappingNode | SequenceNode
 
 
-class Found(NamedTuple):
+class FoundNode(NamedTuple):
     """The end of a path: its node, the place to point at, and its path as it was written.
 
     Attributes:
@@ -114,13 +114,13 @@ class Found(NamedTuple):
     """
 
     node: Node
-    place: Place
-    key: Place
+    place: FilePlace
+    key: FilePlace
     path: Path
     is_broken: bool
 
 
-def find(root: Node, path: Path) -> Found:
+def find(root: Node, path: Path) -> FoundNode:
     """Follow a path as far as it goes.
 
     A short form has no node for every part of the long one (a limit on its own is the first
@@ -147,12 +147,12 @@ def find(root: Node, path: Path) -> Found:
             place = key = node.place
         if isinstance(node, ScalarNode) and node.is_broken:
             is_broken = True
-    return Found(node, place, key, tuple(walked), is_broken)
+    return FoundNode(node, place, key, tuple(walked), is_broken)
 
 
 def node_of(data: object, name: str) -> Node:
     """Nodes for data that never was text: their place is the `name` alone."""
-    place = Place(Document(name, []), 0, 0)
+    place = FilePlace(Document(name, []), 0, 0)
     if isinstance(data, Mapping):
         members = {str(key): Member(place, node_of(value, name)) for key, value in data.items()}
         return MappingNode(place, members)

@@ -18,10 +18,10 @@ import yaml
 from gateway.base.errors import Problem
 from gateway.config.reading.nodes import (
     Document,
+    FilePlace,
     MappingNode,
     Member,
     Node,
-    Place,
     ScalarNode,
     SequenceNode,
     show_path,
@@ -100,14 +100,14 @@ def read(
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8", "replace")
         document = Document(file, _LINE_BREAK.split(before))
-        place = Place(document, len(document.lines), len(document.lines[-1]) + 1)
+        place = FilePlace(document, len(document.lines), len(document.lines[-1]) + 1)
         message = f"byte 0x{content[error.start]:02x} is not UTF-8"
         return None, [_problem(place, message, "save the file as UTF-8")]
     reader = _Reader(Document(file, _LINE_BREAK.split(text)), environ, read_secret, secrets)
     return reader.read(text), reader.problems
 
 
-def _problem(place: Place, message: str, hint: str = "", path: str = "") -> Problem:
+def _problem(place: FilePlace, message: str, hint: str = "", path: str = "") -> Problem:
     document, line, column = place
     source = document.around(line, column)
     return Problem(document.file, line, column, path, message, hint, *source)
@@ -155,7 +155,7 @@ class _Reader:
         odd = _NOT_PRINTABLE.search(text)
         if odd:
             lines = _LINE_BREAK.split(text[: odd.start()])
-            place = Place(self.document, len(lines), len(lines[-1]) + 1)
+            place = FilePlace(self.document, len(lines), len(lines[-1]) + 1)
             message = f"the character U+{ord(odd.group()):04X} may not stand in YAML"
             self.problems.append(_problem(place, message, "in double quotes it has an escape"))
             return None
@@ -214,7 +214,7 @@ class _Reader:
             self._anchors[anchor] = node
         return node
 
-    def _sequence(self, place: Place, depth: int) -> SequenceNode:
+    def _sequence(self, place: FilePlace, depth: int) -> SequenceNode:
         node = SequenceNode(place)
         for event in self._events:
             if isinstance(event, yaml.SequenceEndEvent):
@@ -226,9 +226,9 @@ class _Reader:
             node.size += item.size
         return node
 
-    def _mapping(self, place: Place, depth: int) -> MappingNode:
+    def _mapping(self, place: FilePlace, depth: int) -> MappingNode:
         node = MappingNode(place)
-        merges: list[tuple[Place, Node]] = []
+        merges: list[tuple[FilePlace, Node]] = []
         for event in self._events:
             if isinstance(event, yaml.MappingEndEvent):
                 break
@@ -254,7 +254,7 @@ class _Reader:
             self._merge(node, key_place, value)
         return node
 
-    def _key(self, event: Any, place: Place, depth: int) -> str | None:
+    def _key(self, event: Any, place: FilePlace, depth: int) -> str | None:
         if not isinstance(event, yaml.ScalarEvent):
             self._node(event, depth + 1)
             hint = "quote it if it begins with { or ["
@@ -269,7 +269,7 @@ class _Reader:
             self._note(place, f"a variable in the key {key!r}", hint)
         return key
 
-    def _alias(self, anchor: str, place: Place) -> Node:
+    def _alias(self, anchor: str, place: FilePlace) -> Node:
         node = self._anchors.get(anchor)
         if node is None:
             if anchor in self._open_anchors:
@@ -278,7 +278,7 @@ class _Reader:
         self._count_aliased(node.size, place)
         return node
 
-    def _merge(self, node: MappingNode, place: Place, value: Node) -> None:
+    def _merge(self, node: MappingNode, place: FilePlace, value: Node) -> None:
         parts = value.items if isinstance(value, SequenceNode) else [value]
         for part in parts:
             if not isinstance(part, MappingNode):
@@ -291,7 +291,7 @@ class _Reader:
                     node.members[key] = member
                     node.size += member.node.size
 
-    def _count_aliased(self, size: int, place: Place) -> None:
+    def _count_aliased(self, size: int, place: FilePlace) -> None:
         self._aliased += size
         if self._aliased > MAX_ALIASED:
             message = f"aliases repeat more than {MAX_ALIASED} values"
@@ -299,7 +299,7 @@ class _Reader:
 
     # Scalars.
 
-    def _scalar(self, event: Any, place: Place) -> ScalarNode:
+    def _scalar(self, event: Any, place: FilePlace) -> ScalarNode:
         is_plain = event.style in {None, ""}
         is_one_line = event.start_mark.line == event.end_mark.line
         if not is_plain and event.style in {"'", '"'}:
@@ -331,15 +331,15 @@ class _Reader:
 
     # Places and problems.
 
-    def _place(self, mark: Any) -> Place:
-        return Place(self.document, mark.line + 1, mark.column + 1)
+    def _place(self, mark: Any) -> FilePlace:
+        return FilePlace(self.document, mark.line + 1, mark.column + 1)
 
-    def _note(self, place: Place, message: str, hint: str) -> None:
+    def _note(self, place: FilePlace, message: str, hint: str) -> None:
         self.problems.append(
             _problem(place, message, hint, show_path(tuple(self._path[:MAX_SHOWN])))
         )
 
-    def _stop(self, place: Place, message: str, hint: str = "") -> NoReturn:
+    def _stop(self, place: FilePlace, message: str, hint: str = "") -> NoReturn:
         self._note(place, message, hint)
         raise _Stop
 
@@ -353,5 +353,5 @@ class _Reader:
             str(error.context),
             (begin.line, begin.column),
         )
-        place = Place(self.document, syntax.line + 1, syntax.column + 1)
+        place = FilePlace(self.document, syntax.line + 1, syntax.column + 1)
         self.problems.append(_problem(place, syntax.message, syntax.hint))

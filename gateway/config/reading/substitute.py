@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from gateway.config.values.written import Filled, Part
+from gateway.config.values.written import Filled, WrittenPart
 
 ReadSecret = Callable[[str], str]
 """Gives the text of a file; raises OSError or UnicodeDecodeError."""
@@ -67,16 +67,16 @@ def substitute(text: str, environ: Mapping[str, str], read_secret: ReadSecret) -
         SubstitutionError: a variable is unset and has no default, a file cannot be read, or
             the reference is malformed.
     """
-    parts: list[Part] = []
+    parts: list[WrittenPart] = []
     secrets: list[str] = []
     is_secret = False
     login = _Login.of(text)
     end = 0
     for match in _REFERENCE.finditer(text):
-        parts.append(Part(text[end : match.start()], is_given=False))
+        parts.append(WrittenPart(text[end : match.start()], is_given=False))
         end = match.end()
         if match.group() == "$${":
-            parts.append(Part("${", is_given=False))
+            parts.append(WrittenPart("${", is_given=False))
             continue
         body = match[1]
         if body is None:
@@ -90,8 +90,8 @@ def substitute(text: str, environ: Mapping[str, str], read_secret: ReadSecret) -
         if is_file or is_password:
             secrets.append(value)
         is_secret = is_secret or (is_file and not is_password)
-        parts.append(Part(login.escape(value, match.start()), is_given=True))
-    parts.append(Part(text[end:], is_given=False))
+        parts.append(WrittenPart(login.escape(value, match.start()), is_given=True))
+    parts.append(WrittenPart(text[end:], is_given=False))
     return Substituted(Filled.of(text, tuple(parts)), is_secret, tuple(secrets))
 
 

@@ -88,7 +88,7 @@ class UnixAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class TargetOrigin:
     """Scheme, host and port of a URL that names nothing more."""
 
     scheme: Literal["http", "https"]
@@ -168,7 +168,7 @@ def is_target(text: str) -> bool:
     return "://" in text or text.strip().startswith("unix:")
 
 
-def parse_target(text: str) -> Origin | UnixAddress:
+def parse_target(text: str) -> TargetOrigin | UnixAddress:
     """Read what `parse_origin` does, or `unix:/run/app.sock`.
 
     Raises:
@@ -196,7 +196,7 @@ def same_target(text: str) -> str:
     return f"{target.scheme}://{Address(target.host.lower(), target.port)}"
 
 
-def parse_origin(text: str) -> Origin:
+def parse_origin(text: str) -> TargetOrigin:
     """Read `http://host[:port]` or `https://host[:port]`.
 
     Raises:
@@ -247,7 +247,7 @@ def parse_origin(text: str) -> Origin:
         raise AddressError(f"{shown!r} has no valid host", _BRACKETS)
     host = parse_host(place.host, shown)
     scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
-    return Origin(scheme, host, port or DEFAULT_PORTS[scheme])
+    return TargetOrigin(scheme, host, port or DEFAULT_PORTS[scheme])
 
 
 def parse_authority(text: str) -> str:

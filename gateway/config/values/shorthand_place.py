@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 Path = tuple[str | int, ...]
 
 
-class Place(NamedTuple):
+class ShorthandPlace(NamedTuple):
     """A mapping inside a listener's own part that may say limits, or name policies.
 
     Attributes:

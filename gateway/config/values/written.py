@@ -15,7 +15,7 @@ from gateway.config.values.redaction import CREDENTIAL, HIDDEN
 _is_credential: Final = re.compile(CREDENTIAL, re.IGNORECASE).search
 
 
-class Part(NamedTuple):
+class WrittenPart(NamedTuple):
     """A part of a text: as it stands in the file, or what a reference in its place stands for."""
 
     text: str
@@ -33,10 +33,10 @@ class Filled(str):
     __slots__ = ("parts", "written")
 
     written: str
-    parts: tuple[Part, ...]
+    parts: tuple[WrittenPart, ...]
 
     @classmethod
-    def of(cls, written: str, parts: tuple[Part, ...]) -> Filled:
+    def of(cls, written: str, parts: tuple[WrittenPart, ...]) -> Filled:
         """Join the parts of a text."""
         filled = cls("".join(part.text for part in parts))
         filled.written, filled.parts = written, parts

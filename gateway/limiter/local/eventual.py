@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gateway.base.clock import Clock, monotonic_us, wall_us
-from gateway.limiter.local.eventual_state import WHOLLY_HEARD, Heard
+from gateway.limiter.local.eventual_state import WHOLLY_HEARD, RemoteView
 from gateway.limiter.local.generations import Generations
 from gateway.limiter.local.unheard import HEARD_INTERVALS, longest_us
 from gateway.limiter.reports import report
@@ -37,7 +37,7 @@ Key = tuple[str, str]
 """The scope of a limit, and the identity that is counted."""
 
 
-class Report(NamedTuple):
+class UnreportedPasses(NamedTuple):
     """What was let through of one key since the last report."""
 
     limit: Limit
@@ -45,7 +45,7 @@ class Report(NamedTuple):
     asks: tuple[Ask, ...]
 
 
-class Look(NamedTuple):
+class Probe(NamedTuple):
     """A question about one key: may a request of this cost pass? With cost 0, what is left.
 
     What passed here is reported after `interval_us`.
@@ -68,7 +68,7 @@ class _Noted:
         self.count = 0
 
 
-class Hearsay:
+class EventualState:
     """What one gateway knows of the keys that are counted eventually.
 
     Args:
@@ -88,11 +88,11 @@ class Hearsay:
         self._has_others = has_others
         remedy = "it has what this gateway let through of keys that are kept eventually"
         self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock, remedy)
-        self._heard: Generations[Key, Heard] = Generations(MAX_KEYS, HEARD_FOR_US)
+        self._heard: Generations[Key, RemoteView] = Generations(MAX_KEYS, HEARD_FOR_US)
         # In the order of coming; the first is taken out at no cost, which a `dict` would have.
         self._unreported: dict[int, OrderedDict[Key, _Noted]] = {}
         self._leaving: dict[int, OrderedDict[Key, _Noted]] = {}
-        self._looks: dict[Key, Look] = {}
+        self._looks: dict[Key, Probe] = {}
         self._looked_at: set[Key] = set()
 
     def __repr__(self) -> str:
@@ -128,7 +128,7 @@ class Hearsay:
         return decision
 
     def _see_through(
-        self, heard: Heard, limit: Limit, key: str, terms: Eventual, cost: int
+        self, heard: RemoteView, limit: Limit, key: str, terms: Eventual, cost: int
     ) -> None:
         """Ask the store about a key that is refused, if what was heard of it is old."""
         if heard.is_stale(limit, self._clock(), terms.interval_us):
@@ -136,7 +136,7 @@ class Hearsay:
             self._look((limit.scope, key), limit, look_cost, terms)
 
     def _with_unheard(
-        self, refusal: Decision, heard: Heard | None, limit: Limit, terms: Eventual, cost: int
+        self, refusal: Decision, heard: RemoteView | None, limit: Limit, terms: Eventual, cost: int
     ) -> Decision:
         """A refusal that allows for what others may have let through and not yet reported."""
         report_us = HEARD_INTERVALS * terms.interval_us
@@ -196,7 +196,7 @@ class Hearsay:
             if before is not noted:
                 before.count += noted.count
 
-    def reports(self, interval_us: int, at_most: int) -> list[Report]:
+    def reports(self, interval_us: int, at_most: int) -> list[UnreportedPasses]:
         """Take out some of what was gathered; none if all has been reported.
 
         Args:
@@ -204,13 +204,13 @@ class Hearsay:
             at_most: how many questions, unless the first report alone has more.
         """
         leaving = self._leaving.get(interval_us, OrderedDict())
-        found: list[Report] = []
+        found: list[UnreportedPasses] = []
         asks = 0
         while leaving and asks < at_most:
             _, noted = leaving.popitem(last=False)
             if noted.count:
                 pieces = report(noted.limit, noted.key, noted.count)
-                found.append(Report(noted.limit, noted.key, pieces))
+                found.append(UnreportedPasses(noted.limit, noted.key, pieces))
                 asks += len(pieces)
         return found
 
@@ -224,37 +224,39 @@ class Hearsay:
             decision: what the store said of it.
         """
         now_us = self._clock()
-        heard = Heard.of_report(limit, ask.cost, now_us - gathered_us, decision, now_us)
+        heard = RemoteView.of_report(limit, ask.cost, now_us - gathered_us, decision, now_us)
         self._keep(limit, ask.keys[0], heard)
 
     # What the store is asked.
 
     def _look(self, name: Key, limit: Limit, cost: int, terms: Eventual) -> None:
         if name not in self._looked_at and len(self._looks) < MAX_LOOKS:
-            self._looks[name] = Look(limit, name[1], cost, terms.interval_us)
+            self._looks[name] = Probe(limit, name[1], cost, terms.interval_us)
 
     @property
     def has_looks(self) -> bool:
         """Whether there is anything to ask."""
         return bool(self._looks)
 
-    def looks(self, at_most: int) -> list[Look]:
+    def looks(self, at_most: int) -> list[Probe]:
         """Take out some of the questions; `looked` or `missed` follows for each."""
         names = list(self._looks)[:at_most]
         self._looked_at.update(names)
         return [self._looks.pop(name) for name in names]
 
-    def looked(self, look: Look, decision: Decision) -> None:
+    def looked(self, look: Probe, decision: Decision) -> None:
         """The store has answered; what it took of the key is to be given back."""
         limit, key, cost, interval_us = look
         self._looked_at.discard((limit.scope, key))
-        self._keep(limit, key, Heard.of_look(limit, cost, interval_us, decision, self._clock()))
+        self._keep(
+            limit, key, RemoteView.of_look(limit, cost, interval_us, decision, self._clock())
+        )
 
-    def missed(self, look: Look) -> None:
+    def missed(self, look: Probe) -> None:
         """The store has not answered."""
         self._looked_at.discard((look.limit.scope, look.key))
 
-    def _keep(self, limit: Limit, key: str, heard: Heard) -> None:
+    def _keep(self, limit: Limit, key: str, heard: RemoteView) -> None:
         name = (limit.scope, key)
         waiting = (*self._unreported.values(), *self._leaving.values())
         heard.spent = sum(noted[name].count for noted in waiting if name in noted)

@@ -17,7 +17,7 @@ WHOLLY_HEARD: Final = ("token_bucket", "fixed_window")
 """Algorithms of which a look that takes nothing says when more may pass."""
 
 
-class Heard:
+class RemoteView:
     """What the store said of one key, and what was let through since.
 
     Attributes:
@@ -48,7 +48,7 @@ class Heard:
     @classmethod
     def of_report(
         cls, limit: Limit, cost: int, late_us: int, decision: Decision, now_us: int
-    ) -> Heard:
+    ) -> RemoteView:
         """From the answer to a report, which may have overdrawn.
 
         Args:
@@ -73,7 +73,7 @@ class Heard:
     @classmethod
     def of_look(
         cls, limit: Limit, cost: int, late_us: int, decision: Decision, now_us: int
-    ) -> Heard:
+    ) -> RemoteView:
         """From the answer to a look; if it was let through, its cost is given back."""
         left = decision.remaining + cost if decision.allowed else decision.remaining
         heard = cls(left, now_us + decision.reset_us, now_us)

@@ -32,7 +32,7 @@ MAX_SPENT: Final = 4096
 ones that were spent first are forgotten, and what is put back of them is lost."""
 
 
-class Told(NamedTuple):
+class StoreAnswer(NamedTuple):
     """What the store said, and when it was asked."""
 
     decision: Decision
@@ -231,7 +231,7 @@ class LeaseBook:
         lease.held += cost
         return None
 
-    def heard(self, limit: Limit, key: str, terms: Leased, ask: Ask, told: Told) -> Decision:
+    def heard(self, limit: Limit, key: str, terms: Leased, ask: Ask, told: StoreAnswer) -> Decision:
         """The store has decided on a request of this key, which was `ask`.
 
         Returns:

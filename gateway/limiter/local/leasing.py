@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
 
-from gateway.base.clock import Clock
-from gateway.limiter.local.leases import LeaseBook, Told
+from gateway.base.clock import US, Clock
+from gateway.limiter.local.leases import LeaseBook, StoreAnswer
 from gateway.limiter.outcome import DecideAlone, Outcome, Pending
 from gateway.limiter.plan import Rule
 from gateway.limits.consistency_mode import Leased
 from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask, only
-
-US: Final = 1_000_000
 
 GiveBack = Callable[[Ask, Verdict], None]
 Name = tuple[str, str]
@@ -85,7 +82,7 @@ class Leasing:
             said = decision
             terms = rule.policy.terms
             if isinstance(terms, Leased):
-                said = self._book.heard(limit, key, terms, ask, Told(decision, asked_us))
+                said = self._book.heard(limit, key, terms, ask, StoreAnswer(decision, asked_us))
                 if ask.cost and decision.allowed:
                     self._refill(limit, key, terms)
             decisions.append(said)

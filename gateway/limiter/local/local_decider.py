@@ -10,23 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from gateway.base.clock import Clock, wall_us
+from gateway.base.clock import US, Clock, wall_us
 from gateway.limiter.local.leasing import GiveBack, Leasing
 from gateway.limiter.local.reporting import Reporting, Send
 from gateway.limiter.outcome import Outcome, Pending
-from gateway.limiter.parts import Taken, join, near_outcome
+from gateway.limiter.parts import LocalPart, join, near_outcome
 from gateway.limiter.plan import Rule
 from gateway.limits.consistency_mode import Eventual, Leased, Terms
 from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
 
-US: Final = 1_000_000
 MAX_LOOKS: Final = 4
 """How often a request that the store refuses is tried again with what has come for its leases."""
 
 
-class Near:
+class LocalDecider:
     """Between requests and the decider's store.
 
     Args:
@@ -76,7 +75,7 @@ class Near:
             if rule.policy.terms is None:
                 return Pending(ask, rules)
             return _Mixed(self, ask, rules, ask, rules, (), looks)
-        taken: list[Taken] = []
+        taken: list[LocalPart] = []
         left: list[int] = []
         is_refused = False
         for index, rule in enumerate(rules):
@@ -85,7 +84,7 @@ class Near:
             if decision is None:
                 left.append(index)
                 continue
-            taken.append(Taken(rule, key, decision))
+            taken.append(LocalPart(rule, key, decision))
             is_refused = is_refused or not decision.allowed
         if is_refused:
             self.put_back(taken, ask.cost)
@@ -108,7 +107,7 @@ class Near:
             return self._reporting.decide(limit, key, terms, ask.cost)
         return None
 
-    def put_back(self, taken: Iterable[Taken], cost: int) -> None:
+    def put_back(self, taken: Iterable[LocalPart], cost: int) -> None:
         """Undo what was decided here: the request will not be made."""
         for rule, key, decision in taken:
             terms = rule.policy.terms
@@ -142,19 +141,19 @@ class _Mixed(Pending):
 
     def __init__(
         self,
-        near: Near,
+        near: LocalDecider,
         whole_ask: Ask,
         whole_rules: Sequence[Rule],
         ask: Ask,
         rules: Sequence[Rule],
-        taken: Sequence[Taken],
+        taken: Sequence[LocalPart],
         looks: int,
     ) -> None:
         super().__init__(ask, rules)
         self._near = near
         self._whole_ask = whole_ask
         self._whole_rules = whole_rules
-        self._taken: Sequence[Taken] | None = taken
+        self._taken: Sequence[LocalPart] | None = taken
         self._looks = looks
         self._again: Pending | None = None
         self._asked_us = near.clock()
@@ -167,7 +166,7 @@ class _Mixed(Pending):
                 self._again.abandon()
         super().abandon()
 
-    def _put_back(self) -> Sequence[Taken]:
+    def _put_back(self) -> Sequence[LocalPart]:
         """Undo what was decided here, once."""
         taken, self._taken = self._taken or (), None
         self._near.put_back(taken, self.ask.cost)

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from gateway.base.clock import Clock
-from gateway.limiter.local.eventual import Hearsay, Look
+from gateway.base.clock import US, Clock
+from gateway.limiter.local.eventual import EventualState, Probe
 from gateway.limiter.local.leasing import GiveBack
 from gateway.limiter.outcome import DecideAlone, Outcome, Pending
 from gateway.limiter.reports import look as ask_of
@@ -20,7 +20,6 @@ from gateway.limits.decision import Decision
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
 
-US: Final = 1_000_000
 REPORTS_A_CALL: Final = 64
 """Asks in one call of the store; the next call is made when that is answered."""
 LOOKS_A_CALL: Final = 64
@@ -50,7 +49,7 @@ class Reporting:
         calendar_clock: Clock,
         has_others: Callable[[], bool],
     ) -> None:
-        self._hearsay = Hearsay(clock, calendar_clock, has_others)
+        self._hearsay = EventualState(clock, calendar_clock, has_others)
         self._send = send
         self._give_back = give_back
         self._clock = clock
@@ -119,14 +118,14 @@ class Reporting:
             self._looking = self._loop.call_later(LOOK_PAUSE_S, self._look)
             self._send([_Looked(self, look) for look in looks])
 
-    def looked(self, look: Look, outcome: Outcome) -> None:
+    def looked(self, look: Probe, outcome: Outcome) -> None:
         """The store has answered a look."""
         (decision,) = outcome.verdict.decisions
         if look.cost and decision.allowed:
             self._give_back(outcome.ask, outcome.verdict)
         self._hearsay.looked(look, decision)
 
-    def missed(self, look: Look) -> None:
+    def missed(self, look: Probe) -> None:
         """The store has not answered a look."""
         self._hearsay.missed(look)
 
@@ -165,7 +164,7 @@ class _Told(Pending):
 
     __slots__ = ("_call", "_hearsay", "_limit")
 
-    def __init__(self, hearsay: Hearsay, limit: Limit, ask: Ask, call: _Call) -> None:
+    def __init__(self, hearsay: EventualState, limit: Limit, ask: Ask, call: _Call) -> None:
         super().__init__(ask, ())
         self._hearsay = hearsay
         self._limit = limit
@@ -188,7 +187,7 @@ class _Looked(Pending):
 
     __slots__ = ("_look", "_reporting")
 
-    def __init__(self, reporting: Reporting, look: Look) -> None:
+    def __init__(self, reporting: Reporting, look: Probe) -> None:
         super().__init__(ask_of(look.limit, look.key, look.cost), ())
         self._reporting = reporting
         self._look = look

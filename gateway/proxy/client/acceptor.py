@@ -9,7 +9,7 @@ from aiohttp.web_server import Server
 
 from gateway.proxy.client.connection import ClientConnection
 from gateway.proxy.client.request_parser import RequestParser
-from gateway.proxy.client.timeouts import Patience
+from gateway.proxy.client.timeouts import ClientTimeouts
 from gateway.routing.spelling import NOTHING_RESERVED, Reserved
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class ProxyServer(Server):
     def __init__(
         self,
         proxy: Proxy,
-        patience: Patience,
+        patience: ClientTimeouts,
         *,
         parser: RequestParser,
         max_head: int,

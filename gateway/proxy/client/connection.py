@@ -24,10 +24,10 @@ from gateway.proxy.client.punctual import LAST_CALL_S, PunctualIntake
 
 if TYPE_CHECKING:
     from gateway.net.tls.peer import ClientCertificate
-    from gateway.proxy.cached_refusal import RepeatedRefusal
+    from gateway.proxy.cached_refusal import CachedRefusal
     from gateway.proxy.client.acceptor import ProxyServer
     from gateway.proxy.client.request_parser import RequestParser
-    from gateway.proxy.client.timeouts import Patience
+    from gateway.proxy.client.timeouts import ClientTimeouts
     from gateway.proxy.request import Request
     from gateway.proxy.server import Proxy
 
@@ -80,7 +80,7 @@ class ClientConnection(PunctualIntake):
         self,
         server: ProxyServer,
         proxy: Proxy,
-        patience: Patience,
+        patience: ClientTimeouts,
         parser: RequestParser,
         max_head: int,
         **options: Any,
@@ -102,7 +102,7 @@ class ClientConnection(PunctualIntake):
         self.sent_headers: object = None
         self.sent_host = ""
         self.sent_fields = b""
-        self.refused: RepeatedRefusal | None = None
+        self.refused: CachedRefusal | None = None
 
     @property
     def is_closing(self) -> bool:

@@ -49,7 +49,7 @@ TRANSIENT: Final = frozenset(
 """What concerns one connection that is gone by now (accept(2))."""
 
 
-class Reception(NamedTuple):
+class AcceptPlan(NamedTuple):
     """What is done with new connections.
 
     Attributes:
@@ -73,7 +73,7 @@ class Reception(NamedTuple):
         return self.tls is None and self.senders is None and not self.is_local
 
 
-class Patience(NamedTuple):
+class HandshakeTimeouts(NamedTuple):
     """How long a client may take, in seconds.
 
     Attributes:
@@ -104,8 +104,8 @@ class Listener:
         self,
         sock: socket.socket,
         server: ProxyServer,
-        reception: Reception,
-        patience: Patience,
+        reception: AcceptPlan,
+        patience: HandshakeTimeouts,
         metrics: GatewayMetrics,
         most: int,
     ) -> None:
@@ -247,7 +247,7 @@ def _identify(fields: Iterable[tuple[str, str]], connection: ClientConnection, s
     """Take down who a client is.
 
     Args:
-        fields: as in `Reception`.
+        fields: as in `AcceptPlan`.
         connection: of the client.
         source: its transport.
     """

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from gateway.net.unsent import unread
+from gateway.net.unsent import unsent_bytes
 from gateway.proxy.client.hang_up import HangUpWatch
 from gateway.proxy.client.intake import RequestIntake
 from gateway.proxy.client.reset import reset
-from gateway.proxy.client.timeouts import Patience
+from gateway.proxy.client.timeouts import ClientTimeouts
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -55,7 +55,7 @@ class PunctualIntake(RequestIntake):
         self,
         server: web.Server,
         proxy: Proxy,
-        patience: Patience,
+        patience: ClientTimeouts,
         parser: RequestParser,
         max_head: int,
         **options: Any,
@@ -149,12 +149,12 @@ class PunctualIntake(RequestIntake):
 
     def _linger(self) -> None:
         """The client may go on sending what nobody wants for as long as it reads its answer."""
-        self._unread = unread(self.transport)
+        self._unread = unsent_bytes(self.transport)
         self._on_late = self._linger_is_over
         self.due = self._loop.time() + self._patience.linger
 
     def _linger_is_over(self) -> None:
-        left = unread(self.transport)
+        left = unsent_bytes(self.transport)
         if left and self._patience.is_progress(self._unread - left):
             self._linger()
         else:
@@ -162,14 +162,14 @@ class PunctualIntake(RequestIntake):
 
     def _await_reader(self) -> None:
         """The client is to take what was sent; progress gives it more time."""
-        self._unread = unread(self.transport)
+        self._unread = unsent_bytes(self.transport)
         self._on_late = self._reader_is_late
         self.due = self._loop.time() + self._patience.body
 
     def _reader_is_late(self) -> None:
         if self._current is None and not self._is_sending:
             self.force_close()
-        elif self._patience.is_progress(self._unread - unread(self.transport)):
+        elif self._patience.is_progress(self._unread - unsent_bytes(self.transport)):
             self._await_reader()
         else:
             self._proxy.reader_is_late(self._current)

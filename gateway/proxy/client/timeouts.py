@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Patience(NamedTuple):
+class ClientTimeouts(NamedTuple):
     """How long a client may take, in seconds.
 
     Attributes:

@@ -12,7 +12,7 @@ from gateway.base.clock import monotonic_us
 from gateway.base.errors import UpstreamConnectError, UpstreamTlsError
 from gateway.config.models.gateway import Target
 from gateway.proxy.upstream.addresses import Addresses
-from gateway.proxy.upstream.connection import Patience, UpstreamConnection
+from gateway.proxy.upstream.connection import UpstreamConnection, UpstreamTimeouts
 from gateway.proxy.upstream.names import Name
 
 NEXT_S: Final = 0.25
@@ -24,7 +24,7 @@ async def open_connection(
     port: int,
     *,
     on_close: Callable[[UpstreamConnection], None],
-    patience: Patience,
+    patience: UpstreamTimeouts,
     ssl_context: ssl.SSLContext | None,
     max_head: int,
     server_name: str = "",

@@ -15,7 +15,7 @@ from gateway.base.errors import (
 )
 from gateway.proxy.upstream.answer_reader import AnswerReader, Informational
 from gateway.proxy.upstream.read_after_reset import remains
-from gateway.proxy.upstream.small_buffer_reader import PIECE, NarrowReader, read_through
+from gateway.proxy.upstream.small_buffer_reader import PIECE, SmallBufferReader, read_through
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
@@ -24,7 +24,7 @@ HIGH_WATER: Final = 128 * 1024
 """Bytes of a body that may lie here unread before the upstream is held back."""
 
 
-class Patience(NamedTuple):
+class UpstreamTimeouts(NamedTuple):
     """Time limits of exchanges, in seconds; `inf` for none."""
 
     first_byte: float
@@ -74,7 +74,7 @@ class UpstreamConnection(asyncio.Protocol):
     def __init__(
         self,
         on_close: Callable[[UpstreamConnection], None],
-        patience: Patience,
+        patience: UpstreamTimeouts,
         max_head: int,
         address: str = "",
     ) -> None:
@@ -207,7 +207,7 @@ class UpstreamConnection(asyncio.Protocol):
         if not self._is_narrow:
             self._is_narrow = True
             read_through(
-                NarrowReader(self, buffer), self.transport, is_paused=self._is_reading_paused
+                SmallBufferReader(self, buffer), self.transport, is_paused=self._is_reading_paused
             )
 
     def flow(self) -> None:

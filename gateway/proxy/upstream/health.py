@@ -11,6 +11,7 @@ import random
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.clock import US
 from gateway.base.errors import UpstreamError
 from gateway.base.tasks import Tasks
 from gateway.config.models.balancing import HealthConfig, numbers
@@ -19,7 +20,6 @@ from gateway.config.values.units import format_duration
 if TYPE_CHECKING:
     from gateway.proxy.upstream.pool import TargetPool, Upstream
 
-US: Final = 1_000_000
 JITTER: Final = 0.1
 """Checks are so much earlier or later, lest those of many gateways come all at the same moment."""
 USER_AGENT: Final = "sluice-health"

@@ -2,7 +2,7 @@
 
 What is decided is in `gateway.proxy.upstream.balancing`; here it meets the
 clock, chance, counters and the log. An upstream of one target without checks and without a breaker
-has no `Chooser`.
+has no `LoadBalancer`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gateway.base.clock import Clock, monotonic_us
+from gateway.base.clock import US, Clock, monotonic_us
 from gateway.base.errors import (
     UpstreamBreakerError,
     UpstreamBusyError,
@@ -46,7 +46,7 @@ from gateway.proxy.upstream.balancing import (
     LeastRequests,
     RandomTwo,
     RoundRobin,
-    Standing,
+    TargetHealth,
     WindowBreaker,
 )
 from gateway.routing.keys import compile_key
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-US: Final = 1_000_000
 BALANCERS: Final[dict[str, Callable[[], Balancer]]] = {
     "round_robin": RoundRobin,
     "least_requests": LeastRequests,
@@ -65,7 +64,7 @@ BALANCERS: Final[dict[str, Callable[[], Balancer]]] = {
 }
 
 
-class Chooser:
+class LoadBalancer:
     """Chooses among the targets of one upstream.
 
     Args:
@@ -100,7 +99,7 @@ class Chooser:
         else:
             self._balancer = BALANCERS[config.balance]()
         ejects = config.eject is not None and len(self._pools) > 1
-        self._standing = Standing(
+        self._standing = TargetHealth(
             self._candidates(config),
             _ejection(config.eject) if config.eject is not None else None,
             config.slow_start or 0,
@@ -257,7 +256,7 @@ class TargetJudge:
 
     __slots__ = ("_chooser", "_index")
 
-    def __init__(self, chooser: Chooser, index: int) -> None:
+    def __init__(self, chooser: LoadBalancer, index: int) -> None:
         self._chooser = chooser
         self._index = index
 

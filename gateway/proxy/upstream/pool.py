@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.base.clock import monotonic_us
+from gateway.base.clock import US, monotonic_us
 from gateway.base.errors import (
     UpstreamBusyError,
     UpstreamConnectError,
@@ -28,8 +28,8 @@ from gateway.net.tls.client import UpstreamTls
 from gateway.observe.metrics import UpstreamMetrics
 from gateway.proxy.client.deadlines import Watch
 from gateway.proxy.upstream.connecting import open_connection
-from gateway.proxy.upstream.connection import Patience, UpstreamConnection
-from gateway.proxy.upstream.load_balancer import Chooser
+from gateway.proxy.upstream.connection import UpstreamConnection, UpstreamTimeouts
+from gateway.proxy.upstream.load_balancer import LoadBalancer
 from gateway.proxy.upstream.names import Name, Resolve, resolve
 from gateway.proxy.upstream.retry import RetryBudget, RetryRule
 from gateway.proxy.upstream.small_buffer_reader import SlowReaders
@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
 
-US = 1_000_000
 SOCKET_HOST = "localhost"
 """What a server at a Unix socket is asked for by a client that names no host, as with nginx."""
 
@@ -119,7 +118,7 @@ class TargetPool:
             "(timeouts.queue, or timeouts.total for all tries)"
         )
         timeouts = config.timeouts
-        self._patience = Patience(
+        self._patience = UpstreamTimeouts(
             first_byte=timeouts.first_byte / US,
             idle=timeouts.idle / US,
             total=inf if timeouts.total is None else timeouts.total / US,
@@ -357,7 +356,7 @@ class Upstream:
             TargetPool(target, config, metrics, max_head, tls, look_up) for target in config.targets
         )
         needs_choice = len(self._pools) > 1 or config.health or config.breaker
-        self._chooser = Chooser(name, config, self._pools, metrics) if needs_choice else None
+        self._chooser = LoadBalancer(name, config, self._pools, metrics) if needs_choice else None
         self.only = self._pools[0] if self._chooser is None else None
         self.budget = RetryBudget()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.base.clock import US
 from gateway.base.errors import (
     UpstreamClosedError,
     UpstreamConnectError,
@@ -19,7 +20,6 @@ from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import RetryConfig
 from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 
-US: Final = 1_000_000
 SLOTS: Final = 10
 SLOT_US: Final = US
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})

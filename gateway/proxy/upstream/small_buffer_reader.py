@@ -83,7 +83,7 @@ class SlowReaders:
         return self._loop.time() - since >= SLOW_S
 
 
-class NarrowReader(asyncio.BufferedProtocol):
+class SmallBufferReader(asyncio.BufferedProtocol):
     """Stands before a protocol whose transport is to read small pieces.
 
     Args:

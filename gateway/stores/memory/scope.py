@@ -33,7 +33,7 @@ Spent = tuple[Any, int, int, int]
 """What became of a request: the key's state, the moment, `wait_us` and `retry_after_us`."""
 
 
-class Found(NamedTuple):
+class UnplacedKey(NamedTuple):
     """What is known of a key that has no place.
 
     Attributes:
@@ -139,7 +139,7 @@ class Scope:
             self.keep_new(found.key, after, now_us, (key,), is_known=found.state is not None)
         return after, now_us, wait_us, retry_after_us
 
-    def find(self, key: str, now_us: int, limit: Limit, spared: Sequence[str]) -> Found:
+    def find(self, key: str, now_us: int, limit: Limit, spared: Sequence[str]) -> UnplacedKey:
         """What is known of a key that has no place.
 
         Args:
@@ -151,20 +151,22 @@ class Scope:
         if self._condensing is None:
             return self._find_lease(key, now_us, spared)
         if self._forgotten is None:
-            return Found(key, None, True)
+            return UnplacedKey(key, None, True)
         recalled = self._forgotten.recall(key, now_us)
         if recalled is None:
-            return Found(key, None, True)
-        return Found(key, self._condensing.restore(recalled.condensed, limit), recalled.is_own)
+            return UnplacedKey(key, None, True)
+        return UnplacedKey(
+            key, self._condensing.restore(recalled.condensed, limit), recalled.is_own
+        )
 
-    def _find_lease(self, key: str, now_us: int, spared: Sequence[str]) -> Found:
+    def _find_lease(self, key: str, now_us: int, spared: Sequence[str]) -> UnplacedKey:
         """A key of its own, if there is room and it holds nothing by another."""
         shared = shared_key(key)
         state = self.table.get(shared)
         if state is not None and self.algorithm.expires_us(state, self.limit) > now_us:
-            return Found(shared, state, False)
+            return UnplacedKey(shared, state, False)
         has_room = self._store.room(self, spared)
-        return Found(key if has_room else shared, None if has_room else state, has_room)
+        return UnplacedKey(key if has_room else shared, None if has_room else state, has_room)
 
     def keep_new(
         self,
@@ -208,7 +210,7 @@ class Scope:
         self._store.count -= len(keys)
         self.counted.keys -= len(keys)
 
-    def keep_refused(self, found: Found, state: Any, now_us: int) -> None:
+    def keep_refused(self, found: UnplacedKey, state: Any, now_us: int) -> None:
         """Keep what a refusal made of the state of a key that has no place."""
         if found.state is None:
             return

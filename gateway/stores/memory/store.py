@@ -18,7 +18,7 @@ from gateway.limits.rate import Limit
 from gateway.observe.metrics import MemoryMetrics
 from gateway.stores.base import PROBE, Ask
 from gateway.stores.memory.crowding import Crowd, policy_of
-from gateway.stores.memory.scope import Found, Scope, shared_key
+from gateway.stores.memory.scope import Scope, UnplacedKey, shared_key
 
 DEFAULT_MAX_KEYS = 1_000_000
 REMEDY: Final = "a larger max_keys or a store outside this process has room for more"
@@ -169,7 +169,7 @@ class MemoryStore:
     def _decide_several(self, ask: Ask) -> Verdict:
         now_us = self._clock()
         calendar_us = self._calendar_clock()
-        places: list[tuple[Scope, Found | None, int, Any]] = []
+        places: list[tuple[Scope, UnplacedKey | None, int, Any]] = []
         decisions: list[Decision] = []
         for limit, key in zip(ask.limits, ask.keys, strict=True):
             scope = self.scope(limit)

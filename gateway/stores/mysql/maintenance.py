@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
+from gateway.base.clock import US
 from gateway.stores.mysql.driver import Link
 from gateway.stores.mysql.rows import NOW
 
@@ -18,10 +19,9 @@ FORGOTTEN_BEATS: Final = 1_000
 """After so many its row is removed."""
 KEYS_A_PIECE: Final = 200
 ROWS_A_PIECE: Final = 2_000
-US: Final = 1_000_000
 
 
-class Keeper:
+class Maintenance:
     """The words of one gateway to the others, and its share of the tidying.
 
     Args:

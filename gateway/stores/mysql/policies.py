@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from gateway.base.errors import StoreError
 from gateway.base.tasks import Background
-from gateway.limits.key_overrides import Book
+from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.throttlex import Numbers, limit_of
 from gateway.stores.mysql.address import parse_mysql_url
 from gateway.stores.mysql.driver import Link
@@ -93,7 +93,7 @@ class PolicyReader:
         ValueError: the URL cannot be used.
     """
 
-    def __init__(self, url: str, book: Book, *, refresh_s: float = REFRESH_S) -> None:
+    def __init__(self, url: str, book: KeyOverrides, *, refresh_s: float = REFRESH_S) -> None:
         self.book = book
         self._address = parse_mysql_url(url)
         self._refresh_s = refresh_s

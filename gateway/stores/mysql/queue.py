@@ -15,10 +15,10 @@ from typing import Any, Final
 from gateway.base.errors import StoreError, StoreTimeout, StoreUnavailable
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.stores.mysql.rows import Slot
+from gateway.stores.mysql.rows import RowSlot
 
 Answer = Verdict | bool
-Work = Callable[[Ask, Sequence[Slot], int], Answer]
+Work = Callable[[Ask, Sequence[RowSlot], int], Answer]
 """Changes the states of an ask's keys at a time of the server, and answers."""
 
 MAX_BATCH: Final = 256
@@ -29,7 +29,7 @@ MAX_WAITING: Final = 16_384
 """Asks that wait; more would only pile up memory and be too late."""
 
 
-class Call:
+class QueuedCall:
     """One call of the store: its asks, and the future that its caller waits for."""
 
     __slots__ = ("_left", "answers", "future", "not_after_us")
@@ -54,7 +54,7 @@ class Call:
             self.future.set_exception(type(error)(str(error), error.reason))
 
 
-class Entry:
+class QueuedAsk:
     """One ask of a call, and what is to be done with it.
 
     Attributes:
@@ -67,7 +67,9 @@ class Entry:
 
     __slots__ = ("ask", "at", "attempts", "call", "names", "work")
 
-    def __init__(self, call: Call, at: int, ask: Ask, names: tuple[str, ...], work: Work) -> None:
+    def __init__(
+        self, call: QueuedCall, at: int, ask: Ask, names: tuple[str, ...], work: Work
+    ) -> None:
         self.call = call
         self.at = at
         self.ask = ask
@@ -76,7 +78,7 @@ class Entry:
         self.attempts = 0
 
 
-class Queue:
+class AskQueue:
     """Entries in the order of asking, for any number of workers.
 
     Attributes:
@@ -85,7 +87,7 @@ class Queue:
 
     def __init__(self) -> None:
         self.most = MAX_BATCH
-        self._waiting: list[Entry] = []
+        self._waiting: list[QueuedAsk] = []
         self._busy: set[str] = set()
         self._wake = asyncio.Event()
         self._takers = 0
@@ -93,7 +95,7 @@ class Queue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, entries: Sequence[Entry]) -> None:
+    def put(self, entries: Sequence[QueuedAsk]) -> None:
         """Add to the end.
 
         Raises:
@@ -104,11 +106,11 @@ class Queue:
         self._waiting += entries
         self._wake.set()
 
-    def put_back(self, entries: Sequence[Entry]) -> None:
+    def put_back(self, entries: Sequence[QueuedAsk]) -> None:
         """Return what was taken and not done, to the front; its keys are yet to be freed."""
         self._waiting[:0] = entries
 
-    async def take(self, within_s: float) -> list[Entry]:
+    async def take(self, within_s: float) -> list[QueuedAsk]:
         """Wait for entries whose keys are free and take them; none if none come in time."""
         self._takers += 1
         try:
@@ -122,7 +124,7 @@ class Queue:
         finally:
             self._takers -= 1
 
-    def done(self, entries: Sequence[Entry]) -> None:
+    def done(self, entries: Sequence[QueuedAsk]) -> None:
         """The keys of these are free again."""
         for entry in entries:
             self._busy.difference_update(entry.names)
@@ -134,12 +136,12 @@ class Queue:
         for entry in waiting:
             entry.call.fail(error)
 
-    def _take_now(self) -> list[Entry]:
+    def _take_now(self) -> list[QueuedAsk]:
         # With a free hand beside this one, it takes half: the server works on one half while
         # this process works on the other.
         most = min(max(-(-len(self._waiting) // self._takers), MIN_SHARE), self.most)
-        taken: list[Entry] = []
-        left: list[Entry] = []
+        taken: list[QueuedAsk] = []
+        left: list[QueuedAsk] = []
         blocked = set(self._busy)
         names: set[str] = set()
         for at, entry in enumerate(self._waiting):
@@ -160,7 +162,7 @@ class Queue:
         return taken
 
 
-def is_late(entry: Entry, now_us: int) -> bool:
+def is_late(entry: QueuedAsk, now_us: int) -> bool:
     """Whether nobody waits for the answer any more; its call is failed if it was not yet."""
     call = entry.call
     if call.not_after_us and now_us > call.not_after_us:

@@ -120,7 +120,7 @@ class KeyNames:
         return f"{_ODD.sub('_', f'{scope}:{key}'[:160])}#{digest.hexdigest()}"
 
 
-class Slot:
+class RowSlot:
     """The state of one key while a transaction has it locked.
 
     Attributes:
@@ -287,7 +287,7 @@ def expiry_s(state: Any, limit: Limit) -> int:
     return -(-expires_us // (EXPIRY_GRAIN_S * 1_000_000)) * EXPIRY_GRAIN_S
 
 
-def read_sql(slots: Iterable[Slot]) -> str:
+def read_sql(slots: Iterable[RowSlot]) -> str:
     """Lock the rows of keys, in the order of the index, and read all there is of them.
 
     Results: rows of `throttlex_usage`, rows of the logs, the server's time.
@@ -311,7 +311,7 @@ def read_sql(slots: Iterable[Slot]) -> str:
     return ";".join((usage, log, NOW) if logs else (usage, NOW))
 
 
-def whose_sql(slots: dict[str, Slot], usage: Sequence[Row], logs: Sequence[Row]) -> str:
+def whose_sql(slots: dict[str, RowSlot], usage: Sequence[Row], logs: Sequence[Row]) -> str:
     """Ask whose the rows are that have other names than were asked for; empty if there are none.
 
     ThrottleX's tables may take capitals for small letters, `ß` for `ss` or a soft hyphen for
@@ -333,7 +333,7 @@ def whose_sql(slots: dict[str, Slot], usage: Sequence[Row], logs: Sequence[Row])
 
 
 def load(
-    slots: dict[str, Slot],
+    slots: dict[str, RowSlot],
     usage: Sequence[Row],
     logs: Sequence[Row],
     now_us: int,
@@ -355,12 +355,12 @@ def load(
         slots[name].load_log(times)
 
 
-def _known(slots: dict[str, Slot], name: str) -> Slot | None:
+def _known(slots: dict[str, RowSlot], name: str) -> RowSlot | None:
     """The slot of a row as far as it can be told without asking."""
     return slots.get(name) or slots.get(name.lower())
 
 
-def write_sql(slots: Iterable[Slot], now_us: int) -> str:
+def write_sql(slots: Iterable[RowSlot], now_us: int) -> str:
     """Write what has changed and commit; empty if nothing has.
 
     A row that is new to us is inserted plainly: if somebody else was quicker that fails as a
@@ -402,5 +402,5 @@ def write_sql(slots: Iterable[Slot], now_us: int) -> str:
     return ";".join((*statements, "COMMIT"))
 
 
-def _names(slots: Sequence[Slot]) -> str:
+def _names(slots: Sequence[RowSlot]) -> str:
     return ",".join(sorted(f"'{slot.name}'" for slot in slots))

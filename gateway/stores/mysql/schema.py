@@ -21,7 +21,7 @@ PATIENCE_S: Final = 60
 that takes a while."""
 
 
-class Table(NamedTuple):
+class TableSchema(NamedTuple):
     """A table that is to be there.
 
     Attributes:
@@ -44,7 +44,7 @@ class Table(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column that a table is to have; see `Table`."""
+    """A column that a table is to have; see `TableSchema`."""
 
     table: str
     name: str
@@ -52,17 +52,17 @@ class Column(NamedTuple):
 
     @property
     def place(self) -> str:
-        """See `Table`."""
+        """See `TableSchema`."""
         return f"columns WHERE table_name='{self.table}' AND column_name='{self.name}'"
 
     @property
     def change(self) -> str:
-        """See `Table`."""
+        """See `TableSchema`."""
         return f"ALTER TABLE {self.table} ADD COLUMN {self.name} {self.definition}"
 
 
 class Index(NamedTuple):
-    """An index that a table is to have; see `Table`."""
+    """An index that a table is to have; see `TableSchema`."""
 
     table: str
     name: str
@@ -70,16 +70,16 @@ class Index(NamedTuple):
 
     @property
     def place(self) -> str:
-        """See `Table`."""
+        """See `TableSchema`."""
         return f"statistics WHERE table_name='{self.table}' AND index_name='{self.name}'"
 
     @property
     def change(self) -> str:
-        """See `Table`."""
+        """See `TableSchema`."""
         return f"ALTER TABLE {self.table} ADD {self.definition}"
 
 
-Step = Table | Column | Index
+Step = TableSchema | Column | Index
 
 # Nothing of this is left to the defaults of a server or a database. A binary collation, so that
 # ThrottleX's own keys do not fall together if it is let in later; and a row format in which keys
@@ -87,7 +87,7 @@ Step = Table | Column | Index
 _ROWS: Final = "ROW_FORMAT=DYNAMIC"
 _KIND: Final = f"ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin {_ROWS}"
 
-_USAGE: Final = Table(
+_USAGE: Final = TableSchema(
     "throttlex_usage",
     f"""(
   id          BIGINT AUTO_INCREMENT PRIMARY KEY,
@@ -99,7 +99,7 @@ _USAGE: Final = Table(
 ) {_KIND}""",
 )
 
-_LOG: Final = Table(
+_LOG: Final = TableSchema(
     "throttlex_sw_log",
     f"""(
   id           BIGINT AUTO_INCREMENT PRIMARY KEY,
@@ -109,7 +109,7 @@ _LOG: Final = Table(
 ) {_KIND}""",
 )
 
-_POLICY: Final = Table(
+_POLICY: Final = TableSchema(
     "throttlex_policy",
     f"""(
   id             BIGINT AUTO_INCREMENT PRIMARY KEY,
@@ -122,7 +122,7 @@ _POLICY: Final = Table(
 ) {_KIND}""",
 )
 
-_GATEWAYS: Final = Table(
+_GATEWAYS: Final = TableSchema(
     "sluice_gateways",
     f"""(
   domain  VARBINARY(255) NOT NULL,
@@ -132,7 +132,7 @@ _GATEWAYS: Final = Table(
 ) {_KIND}""",
 )
 
-_VERSIONS: Final = Table(
+_VERSIONS: Final = TableSchema(
     "sluice_schema",
     f"""(
   version    INT          PRIMARY KEY,

@@ -26,9 +26,9 @@ from gateway.stores.base import Ask
 from gateway.stores.mysql import work as mysql_work
 from gateway.stores.mysql.address import parse_mysql_url
 from gateway.stores.mysql.driver import Conflict, Link
-from gateway.stores.mysql.maintenance import Keeper
-from gateway.stores.mysql.queue import Call, Entry, Queue, Work, is_late
-from gateway.stores.mysql.rows import KeyNames, Slot, load, read_sql, whose_sql, write_sql
+from gateway.stores.mysql.maintenance import Maintenance
+from gateway.stores.mysql.queue import AskQueue, QueuedAsk, QueuedCall, Work, is_late
+from gateway.stores.mysql.rows import KeyNames, RowSlot, load, read_sql, whose_sql, write_sql
 from gateway.stores.mysql.schema import folds_keys, migrate
 from gateway.stores.mysql.session import unfit
 
@@ -89,12 +89,12 @@ class MySQLStore:
         self.counts_debits = True
         self._address = parse_mysql_url(url)
         self._names = KeyNames(domain, self._address.throttlex)
-        self._keeper = Keeper(domain, heartbeat_s)
+        self._keeper = Maintenance(domain, heartbeat_s)
         self._deadline_us = deadline_us
         self._heartbeat_s = heartbeat_s
         self._tidy_every_s = tidy_every_s
         self._clock = clock
-        self._queue = Queue()
+        self._queue = AskQueue()
         self._lanes = [_Lane() for _ in range(self._address.connections)]
         self._tasks: list[asyncio.Task[None]] = []
         self._schema = asyncio.Lock()
@@ -178,11 +178,11 @@ class MySQLStore:
         if all(lane.link is None for lane in self._lanes):
             raise type(self._why)(str(self._why), self._why.reason)
         not_after_us = self._clock() + self._deadline_us if self._deadline_us else 0
-        call = Call(len(work), not_after_us)
+        call = QueuedCall(len(work), not_after_us)
         name = self._names.name
         self._queue.put(
             [
-                Entry(call, at, ask, tuple(map(name, ask.limits, ask.keys)), what)
+                QueuedAsk(call, at, ask, tuple(map(name, ask.limits, ask.keys)), what)
                 for at, (ask, what) in enumerate(work)
             ]
         )
@@ -276,7 +276,7 @@ class MySQLStore:
 
     # Transactions.
 
-    async def _transact(self, link: Link, entries: list[Entry]) -> None:
+    async def _transact(self, link: Link, entries: list[QueuedAsk]) -> None:
         """One transaction for all of these.
 
         Raises:
@@ -312,15 +312,15 @@ class MySQLStore:
         finally:
             self._queue.done(taken)
 
-    def _slots_of(self, entries: list[Entry]) -> tuple[list[Entry], dict[str, Slot]]:
+    def _slots_of(self, entries: list[QueuedAsk]) -> tuple[list[QueuedAsk], dict[str, RowSlot]]:
         """The slots of entries by name; an entry whose key has another limit here goes back.
 
         Two policies in ThrottleX's words may have one row, and its numbers may have changed
         between two asks. What is written is told by one of them.
         """
-        slots: dict[str, Slot] = {}
-        kept: list[Entry] = []
-        others: list[Entry] = []
+        slots: dict[str, RowSlot] = {}
+        kept: list[QueuedAsk] = []
+        others: list[QueuedAsk] = []
         for entry in entries:
             limits = entry.ask.limits
             for name, limit in zip(entry.names, limits, strict=True):
@@ -332,11 +332,11 @@ class MySQLStore:
                 kept.append(entry)
                 for name, limit in zip(entry.names, limits, strict=True):
                     if name not in slots:
-                        slots[name] = Slot(name, limit)
+                        slots[name] = RowSlot(name, limit)
         self._queue.put_back(others)
         return kept, slots
 
-    async def _read(self, link: Link, entries: list[Entry], slots: dict[str, Slot]) -> int:
+    async def _read(self, link: Link, entries: list[QueuedAsk], slots: dict[str, RowSlot]) -> int:
         """Lock and read the rows; the server's time."""
         packet = read_sql(slots.values())
         self._fit(link, entries, packet)
@@ -349,7 +349,7 @@ class MySQLStore:
         load(slots, usage, log_rows, now_us, chain.from_iterable(answers))
         return now_us
 
-    def _fit(self, link: Link, entries: list[Entry], packet: str) -> None:
+    def _fit(self, link: Link, entries: list[QueuedAsk], packet: str) -> None:
         """Let batches be smaller from now on if this one is too long to be sent.
 
         Raises:
@@ -364,7 +364,7 @@ class MySQLStore:
             entries[0].call.fail(unfit(why))
         raise Conflict("a batch was longer than max_allowed_packet", "settings")
 
-    async def _step_back(self, link: Link, entries: list[Entry], conflict: Conflict) -> None:
+    async def _step_back(self, link: Link, entries: list[QueuedAsk], conflict: Conflict) -> None:
         """Roll back, and let the entries be tried again as long as somebody waits for them."""
         try:
             # Some errors roll back the statement only, and leave the locks.
@@ -373,7 +373,7 @@ class MySQLStore:
         finally:
             self._again(entries, conflict, MAX_ATTEMPTS)
 
-    def _again(self, entries: list[Entry], error: StoreError, max_attempts: int) -> None:
+    def _again(self, entries: list[QueuedAsk], error: StoreError, max_attempts: int) -> None:
         """Put entries back into the queue, or fail those that were tried often enough."""
         left = []
         for entry in entries:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict, combine
 from gateway.stores.base import Ask
-from gateway.stores.mysql.rows import Slot
+from gateway.stores.mysql.rows import RowSlot
 
 
-def decide(ask: Ask, slots: Sequence[Slot], now_us: int) -> Verdict:
+def decide(ask: Ask, slots: Sequence[RowSlot], now_us: int) -> Verdict:
     """Spend all limits of an ask or none."""
     if len(slots) == 1:
         # The usual case is spared the lists of the general one.
@@ -40,7 +40,7 @@ def decide(ask: Ask, slots: Sequence[Slot], now_us: int) -> Verdict:
     return verdict
 
 
-def give_back(ask: Ask, slots: Sequence[Slot], now_us: int, verdict: Verdict) -> bool:
+def give_back(ask: Ask, slots: Sequence[RowSlot], now_us: int, verdict: Verdict) -> bool:
     """Undo what the ask got."""
     for limit, slot, decision in zip(ask.limits, slots, verdict.decisions, strict=True):
         slot.state = ALGORITHMS[limit.algorithm].give_back(
@@ -49,7 +49,7 @@ def give_back(ask: Ask, slots: Sequence[Slot], now_us: int, verdict: Verdict) ->
     return True
 
 
-def renew(ask: Ask, slots: Sequence[Slot], now_us: int, verdict: Verdict) -> bool:
+def renew(ask: Ask, slots: Sequence[RowSlot], now_us: int, verdict: Verdict) -> bool:
     """Keep what the ask holds; false if any of it is held no more."""
     all_held = True
     for limit, slot, decision in zip(ask.limits, slots, verdict.decisions, strict=True):

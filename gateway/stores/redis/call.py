@@ -10,7 +10,7 @@ import hiredis
 
 from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.stores.redis.clocked_connection import by_digest, by_source, failed
-from gateway.stores.redis.nodes import Node, Nodes
+from gateway.stores.redis.nodes import ClusterNode, Nodes
 from gateway.stores.redis.pipe import Command, Pipe, is_noscript
 from gateway.stores.redis.slots import read_redirect
 from gateway.stores.redis.source import Script
@@ -48,9 +48,11 @@ class RoutedCall:
         "slot",
     )
 
-    def __init__(self, script: Script, slot: int, encode: Callable[[Node], list[bytes]]) -> None:
+    def __init__(
+        self, script: Script, slot: int, encode: Callable[[ClusterNode], list[bytes]]
+    ) -> None:
         self.slot = slot
-        self.node: Node | None = None
+        self.node: ClusterNode | None = None
         self.pipe: Pipe | None = None
         self.reply: Any = None
         self.error: StoreError | None = None
@@ -65,7 +67,7 @@ class RoutedCall:
         """Whether `reply` is what the script said."""
         return self.reply is not None and not isinstance(self.reply, hiredis.ReplyError)
 
-    def address(self, node: Node, pipe: Pipe) -> Command:
+    def address(self, node: ClusterNode, pipe: Pipe) -> Command:
         """The command for a server."""
         self.node = node
         self.pipe = pipe
@@ -127,14 +129,14 @@ class RoutedCall:
         commands = (ASKING, command) if self._is_asking else (command,)
         self.reply = await self.pipe.call(*commands)[-1]
 
-    async def _towards(self, node: Node, within_s: float) -> Command:
+    async def _towards(self, node: ClusterNode, within_s: float) -> Command:
         await node.lane.connection.opened(within_s)
         return self.address(node, node.lane.open())
 
 
 def send(nodes: Nodes, calls: Sequence[RoutedCall]) -> None:
     """Put calls on the wire, those of one server in one write; failures are kept in them."""
-    grouped: dict[Node, list[RoutedCall]] = {}
+    grouped: dict[ClusterNode, list[RoutedCall]] = {}
     for call in calls:
         try:
             grouped.setdefault(nodes.owner(call.slot), []).append(call)

@@ -12,7 +12,7 @@ from gateway.base.clock import Clock, wall_us
 from gateway.base.errors import StoreError, StoreReplyError, StoreUnavailable
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.stores.redis.connection import Connection
+from gateway.stores.redis.connection import SharedConnection
 from gateway.stores.redis.pipe import Command, Pipe, is_noscript, reply_error, worth_dropping
 from gateway.stores.redis.script import Codec, decode_verdicts, server_now_us
 from gateway.stores.redis.source import DECIDE, Script
@@ -56,7 +56,7 @@ class ServerTime:
         self._lowest_us = None
 
 
-class Lane:
+class ClockedConnection:
     """A way to one server, on which batches are asked.
 
     Args:
@@ -70,7 +70,7 @@ class Lane:
     __slots__ = ("_clock", "_codec", "_deadline_us", "_pipe", "connection", "server_time")
 
     def __init__(
-        self, connection: Connection, codec: Codec, deadline_us: int, clock: Clock
+        self, connection: SharedConnection, codec: Codec, deadline_us: int, clock: Clock
     ) -> None:
         self.connection = connection
         self.server_time = ServerTime()

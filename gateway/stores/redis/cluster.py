@@ -19,22 +19,22 @@ from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from gateway.base.clock import Clock, monotonic_us
+from gateway.base.clock import US, Clock, monotonic_us
 from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 from gateway.stores.redis.address import RedisAddress
 from gateway.stores.redis.call import RoutedCall, send, settle
-from gateway.stores.redis.clocked_connection import Lane
-from gateway.stores.redis.connection import Connection, FixedPlace
-from gateway.stores.redis.heartbeat import HEARTBEAT_S, Heart
-from gateway.stores.redis.nodes import Node, Nodes
+from gateway.stores.redis.clocked_connection import ClockedConnection
+from gateway.stores.redis.connection import FixedPlace, SharedConnection
+from gateway.stores.redis.heartbeat import HEARTBEAT_S, RedisHeartbeat
+from gateway.stores.redis.nodes import ClusterNode, Nodes
 from gateway.stores.redis.script import Codec, held_part
 from gateway.stores.redis.slots import (
     Answer,
     Joined,
-    Part,
+    SlotPart,
     each_key_of,
     join,
     pieces_of,
@@ -46,7 +46,6 @@ from gateway.stores.redis.slots import (
 from gateway.stores.redis.source import DECIDE, GIVE_BACK, RENEW, SCRIPTS
 from gateway.stores.redis.url import parse_cluster_url
 
-US: Final = 1_000_000
 NO_DEADLINE_S: Final = 2.0
 """How long a call without a deadline waits for a connection to a server it is sent to."""
 
@@ -87,7 +86,7 @@ class RedisClusterStore:
         self._deadline_us = deadline_us
         self._clock = clock
         self._nodes = Nodes(parse_cluster_url(url), self._make_lane)
-        self._heart = Heart(domain, heartbeat_s, self._lanes)
+        self._heart = RedisHeartbeat(domain, heartbeat_s, self._lanes)
         self._tasks = Tasks()
         self._within_s = deadline_us / US or NO_DEADLINE_S
 
@@ -161,7 +160,7 @@ class RedisClusterStore:
 
     # One batch.
 
-    async def _ask(self, asks: Sequence[Ask], parts: Sequence[Part]) -> Joined:
+    async def _ask(self, asks: Sequence[Ask], parts: Sequence[SlotPart]) -> Joined:
         """Ask for all parts at once, and give back what belongs to refused asks."""
         sent_us = self._clock()
         calls = [
@@ -182,7 +181,7 @@ class RedisClusterStore:
         self._undo(joined)
         return joined
 
-    async def _answer(self, part: Part, call: RoutedCall, sent_us: int) -> Answer:
+    async def _answer(self, part: SlotPart, call: RoutedCall, sent_us: int) -> Answer:
         if call.error is not None and call.error.reason == "tryagain":
             joined = await self._ask(part.asks, split_by_key(part.asks))
             try:
@@ -191,7 +190,7 @@ class RedisClusterStore:
                 return error
         return self._decode(part, call, sent_us)
 
-    def _decode(self, part: Part, call: RoutedCall, sent_us: int) -> Answer:
+    def _decode(self, part: SlotPart, call: RoutedCall, sent_us: int) -> Answer:
         if call.error is not None:
             return call.error
         if not call.is_answered or call.node is None or call.pipe is None:
@@ -202,7 +201,11 @@ class RedisClusterStore:
             return error
 
     def _abandon(
-        self, asks: Sequence[Ask], parts: Sequence[Part], calls: Sequence[RoutedCall], sent_us: int
+        self,
+        asks: Sequence[Ask],
+        parts: Sequence[SlotPart],
+        calls: Sequence[RoutedCall],
+        sent_us: int,
     ) -> None:
         """The caller has given up: what one slot took for an ask of several is given back."""
         for call in calls:
@@ -250,20 +253,20 @@ class RedisClusterStore:
 
     # What is said to a server.
 
-    def _encode_asks(self, asks: Sequence[Ask], sent_us: int, node: Node) -> list[bytes]:
+    def _encode_asks(self, asks: Sequence[Ask], sent_us: int, node: ClusterNode) -> list[bytes]:
         return node.lane.encode(asks, sent_us)
 
-    def _encode_give_back(self, ask: Ask, verdict: Verdict, node: Node) -> list[bytes]:
+    def _encode_give_back(self, ask: Ask, verdict: Verdict, node: ClusterNode) -> list[bytes]:
         return self._codec.encode_give_back(ask, verdict)
 
-    def _encode_renew(self, ask: Ask, verdict: Verdict, node: Node) -> list[bytes]:
+    def _encode_renew(self, ask: Ask, verdict: Verdict, node: ClusterNode) -> list[bytes]:
         return self._codec.encode_renew(ask, verdict)
 
-    def _make_lane(self, address: RedisAddress) -> Lane:
-        connection = Connection(FixedPlace(address), SCRIPTS, clock=self._clock)
-        return Lane(connection, self._codec, self._deadline_us, self._clock)
+    def _make_lane(self, address: RedisAddress) -> ClockedConnection:
+        connection = SharedConnection(FixedPlace(address), SCRIPTS, clock=self._clock)
+        return ClockedConnection(connection, self._codec, self._deadline_us, self._clock)
 
-    def _lanes(self) -> tuple[list[Lane], Lane | None]:
+    def _lanes(self) -> tuple[list[ClockedConnection], ClockedConnection | None]:
         """All lanes, and the one where the gateways are counted."""
         counted_at = None
         with contextlib.suppress(StoreError):

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from gateway.base.clock import Clock, monotonic_us
-from gateway.stores.reconnecting import KeptPipe
+from gateway.stores.reconnecting import ReconnectingConnection
 from gateway.stores.redis.address import RedisAddress
 from gateway.stores.redis.pipe import Pipe, open_pipe
 
 log = logging.getLogger(__name__)
 
 
-class Place(Protocol):
+class ServerPlace(Protocol):
     """Where a server is, which may change."""
 
     async def locate(self) -> RedisAddress:
@@ -51,7 +51,7 @@ class FixedPlace(NamedTuple):
         await asyncio.get_running_loop().create_future()
 
 
-class Connection(KeptPipe[Pipe]):
+class SharedConnection(ReconnectingConnection[Pipe]):
     """Keeps one `Pipe` to a server open.
 
     Args:
@@ -61,7 +61,7 @@ class Connection(KeptPipe[Pipe]):
     """
 
     def __init__(
-        self, place: Place, scripts: Sequence[bytes] = (), *, clock: Clock = monotonic_us
+        self, place: ServerPlace, scripts: Sequence[bytes] = (), *, clock: Clock = monotonic_us
     ) -> None:
         super().__init__(clock)
         self._place = place

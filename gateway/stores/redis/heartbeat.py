@@ -14,7 +14,7 @@ from typing import Final
 
 from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Background
-from gateway.stores.redis.clocked_connection import Lane, answer_within
+from gateway.stores.redis.clocked_connection import ClockedConnection, answer_within
 from gateway.stores.redis.pipe import Command
 from gateway.stores.redis.script import gateways_key
 from gateway.stores.redis.source import HEARTBEAT
@@ -24,11 +24,11 @@ MISSED_BEATS: Final = 3
 HEARTBEAT_S: Final = 2.0
 SOON_S: Final = 0.05
 
-FindLanes = Callable[[], tuple[Sequence[Lane], Lane | None]]
+FindLanes = Callable[[], tuple[Sequence[ClockedConnection], ClockedConnection | None]]
 """All lanes there are, and the one to the server where gateways are counted, if it is known."""
 
 
-class Heart:
+class RedisHeartbeat:
     """Beats on all lanes of a store.
 
     Args:
@@ -73,7 +73,7 @@ class Heart:
             is_waiting = counting is None or None in answers
             await asyncio.sleep(min(self._heartbeat_s, SOON_S) if is_waiting else self._heartbeat_s)
 
-    async def _beat_on(self, lane: Lane, counting: Lane | None) -> object:
+    async def _beat_on(self, lane: ClockedConnection, counting: ClockedConnection | None) -> object:
         """What was answered; None if there is no connection."""
         try:
             pipe = lane.open()

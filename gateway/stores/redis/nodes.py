@@ -19,7 +19,7 @@ import hiredis
 from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Background, Tasks
 from gateway.stores.redis.address import RedisAddress
-from gateway.stores.redis.clocked_connection import Lane
+from gateway.stores.redis.clocked_connection import ClockedConnection
 from gateway.stores.redis.pipe import Pipe, open_pipe, reply_error
 from gateway.stores.redis.slots import SLOTS, Redirect, SlotRange, read_slots
 
@@ -30,12 +30,12 @@ STALE_S: Final = 0.1
 """How long one is kept that was found wrong, or has a server that does not answer."""
 
 
-class Node:
+class ClusterNode:
     """A server and the lane to it."""
 
     __slots__ = ("address", "is_named", "lane", "slots")
 
-    def __init__(self, address: RedisAddress, lane: Lane) -> None:
+    def __init__(self, address: RedisAddress, lane: ClockedConnection) -> None:
         self.address = address
         self.lane = lane
         self.slots = 0
@@ -59,18 +59,18 @@ class Nodes:
     """
 
     def __init__(
-        self, seeds: Sequence[RedisAddress], make_lane: Callable[[RedisAddress], Lane]
+        self, seeds: Sequence[RedisAddress], make_lane: Callable[[RedisAddress], ClockedConnection]
     ) -> None:
         self._seeds = tuple(seeds)
         self._make_lane = make_lane
-        self._nodes: dict[str, Node] = {}
-        self._owners: list[Node | None] = [None] * SLOTS
+        self._nodes: dict[str, ClusterNode] = {}
+        self._owners: list[ClusterNode | None] = [None] * SLOTS
         self._stale = asyncio.Event()
         self._why = StoreUnavailable("the Cluster is not connected yet", "not_connected")
         self._refreshing = Background(self._keep_fresh)
         self._tasks = Tasks()
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[ClusterNode]:
         return iter(list(self._nodes.values()))
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class Nodes:
         """How many slots are."""
         return sum(node.slots for node in self if node.lane.connection.is_ready)
 
-    def owner(self, slot: int) -> Node:
+    def owner(self, slot: int) -> ClusterNode:
         """Who serves a slot.
 
         Raises:
@@ -115,20 +115,20 @@ class Nodes:
         """The map seems to be out of date."""
         self._stale.set()
 
-    def moved(self, redirect: Redirect, by: Node) -> Node:
+    def moved(self, redirect: Redirect, by: ClusterNode) -> ClusterNode:
         """Believe a server that says who serves a slot from now on."""
         node = self.at(redirect, by)
         self._own(redirect.slot, node)
         self.doubt()
         return node
 
-    def at(self, place: Redirect | SlotRange, by: Node | RedisAddress) -> Node:
+    def at(self, place: Redirect | SlotRange, by: ClusterNode | RedisAddress) -> ClusterNode:
         """The node that somebody names."""
-        asked = by.address if isinstance(by, Node) else by
+        asked = by.address if isinstance(by, ClusterNode) else by
         address = replace(asked, host=place.host or asked.host, port=place.port)
         node = self._nodes.get(str(address))
         if node is None:
-            node = self._nodes[str(address)] = Node(address, self._make_lane(address))
+            node = self._nodes[str(address)] = ClusterNode(address, self._make_lane(address))
             node.lane.connection.start()
         node.is_named = True
         return node
@@ -194,7 +194,7 @@ class Nodes:
                 self._tasks.start(node.lane.connection.aclose())
             node.is_named = False
 
-    def _own(self, slot: int, node: Node) -> None:
+    def _own(self, slot: int, node: ClusterNode) -> None:
         before = self._owners[slot]
         if before is not None:
             before.slots -= 1

@@ -12,22 +12,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from gateway.base.clock import Clock, monotonic_us
+from gateway.base.clock import US, Clock, monotonic_us
 from gateway.base.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
 from gateway.stores.redis.address import RedisAddress
 from gateway.stores.redis.call import RoutedCall, send, settle
-from gateway.stores.redis.clocked_connection import Lane, run
-from gateway.stores.redis.connection import Connection, FixedPlace, Place
-from gateway.stores.redis.nodes import Node, Nodes
+from gateway.stores.redis.clocked_connection import ClockedConnection, run
+from gateway.stores.redis.connection import FixedPlace, ServerPlace, SharedConnection
+from gateway.stores.redis.nodes import ClusterNode, Nodes
 from gateway.stores.redis.pipe import Pipe
-from gateway.stores.redis.records_codec import Words, decode, encode, record_tag
+from gateway.stores.redis.records_codec import RecordCodec, decode, encode, record_tag
 from gateway.stores.redis.script import Codec, server_now_us
 from gateway.stores.redis.slots import slot_of_tag
 from gateway.stores.redis.store import place_of
 from gateway.stores.redis.url import CLUSTER_SCHEMES, parse_cluster_url
 from gateway.systems.throttr.codec import Request
 
-US: Final = 1_000_000
 PATIENCE: Final = 0.8
 """How much of the deadline a Cluster has: what has been answered by then is believed."""
 NO_DEADLINE_S: Final = 2.0
@@ -62,7 +61,7 @@ class SharedRecords(Protocol):
 
 
 def open_records(
-    url: str, words: Words, *, deadline_us: int, clock: Clock = monotonic_us
+    url: str, words: RecordCodec, *, deadline_us: int, clock: Clock = monotonic_us
 ) -> SharedRecords:
     """The records of one version in the Redis of a URL; connects when it is started.
 
@@ -89,20 +88,27 @@ class _Speaking:
         clock: this process's time.
     """
 
-    def __init__(self, words: Words, deadline_us: int, clock: Clock) -> None:
+    def __init__(self, words: RecordCodec, deadline_us: int, clock: Clock) -> None:
         self._words = words
         self._deadline_us = deadline_us
         self._clock = clock
 
-    def _make_lane(self, place: Place) -> Lane:
-        connection = Connection(place, (self._words.script.source,), clock=self._clock)
-        return Lane(connection, Codec(""), self._deadline_us, self._clock)
+    def _make_lane(self, place: ServerPlace) -> ClockedConnection:
+        connection = SharedConnection(place, (self._words.script.source,), clock=self._clock)
+        return ClockedConnection(connection, Codec(""), self._deadline_us, self._clock)
 
-    def _encode(self, requests: Sequence[Request], lane: Lane, sent_us: int) -> list[bytes]:
+    def _encode(
+        self, requests: Sequence[Request], lane: ClockedConnection, sent_us: int
+    ) -> list[bytes]:
         return encode(self._words, requests, lane.not_after_us(sent_us))
 
     def _decode(
-        self, requests: Sequence[Request], lane: Lane, sent_us: int, pipe: Pipe, reply: object
+        self,
+        requests: Sequence[Request],
+        lane: ClockedConnection,
+        sent_us: int,
+        pipe: Pipe,
+        reply: object,
     ) -> list[bytes]:
         """The answers of a reply.
 
@@ -131,7 +137,7 @@ class RedisRecords(_Speaking):
         ValueError: the URL cannot be used.
     """
 
-    def __init__(self, url: str, words: Words, *, deadline_us: int, clock: Clock) -> None:
+    def __init__(self, url: str, words: RecordCodec, *, deadline_us: int, clock: Clock) -> None:
         super().__init__(words, deadline_us, clock)
         self._lane = self._make_lane(place_of(url))
 
@@ -176,7 +182,7 @@ class ClusterRecords(_Speaking):
         ValueError: the URL cannot be used.
     """
 
-    def __init__(self, url: str, words: Words, *, deadline_us: int, clock: Clock) -> None:
+    def __init__(self, url: str, words: RecordCodec, *, deadline_us: int, clock: Clock) -> None:
         super().__init__(words, deadline_us, clock)
         self._nodes = Nodes(parse_cluster_url(url), self._make_node_lane)
         self._within_s = deadline_us * PATIENCE / US or NO_DEADLINE_S
@@ -249,10 +255,12 @@ class ClusterRecords(_Speaking):
         encode_for = partial(self._encode_for, part.requests, sent_us)
         return RoutedCall(self._words.script, slot, encode_for)
 
-    def _encode_for(self, requests: Sequence[Request], sent_us: int, node: Node) -> list[bytes]:
+    def _encode_for(
+        self, requests: Sequence[Request], sent_us: int, node: ClusterNode
+    ) -> list[bytes]:
         return self._encode(requests, node.lane, sent_us)
 
-    def _make_node_lane(self, address: RedisAddress) -> Lane:
+    def _make_node_lane(self, address: RedisAddress) -> ClockedConnection:
         return self._make_lane(FixedPlace(address))
 
 

@@ -22,7 +22,7 @@ WORD: Final = 1 << 32
 NS_PER_US: Final = 1000
 
 
-class Words(Protocol):
+class RecordCodec(Protocol):
     """How the records of one version are spoken of.
 
     Attributes:
@@ -60,7 +60,7 @@ def record_tag(key: bytes) -> bytes:
 
 
 def encode(
-    words: Words, requests: Sequence[Request], not_after_us: int, now_us: int = 0
+    words: RecordCodec, requests: Sequence[Request], not_after_us: int, now_us: int = 0
 ) -> list[bytes]:
     """Number of keys, keys and arguments for a script.
 
@@ -81,7 +81,7 @@ def encode(
     ]
 
 
-def decode(words: Words, requests: Sequence[Request], reply: Any) -> list[bytes]:
+def decode(words: RecordCodec, requests: Sequence[Request], reply: Any) -> list[bytes]:
     """The answers that a script's reply stands for.
 
     Raises:
@@ -119,12 +119,12 @@ class Words2:
         self._state = struct.Struct("<BdIdIId")
 
     def word(self, request: Request) -> bytes:
-        """See `Words`."""
+        """See `RecordCodec`."""
         operation, _, code, change, value, ttl, usage = request
         return self._request.pack(operation, code, change, value, ttl, usage)
 
     def read(self, request: Request, told: Any, now_ns: int) -> bytes:
-        """See `Words`."""
+        """See `RecordCodec`."""
         operation = request[0]
         if told == 0:
             return refusal(request)
@@ -157,7 +157,7 @@ class Words5:
         self._state = struct.Struct("<BBdIdII")
 
     def word(self, request: Request) -> bytes:
-        """See `Words`."""
+        """See `RecordCodec`."""
         operation, _, code, change, value, ttl, payload = request
         if operation != UPDATE:
             code = UNITS[code]
@@ -165,7 +165,7 @@ class Words5:
         return word if payload is None else word + payload
 
     def read(self, request: Request, told: Any, now_ns: int) -> bytes:
-        """See `Words`."""
+        """See `RecordCodec`."""
         if type(told) is int:
             return YES if told == 1 else NO
         state = self._state

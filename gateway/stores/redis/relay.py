@@ -17,7 +17,7 @@ import hiredis
 
 from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.stores.redis.address import RedisAddress
-from gateway.stores.redis.connection import Connection, Place
+from gateway.stores.redis.connection import ServerPlace, SharedConnection
 from gateway.stores.redis.pipe import Pipe, reply_error
 from gateway.stores.reports import Hear
 
@@ -30,7 +30,7 @@ UNANSWERED_MAX: Final = 64
 
 
 class AnyPlace(NamedTuple):
-    """A `Place`: whichever server of a Cluster answers, since each tells all others."""
+    """A `ServerPlace`: whichever server of a Cluster answers, since each tells all others."""
 
     seeds: Sequence[RedisAddress]
 
@@ -49,7 +49,7 @@ class AnyPlace(NamedTuple):
         await asyncio.get_running_loop().create_future()
 
 
-class Subscription(Connection):
+class Subscription(SharedConnection):
     """A connection that hears the messages of one channel.
 
     Args:
@@ -58,7 +58,7 @@ class Subscription(Connection):
         hear: what is done with each message.
     """
 
-    def __init__(self, place: Place, channel: bytes, hear: Hear) -> None:
+    def __init__(self, place: ServerPlace, channel: bytes, hear: Hear) -> None:
         super().__init__(place)
         self._channel = channel
         self._hear = hear
@@ -119,7 +119,7 @@ class RedisRelay:
     """
 
     def __init__(
-        self, place: Place, channel: bytes, hear: Hear, find_pipe: Callable[[], Pipe]
+        self, place: ServerPlace, channel: bytes, hear: Hear, find_pipe: Callable[[], Pipe]
     ) -> None:
         self._channel = channel
         self._subscription = Subscription(place, channel, hear)

@@ -15,9 +15,9 @@ from gateway.limits.paced_history import interval_us, window_us
 from gateway.limits.rate import Limit
 from gateway.stores.redis.address import RedisAddress
 from gateway.stores.redis.call import RoutedCall, send, settle
-from gateway.stores.redis.clocked_connection import Lane, run
-from gateway.stores.redis.connection import Connection, FixedPlace
-from gateway.stores.redis.nodes import Node, Nodes
+from gateway.stores.redis.clocked_connection import ClockedConnection, run
+from gateway.stores.redis.connection import FixedPlace, SharedConnection
+from gateway.stores.redis.nodes import ClusterNode, Nodes
 from gateway.stores.redis.pipe import Pipe
 from gateway.stores.redis.relay import AnyPlace, RedisRelay
 from gateway.stores.redis.script import Codec, channel_name, scope_prefix, store_key
@@ -37,7 +37,7 @@ LOST_US: Final = 6_000_000
 """And after so long the connection leads nowhere."""
 
 
-class Words:
+class ReportCodec:
     """Encodes reports; remembers what is the same for all of one limit."""
 
     def __init__(self, domain: str) -> None:
@@ -81,8 +81,8 @@ class RedisReports:
     def __init__(self, url: str, *, domain: str) -> None:
         self._domain = domain
         self._url = url
-        self._words = Words(domain)
-        self._connection = Connection(place_of(url), (REPORT.source,))
+        self._words = ReportCodec(domain)
+        self._connection = SharedConnection(place_of(url), (REPORT.source,))
 
     async def start(self) -> None:
         """Connect in the background."""
@@ -119,7 +119,7 @@ class RedisClusterReports:
 
     def __init__(self, url: str, *, domain: str) -> None:
         self._domain = domain
-        self._words = Words(domain)
+        self._words = ReportCodec(domain)
         self._codec = Codec(domain)
         self._seeds = parse_cluster_url(url)
         self._nodes = Nodes(self._seeds, self._make_lane)
@@ -146,7 +146,7 @@ class RedisClusterReports:
             return self._words.encode([pieces[number] for number in numbers], now_us)
 
         def call(slot: int, numbers: Sequence[int]) -> RoutedCall:
-            def encode_for(_: Node) -> list[bytes]:
+            def encode_for(_: ClusterNode) -> list[bytes]:
                 return encode(numbers)
 
             return RoutedCall(REPORT, slot, encode_for)
@@ -185,12 +185,12 @@ class RedisClusterReports:
 
         return RedisRelay(AnyPlace(self._seeds), channel, hear, find_pipe)
 
-    def _make_lane(self, address: RedisAddress) -> Lane:
-        connection = Connection(FixedPlace(address), (REPORT.source,))
-        return Lane(connection, self._codec, 0, monotonic_us)
+    def _make_lane(self, address: RedisAddress) -> ClockedConnection:
+        connection = SharedConnection(FixedPlace(address), (REPORT.source,))
+        return ClockedConnection(connection, self._codec, 0, monotonic_us)
 
 
-def _working(connection: Connection) -> Pipe:
+def _working(connection: SharedConnection) -> Pipe:
     """The open pipe of a connection.
 
     Raises:

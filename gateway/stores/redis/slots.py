@@ -34,7 +34,7 @@ def slot_of_tag(tag: bytes) -> int:
     return crc_hqx(tag, 0) % SLOTS
 
 
-class Part(NamedTuple):
+class SlotPart(NamedTuple):
     """The asks of a batch, or pieces of them, that one slot can decide on.
 
     Attributes:
@@ -54,23 +54,23 @@ def slots_of(ask: Ask) -> set[int]:
     return {slot_of(key) for key in set(ask.keys)}
 
 
-def split(asks: Sequence[Ask]) -> list[Part]:
+def split(asks: Sequence[Ask]) -> list[SlotPart]:
     """One part for each slot; the asks of a part stay in the order of the batch."""
-    parts: dict[int, Part] = {}
+    parts: dict[int, SlotPart] = {}
     for number, ask in enumerate(asks):
         for slot, positions in _pieces(ask):
             part = parts.get(slot)
             if part is None:
-                part = parts[slot] = Part(slot, [], [])
+                part = parts[slot] = SlotPart(slot, [], [])
             part.asks.append(ask if positions is None else _piece(ask, positions))
             part.places.append((number, positions))
     return list(parts.values())
 
 
-def split_by_key(asks: Sequence[Ask]) -> list[Part]:
+def split_by_key(asks: Sequence[Ask]) -> list[SlotPart]:
     """One part for each key: for a slot that is moving and has its keys on two servers."""
     return [
-        Part(slot_of(key), [_piece(ask, (position,))], [(number, (position,))])
+        SlotPart(slot_of(key), [_piece(ask, (position,))], [(number, (position,))])
         for number, ask in enumerate(asks)
         for position, key in enumerate(ask.keys)
     ]
@@ -88,7 +88,7 @@ class Joined(NamedTuple):
     undo: list[tuple[Ask, Verdict]]
 
 
-def join(asks: Sequence[Ask], parts: Sequence[Part], answers: Sequence[Answer]) -> Joined:
+def join(asks: Sequence[Ask], parts: Sequence[SlotPart], answers: Sequence[Answer]) -> Joined:
     """Put together what the parts of a batch were answered."""
     verdicts: list[Verdict | StoreError] = [StoreError("not asked")] * len(asks)
     scattered: dict[int, list[_Piece]] = {}

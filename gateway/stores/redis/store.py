@@ -17,9 +17,9 @@ from gateway.base.clock import Clock, monotonic_us
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 from gateway.stores.redis.address import parse_redis_url
-from gateway.stores.redis.clocked_connection import Lane, run
-from gateway.stores.redis.connection import Connection, FixedPlace, Place
-from gateway.stores.redis.heartbeat import HEARTBEAT_S, Heart
+from gateway.stores.redis.clocked_connection import ClockedConnection, run
+from gateway.stores.redis.connection import FixedPlace, ServerPlace, SharedConnection
+from gateway.stores.redis.heartbeat import HEARTBEAT_S, RedisHeartbeat
 from gateway.stores.redis.ratio import RatioCodec, shared_policy, without_option
 from gateway.stores.redis.script import Codec, held_part
 from gateway.stores.redis.sentinel import Sentinels
@@ -63,11 +63,13 @@ class RedisStore:
         self.counts_debits = not policy
         self._codec = RatioCodec(domain, policy) if policy else Codec(domain)
         self._lanes = [
-            Lane(Connection(place, SCRIPTS, clock=clock), self._codec, deadline_us, clock)
+            ClockedConnection(
+                SharedConnection(place, SCRIPTS, clock=clock), self._codec, deadline_us, clock
+            )
             for _ in range(connections)
         ]
         self._next = 0
-        self._heart = Heart(domain, heartbeat_s, lambda: (self._lanes, self._lane()))
+        self._heart = RedisHeartbeat(domain, heartbeat_s, lambda: (self._lanes, self._lane()))
 
     def __repr__(self) -> str:
         return f"<RedisStore {', '.join(repr(lane.connection) for lane in self._lanes)}>"
@@ -125,7 +127,7 @@ class RedisStore:
         words = self._codec.encode_renew(held, its_verdict)
         return bool(await run(pipe, RENEW, words) == len(held.limits))
 
-    def _lane(self) -> Lane:
+    def _lane(self) -> ClockedConnection:
         """The next connection in turn that works; any if none does."""
         lanes = self._lanes
         if len(lanes) == 1:
@@ -137,7 +139,7 @@ class RedisStore:
         return lanes[self._next]
 
 
-def place_of(url: str) -> Place:
+def place_of(url: str) -> ServerPlace:
     """Where the server is that a URL of one server or of Sentinels leads to."""
     if url.startswith(SENTINEL_SCHEMES):
         return Sentinels(*parse_sentinel_url(url))

@@ -92,7 +92,7 @@ class Splitter:
         return found
 
 
-class Plan(NamedTuple):
+class FramePlan(NamedTuple):
     """Limits that were said once.
 
     Attributes:
@@ -110,7 +110,7 @@ def encode_plan(limits: Limits) -> bytes:
     return frame(PLAN, json.dumps(words).encode())
 
 
-def decode_plan(content: bytes) -> Plan:
+def decode_plan(content: bytes) -> FramePlan:
     """What `encode_plan` said.
 
     Raises:
@@ -122,7 +122,7 @@ def decode_plan(content: bytes) -> Plan:
     holding = [
         place for place, limit in enumerate(limits) if ALGORITHMS[limit.algorithm].renew is not None
     ]
-    return Plan(limits, tuple(holding))
+    return FramePlan(limits, tuple(holding))
 
 
 def encode_asks(asks: Iterable[Ask], number_of: NumberOf, not_after_us: int) -> bytes:
@@ -154,7 +154,9 @@ def _encode_ask(
     return b"".join(parts)
 
 
-def decode_asks(content: bytes, plans: Sequence[Plan]) -> tuple[int, list[tuple[Ask, Plan]]]:
+def decode_asks(
+    content: bytes, plans: Sequence[FramePlan]
+) -> tuple[int, list[tuple[Ask, FramePlan]]]:
     """The moment after which nobody waits, and the asks, each with its plan.
 
     Raises:
@@ -169,7 +171,9 @@ def decode_asks(content: bytes, plans: Sequence[Plan]) -> tuple[int, list[tuple[
     return not_after_us, asks
 
 
-def _decode_ask(content: bytes, place: int, plans: Sequence[Plan]) -> tuple[Ask, Plan, int]:
+def _decode_ask(
+    content: bytes, place: int, plans: Sequence[FramePlan]
+) -> tuple[Ask, FramePlan, int]:
     number, cost, max_wait_us = _ASK.unpack_from(content, place)
     place += _ASK.size
     plan = plans[number]
@@ -190,7 +194,7 @@ def encode_undo(kind: int, ask: Ask, verdict: Verdict, number_of: NumberOf) -> b
     return frame(kind, _encode_ask(*ask, number_of) + b"".join(receipts))
 
 
-def decode_undo(content: bytes, plans: Sequence[Plan]) -> tuple[Ask, Verdict, Plan]:
+def decode_undo(content: bytes, plans: Sequence[FramePlan]) -> tuple[Ask, Verdict, FramePlan]:
     """What `encode_undo` said; of the decisions only their receipts.
 
     Raises:

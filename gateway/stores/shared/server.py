@@ -22,7 +22,7 @@ from gateway.stores.shared.frames import (
     PLAN,
     RENEW,
     RENEWED,
-    Plan,
+    FramePlan,
     Splitter,
     decode_asks,
     decode_plan,
@@ -56,7 +56,7 @@ class Holdings:
     def __len__(self) -> int:
         return len(self._held)
 
-    def keep(self, ask: Ask, verdict: Verdict, plan: Plan) -> None:
+    def keep(self, ask: Ask, verdict: Verdict, plan: FramePlan) -> None:
         """Remember what an allowed ask holds from now on, for one more lease."""
         now_us = self._clock()
         for place in plan.holding:
@@ -70,7 +70,7 @@ class Holdings:
                 del self._held[name]
             self._look_at = max(FIRST_LOOK, 2 * len(self._held))
 
-    def drop(self, ask: Ask, verdict: Verdict, plan: Plan) -> None:
+    def drop(self, ask: Ask, verdict: Verdict, plan: FramePlan) -> None:
         """Forget what was given back."""
         for place in plan.holding:
             receipt = verdict.decisions[place].receipt
@@ -97,7 +97,7 @@ class SharedServer(asyncio.Protocol):
         self._store = store
         self._clock = clock
         self._splitter = Splitter()
-        self._plans: list[Plan] = []
+        self._plans: list[FramePlan] = []
         self._holdings = Holdings(store, clock)
         self._transport: asyncio.Transport | None = None
 

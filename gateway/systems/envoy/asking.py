@@ -12,7 +12,7 @@ from functools import partial
 from gateway.limiter.decider import Decider, Outcome, Pending
 from gateway.limits.decision import DEBIT, combine
 from gateway.systems.asking import passes
-from gateway.systems.envoy.plan import Group, Plan
+from gateway.systems.envoy.plan import CallPlan, Group
 
 
 class Decided:
@@ -28,7 +28,7 @@ class Decided:
 
     __slots__ = ("is_over", "is_refused", "outcomes", "plan", "refunds")
 
-    def __init__(self, plan: Plan, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, plan: CallPlan, outcomes: Sequence[Outcome]) -> None:
         self.plan = plan
         self.outcomes = outcomes
         self.refunds: dict[int, int] = {}
@@ -53,7 +53,7 @@ def is_passing(outcome: Outcome) -> bool:
     return outcome.verdict.allowed and outcome.closed_by is None
 
 
-class Asking:
+class EnvoyQuestions:
     """Puts questions to the limiter.
 
     Args:
@@ -63,7 +63,7 @@ class Asking:
     def __init__(self, decider: Decider) -> None:
         self._decider = decider
 
-    async def ask(self, plan: Plan) -> Decided:
+    async def ask(self, plan: CallPlan) -> Decided:
         """Decide on a request.
 
         Whoever asks may leave meanwhile: what was asked is spent all the same, since Envoy lets
@@ -82,7 +82,7 @@ class Asking:
             return await self._wait(plan, answers)
         return self._conclude(plan, outcomes)
 
-    async def _wait(self, plan: Plan, answers: Sequence[Outcome | Pending]) -> Decided:
+    async def _wait(self, plan: CallPlan, answers: Sequence[Outcome | Pending]) -> Decided:
         done: asyncio.Future[Decided] = asyncio.get_running_loop().create_future()
         known: dict[int, Outcome] = {}
 
@@ -100,7 +100,7 @@ class Asking:
                 answered(place, answer)
         return await done
 
-    def _conclude(self, plan: Plan, found: Sequence[Outcome]) -> Decided:
+    def _conclude(self, plan: CallPlan, found: Sequence[Outcome]) -> Decided:
         """Undo what was spent for a request that is refused after all, and count."""
         outcomes = [as_answer(outcome) for outcome in found]
         decided = Decided(plan, outcomes)

@@ -31,7 +31,7 @@ from pydantic import (
 
 from gateway.config.values.base import Model
 from gateway.config.values.header_names import FRAMING, HEADER_NAME, HOP_BY_HOP
-from gateway.config.values.shorthand_place import Place
+from gateway.config.values.shorthand_place import ShorthandPlace
 from gateway.config.values.types import ListOf, Switch, describe, problem
 
 Match = tuple[tuple[str, str], ...]
@@ -357,14 +357,14 @@ def _check_replaced(domain: str, rules: tuple[EnvoyRule, ...]) -> None:
                 raise problem(message, hint, under=(domain, index, "replaces", place))
 
 
-def find_limits(data: Any, listener: str) -> tuple[Any, list[Place]]:
+def find_limits(data: Any, listener: str) -> tuple[Any, list[ShorthandPlace]]:
     """The rules of plain data that may say limits, and the policies that these become.
 
     These are named after their domain and what they match, in whichever listener that is.
     """
     del listener
     domains = data.get("domains") if isinstance(data, Mapping) else None
-    found: list[Place] = []
+    found: list[ShorthandPlace] = []
     seen: dict[str, int] = {}
     for domain, rules in domains.items() if isinstance(domains, Mapping) else ():
         for index, rule in enumerate(rules if isinstance(rules, list | tuple) else ()):
@@ -373,7 +373,7 @@ def find_limits(data: Any, listener: str) -> tuple[Any, list[Place]]:
             name = _name(domain, rule.get("match"), index)
             number = seen[name] = seen.get(name, 0) + 1
             unique = name if number == 1 else f"{name} #{number}"
-            found.append(Place(("domains", domain, index), unique, {}))
+            found.append(ShorthandPlace(("domains", domain, index), unique, {}))
     return data, found
 
 

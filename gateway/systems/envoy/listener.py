@@ -13,19 +13,19 @@ import grpc
 
 from gateway.config.models.frontends import FrontendConfig
 from gateway.systems.asking import can_answer
-from gateway.systems.base import Ground
-from gateway.systems.envoy.asking import Asking
+from gateway.systems.base import FrontendContext
+from gateway.systems.envoy.asking import EnvoyQuestions
 from gateway.systems.envoy.config import MAX_ENTRIES
 from gateway.systems.envoy.messages import (
     MESSAGES,
     METHOD,
     OK,
     SERVICE,
-    Question,
+    EnvoyQuestion,
     read_question,
     write_reply,
 )
-from gateway.systems.envoy.plan import Plan, Planner
+from gateway.systems.envoy.plan import CallPlan, Planner
 from gateway.systems.envoy.replies import Replies
 from gateway.systems.envoy.rules import Domains, TooManyOverridesError, UnknownUnitError
 from gateway.systems.grpc.calls import Context
@@ -62,7 +62,7 @@ class EnvoyRls:
         ground: what it stands on.
     """
 
-    def __init__(self, name: str, listener: FrontendConfig, ground: Ground) -> None:
+    def __init__(self, name: str, listener: FrontendConfig, ground: FrontendContext) -> None:
         config = listener.envoy_rls
         assert config is not None, "made for listeners of this kind"
         self.address = listener.address
@@ -70,12 +70,12 @@ class EnvoyRls:
         self._domains = config.domains
         self._is_warned = False
         self._planner = Planner(Domains(config, ground))
-        self._asking = Asking(ground.decider)
+        self._asking = EnvoyQuestions(ground.decider)
         self._replies = Replies(config)
         self._metrics = metrics = ground.metrics.frontend(name)
         metrics.sees_connections = False
         # What Envoy asks, it mostly asks again.
-        self._plans: dict[bytes, Plan] = {}
+        self._plans: dict[bytes, CallPlan] = {}
         service = Service(
             SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files, (HEALTH_NAME,)
         )
@@ -111,7 +111,7 @@ class EnvoyRls:
         self._metrics.answers[_ANSWERS[reply.code == OK, decided.is_over]] += 1
         return write_reply(reply)
 
-    async def _plan(self, data: bytes, context: Context) -> Plan:
+    async def _plan(self, data: bytes, context: Context) -> CallPlan:
         question = read_question(data)
         wrong = _wrong(question)
         if wrong is not None:
@@ -159,7 +159,7 @@ _ANSWERS: Final = {
 """By whether it was let through, and whether a limit would not have done so."""
 
 
-def _wrong(question: Question) -> tuple[grpc.StatusCode, str] | None:
+def _wrong(question: EnvoyQuestion) -> tuple[grpc.StatusCode, str] | None:
     """Why a request cannot be answered, if it cannot."""
     if not question.domain:
         return _UNKNOWN, "rate limit domain must not be empty"
@@ -172,6 +172,6 @@ def _wrong(question: Question) -> tuple[grpc.StatusCode, str] | None:
     return None
 
 
-def make(name: str, listener: FrontendConfig, ground: Ground) -> EnvoyRls:
+def make(name: str, listener: FrontendConfig, ground: FrontendContext) -> EnvoyRls:
     """Make the front end of a listener; see `gateway.systems.base.MakeFrontend`."""
     return EnvoyRls(name, listener, ground)

@@ -35,11 +35,11 @@ __all__ = [
     "UNITS_S",
     "DecodeError",
     "Descriptor",
+    "DescriptorStatus",
+    "EnvoyQuestion",
+    "EnvoyStatus",
     "Override",
-    "Question",
     "Reply",
-    "Status",
-    "Told",
     "read_question",
     "read_reply",
     "write_question",
@@ -216,7 +216,7 @@ class Descriptor(NamedTuple):
     is_refund: bool = False
 
 
-class Question(NamedTuple):
+class EnvoyQuestion(NamedTuple):
     """What Envoy asks.
 
     Attributes:
@@ -230,7 +230,7 @@ class Question(NamedTuple):
     hits: int = 0
 
 
-class Told(NamedTuple):
+class DescriptorStatus(NamedTuple):
     """A limit, as callers are told about it.
 
     Attributes:
@@ -244,7 +244,7 @@ class Told(NamedTuple):
     name: str = ""
 
 
-class Status(NamedTuple):
+class EnvoyStatus(NamedTuple):
     """The answer to one descriptor.
 
     Attributes:
@@ -255,7 +255,7 @@ class Status(NamedTuple):
     """
 
     code: int
-    limit: Told | None = None
+    limit: DescriptorStatus | None = None
     remaining: int = 0
     reset_s: int | None = None
 
@@ -272,20 +272,20 @@ class Reply(NamedTuple):
     """
 
     code: int
-    statuses: Sequence[Status]
+    statuses: Sequence[EnvoyStatus]
     headers: Sequence[tuple[str, str]] = ()
     body: bytes = b""
     metadata: Mapping[str, Any] | None = None
 
 
-def read_question(data: bytes) -> Question:
+def read_question(data: bytes) -> EnvoyQuestion:
     """Read a `RateLimitRequest`.
 
     Raises:
         DecodeError: it is none, or a text in it is no UTF-8.
     """
     found = _Request.FromString(data)
-    return Question(
+    return EnvoyQuestion(
         found.domain, [_descriptor(one) for one in found.descriptors], found.hits_addend
     )
 
@@ -300,7 +300,7 @@ def _descriptor(found: Any) -> Descriptor:
     return Descriptor(entries, override, hits, found.is_negative_hits)
 
 
-def write_question(question: Question) -> bytes:
+def write_question(question: EnvoyQuestion) -> bytes:
     """Write a `RateLimitRequest`."""
     made = _Request(domain=question.domain, hits_addend=question.hits)
     for descriptor in question.descriptors:
@@ -335,7 +335,7 @@ def write_reply(reply: Reply) -> bytes:
     return b"".join(parts)
 
 
-def _write_status(status: Status) -> bytes:
+def _write_status(status: EnvoyStatus) -> bytes:
     """A `DescriptorStatus`; as ever in proto3, numbers that are 0 are left out."""
     code, limit, remaining, reset_s = status
     data = b"\x08" + _varint(code)
@@ -350,7 +350,7 @@ def _write_status(status: Status) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _write_limit(limit: Told) -> bytes:
+def _write_limit(limit: DescriptorStatus) -> bytes:
     """A `current_limit` with what stands before it in its status."""
     made = _Limit(requests_per_unit=limit.requests, unit=limit.unit, name=limit.name)
     data: bytes = made.SerializeToString()
@@ -387,11 +387,11 @@ def read_reply(data: bytes) -> Reply:
     return Reply(found.overall_code, statuses, headers, found.raw_body, metadata)
 
 
-def _status(found: Any) -> Status:
+def _status(found: Any) -> EnvoyStatus:
     limit = found.current_limit
-    told = Told(limit.requests_per_unit, limit.unit, limit.name)
+    told = DescriptorStatus(limit.requests_per_unit, limit.unit, limit.name)
     has_reset = found.HasField("duration_until_reset")
-    return Status(
+    return EnvoyStatus(
         found.code,
         told if found.HasField("current_limit") else None,
         found.limit_remaining,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from gateway.limiter.plan import Policy, Rule
+from gateway.limiter.plan import CompiledPolicy, Rule
 from gateway.limits.decision import DEBIT
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
@@ -22,9 +22,9 @@ from gateway.systems.envoy.messages import (
     OK,
     OVER_LIMIT,
     Descriptor,
-    Question,
-    Status,
-    Told,
+    DescriptorStatus,
+    EnvoyQuestion,
+    EnvoyStatus,
 )
 from gateway.systems.envoy.rules import Domains, Held
 
@@ -39,7 +39,7 @@ Name = tuple[str, str]
 """What tells a count from all others: the scope of its limit, and its key."""
 
 
-class Part(NamedTuple):
+class PlanPart(NamedTuple):
     """A descriptor that is counted.
 
     Attributes:
@@ -66,7 +66,7 @@ class Group(NamedTuple):
         is_debit: whether what it costs was used already, and is never given back.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[PlanPart, ...]
     ask: Ask
     rules: tuple[Rule, ...]
     refund: int
@@ -89,7 +89,7 @@ class Cost(NamedTuple):
     is_debit: bool
 
 
-class Plan(NamedTuple):
+class CallPlan(NamedTuple):
     """Everything that is to be done for a request.
 
     Attributes:
@@ -105,12 +105,12 @@ class Plan(NamedTuple):
         empty: of these, how many are always over.
     """
 
-    question: Question
+    question: EnvoyQuestion
     held: tuple[Held | None, ...]
     groups: tuple[Group, ...]
-    statuses: tuple[Status, ...]
+    statuses: tuple[EnvoyStatus, ...]
     is_refused: bool
-    never: tuple[Policy, ...]
+    never: tuple[CompiledPolicy, ...]
     quotas: int
     empty: int
 
@@ -123,11 +123,11 @@ class _Draft:
     def __init__(self, cost: Cost, *, is_alone: bool) -> None:
         self.cost = cost
         self.is_alone = is_alone
-        self.parts: list[Part] = []
+        self.parts: list[PlanPart] = []
         self.keys: list[str] = []
         self.seen: set[Name] = set()
 
-    def takes(self, part: Part, cost: Cost) -> bool:
+    def takes(self, part: PlanPart, cost: Cost) -> bool:
         """Take one more descriptor, if it can be asked about together with these."""
         is_alike = cost == self.cost and not cost.refund
         if not is_alike or _is_alone(part.held) or self.is_alone:
@@ -137,7 +137,7 @@ class _Draft:
         self.add(part)
         return True
 
-    def add(self, part: Part) -> None:
+    def add(self, part: PlanPart) -> None:
         """Take a descriptor."""
         self.parts.append(part)
         self.keys += [key for _, key in part.names]
@@ -155,7 +155,7 @@ class Planner:
         self._domains = domains
         self._joined: dict[tuple[int, ...], tuple[tuple[Limit, ...], tuple[Rule, ...]]] = {}
 
-    def plan(self, question: Question) -> Plan:
+    def plan(self, question: EnvoyQuestion) -> CallPlan:
         """What is to be done for a request.
 
         Raises:
@@ -176,7 +176,7 @@ class Planner:
             if is_refused or one.is_shadow or not one.is_quota
         )
         statuses = tuple(_uncounted(one) for one in held)
-        return Plan(question, held, groups, statuses, is_refused, never, quotas, empty)
+        return CallPlan(question, held, groups, statuses, is_refused, never, quotas, empty)
 
     def _is_quota(self, held: Held | None) -> bool:
         """Whether a descriptor is one; what nothing limits is where all are, and has enough."""
@@ -184,7 +184,7 @@ class Planner:
             return self._domains.all_are_quotas
         return held.is_quota and (bool(held.rules) or held.is_refused)
 
-    def _held(self, question: Question) -> tuple[Held | None, ...]:
+    def _held(self, question: EnvoyQuestion) -> tuple[Held | None, ...]:
         """What each descriptor is held to, without what others replace."""
         find, domain = self._domains.find, question.domain
         held = [find(domain, descriptor) for descriptor in question.descriptors]
@@ -220,7 +220,7 @@ class Planner:
         yield Group(parts, ask, rules, refund, is_shadow, is_quota, is_debit and hits > 0)
 
     def _drafts(
-        self, question: Question, held: Sequence[Held | None], *, looks_only: bool
+        self, question: EnvoyQuestion, held: Sequence[Held | None], *, looks_only: bool
     ) -> Sequence[_Draft]:
         drafts: list[_Draft] = []
         are_debits = _are_debits(question)
@@ -234,7 +234,7 @@ class Planner:
             cost = Cost(hits, refund, is_debit and self._domains.have_debits)
             scopes = [limit.scope for limit in one.limits]
             names = tuple(zip(scopes, one.keys(descriptor.entries), strict=True))
-            part = Part(place, one, names)
+            part = PlanPart(place, one, names)
             if not any(draft.takes(part, cost) for draft in drafts):
                 drafts.append(_Draft(cost, is_alone=_is_alone(one)))
                 drafts[-1].add(part)
@@ -246,23 +246,23 @@ def _is_alone(held: Held) -> bool:
     return held.is_shadow or held.is_quota
 
 
-def _uncounted(held: Held | None) -> Status:
+def _uncounted(held: Held | None) -> EnvoyStatus:
     """What is said of a descriptor that no store is asked about."""
     if held is None:
-        return Status(OK)
+        return EnvoyStatus(OK)
     if held.is_refused:
-        told = held.told[0] if held.told else Told(0, 0, held.name)
-        return Status(OK if held.is_shadow else OVER_LIMIT, told)
-    return Status(OK, remaining=UNLIMITED)
+        told = held.told[0] if held.told else DescriptorStatus(0, 0, held.name)
+        return EnvoyStatus(OK if held.is_shadow else OVER_LIMIT, told)
+    return EnvoyStatus(OK, remaining=UNLIMITED)
 
 
-def _are_debits(question: Question) -> bool:
+def _are_debits(question: EnvoyQuestion) -> bool:
     """Whether a call tells what was used already: all of its descriptors say what they cost."""
     said = [one.hits for one in question.descriptors if not one.is_refund]
     return all(said)
 
 
-def _hits(question: Question, descriptor: Descriptor) -> tuple[int, int]:
+def _hits(question: EnvoyQuestion, descriptor: Descriptor) -> tuple[int, int]:
     """What a descriptor costs, and how much it gives back: one of the two is 0.
 
     The request's hits are 1 if it does not say; a descriptor's own may be 0, which only looks.

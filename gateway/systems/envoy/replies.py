@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
-from gateway.base.clock import Clock, wall_us
+from gateway.base.clock import US, Clock, wall_us
 from gateway.http import answer
-from gateway.http.answer import US, LimitFields, seconds_up
+from gateway.http.answer import LimitFields, seconds_up
 from gateway.limiter.decider import Outcome
-from gateway.limiter.plan import Policy, Rule
+from gateway.limiter.plan import CompiledPolicy, Rule
 from gateway.limits import fixed_window
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
@@ -21,13 +21,13 @@ from gateway.systems.envoy.messages import (
     OVER_LIMIT,
     UNITS,
     Descriptor,
+    DescriptorStatus,
+    EnvoyStatus,
     Reply,
-    Status,
-    Told,
 )
-from gateway.systems.envoy.plan import Group, Part, Plan
+from gateway.systems.envoy.plan import CallPlan, Group, PlanPart
 
-_FREE: Final = Status(OK)
+_FREE: Final = EnvoyStatus(OK)
 _NEVER: Final = Verdict(False, 0, NEVER, ())
 
 
@@ -74,12 +74,12 @@ class Seen(NamedTuple):
         decisions: of its limits, in order; None where nothing decided.
     """
 
-    part: Part
-    status: Status
+    part: PlanPart
+    status: EnvoyStatus
     decisions: Sequence[Decision | None]
 
 
-def _statuses(decided: Decided, seen: list[Seen], clock: Clock) -> Sequence[Status]:
+def _statuses(decided: Decided, seen: list[Seen], clock: Clock) -> Sequence[EnvoyStatus]:
     """What is said of each descriptor; of what has a word in it, more is added to `seen`."""
     plan = decided.plan
     statuses = list(plan.statuses)
@@ -131,9 +131,11 @@ class _Said:
 
     __slots__ = ("_rules", "_statuses", "refusing", "verdict")
 
-    def __init__(self, decided: Decided, statuses: Sequence[Status], seen: Sequence[Seen]) -> None:
+    def __init__(
+        self, decided: Decided, statuses: Sequence[EnvoyStatus], seen: Sequence[Seen]
+    ) -> None:
         self._statuses = statuses
-        self.refusing: Policy | None = None
+        self.refusing: CompiledPolicy | None = None
         for held in decided.plan.held:
             if held is not None and held.is_refused and not held.is_shadow:
                 self.refusing = self.refusing or held.policy
@@ -166,12 +168,12 @@ def _given_back(decision: Decision | None, hits: int) -> Decision | None:
 
 
 def _status(
-    part: Part, decisions: Sequence[Decision | None], outcome: Outcome, clock: Clock
-) -> Status:
+    part: PlanPart, decisions: Sequence[Decision | None], outcome: Outcome, clock: Clock
+) -> EnvoyStatus:
     held = part.held
     over = OK if held.is_shadow else OVER_LIMIT
     if outcome.closed_by is not None:
-        return Status(over, held.told[0])
+        return EnvoyStatus(over, held.told[0])
     told, limit = held.told[0], held.limits[0]
     decision = decisions[0]
     if len(decisions) > 1:
@@ -185,11 +187,11 @@ def _status(
     if decision is None:
         return _FREE  # The store is away, and the policy open.
     if decision.allowed:
-        return Status(OK, told, decision.remaining, -(-decision.reset_us // US))
+        return EnvoyStatus(OK, told, decision.remaining, -(-decision.reset_us // US))
     retry_after_us = decision.retry_after_us
     if retry_after_us == NEVER:
         retry_after_us = _whole_us(decision, limit, clock)
-    return Status(over, told, decision.remaining, seconds_up(retry_after_us))
+    return EnvoyStatus(over, told, decision.remaining, seconds_up(retry_after_us))
 
 
 def _whole_us(decision: Decision, limit: Limit, clock: Clock) -> int:
@@ -200,7 +202,7 @@ def _whole_us(decision: Decision, limit: Limit, clock: Clock) -> int:
     return decision.reset_us or limit.period_us
 
 
-def _tightest(known: tuple[Decision, Told, Limit]) -> tuple[bool, int, int]:
+def _tightest(known: tuple[Decision, DescriptorStatus, Limit]) -> tuple[bool, int, int]:
     """Those that refuse first, of them the one that does so for the longest time."""
     decision = known[0]
     if decision.allowed:
@@ -210,7 +212,7 @@ def _tightest(known: tuple[Decision, Told, Limit]) -> tuple[bool, int, int]:
     return False, 1, -decision.retry_after_us
 
 
-def _three(statuses: Iterable[Status], names: EnvoyHeaders) -> Iterator[tuple[str, str]]:
+def _three(statuses: Iterable[EnvoyStatus], names: EnvoyHeaders) -> Iterator[tuple[str, str]]:
     """The fields that Envoy's own service sends, about the tightest limit."""
     known = [status for status in statuses if status.limit is not None]
     if not known:
@@ -229,7 +231,7 @@ def _pairs(lines: bytes) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _metadata(plan: Plan, statuses: Sequence[Status]) -> Mapping[str, Any]:
+def _metadata(plan: CallPlan, statuses: Sequence[EnvoyStatus]) -> Mapping[str, Any]:
     """What was asked, in the form in which Envoy's own service repeats it, and of which rules."""
     question = plan.question
     told: dict[str, Any] = {

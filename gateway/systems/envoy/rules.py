@@ -7,18 +7,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from gateway.limiter.plan import Policy, Rule, compile_plan
+from gateway.base.clock import US
+from gateway.limiter.plan import CompiledPolicy, Rule, compile_plan
 from gateway.limits.notation import MAX_COUNT, MAX_PER_SECOND
 from gateway.limits.rate import Limit
 from gateway.routing.keys import named
 from gateway.systems.asking import caller_keys
-from gateway.systems.base import Ground
+from gateway.systems.base import FrontendContext
 from gateway.systems.envoy.config import ANY, EnvoyRlsConfig, EnvoyRule, show_match
 from gateway.systems.envoy.config import policy_name as name_of_rule
-from gateway.systems.envoy.messages import UNITS_S, Descriptor, Override, Told
+from gateway.systems.envoy.messages import UNITS_S, Descriptor, DescriptorStatus, Override
 from gateway.systems.envoy.tree import Entry, Tree
 
-US: Final = 1_000_000
 MAX_OVERRIDES: Final = 1024
 """Different limits that callers may bring along, of each listener: stores remember each."""
 
@@ -47,8 +47,8 @@ class Held(NamedTuple):
 
     rules: tuple[Rule, ...]
     limits: tuple[Limit, ...]
-    told: tuple[Told, ...]
-    policy: Policy | None
+    told: tuple[DescriptorStatus, ...]
+    policy: CompiledPolicy | None
     is_shadow: bool = False
     is_refused: bool = False
     is_quota: bool = False
@@ -88,7 +88,7 @@ class Domains:
         ground: where policies and counters are.
     """
 
-    def __init__(self, config: EnvoyRlsConfig, ground: Ground) -> None:
+    def __init__(self, config: EnvoyRlsConfig, ground: FrontendContext) -> None:
         self._config = config
         self._ground = ground
         # What callers are told is the listener's word here, not the policy's.
@@ -163,7 +163,7 @@ class Domains:
     def _make_override(self, domain: str, override: Override) -> Held:
         seconds = UNITS_S[override.unit]
         policy = self._own_policy(name_of_rule(domain, "override"))
-        told = (Told(override.requests, override.unit),)
+        told = (DescriptorStatus(override.requests, override.unit),)
         if not override.requests:
             return Held((), (), told, policy, is_refused=True, is_quota=self._config.quota)
         count = min(override.requests, MAX_COUNT, MAX_PER_SECOND * seconds)
@@ -174,14 +174,14 @@ class Domains:
         rule = Rule(policy, limit, _key_of(("ip",), "shared"), policy.name, "ip")
         return Held((rule,), (limit,), told, policy, is_quota=self._config.quota)
 
-    def _own_policy(self, name: str) -> Policy:
+    def _own_policy(self, name: str) -> CompiledPolicy:
         """A policy that no configuration holds, for what is refused always or brought along."""
         on_store_error = self._ground.config.defaults.on_store_error
         metrics = self._ground.metrics.policy(name)
-        made = Policy(name, 0, 429, "none", on_store_error, False, False, metrics)
+        made = CompiledPolicy(name, 0, 429, "none", on_store_error, False, False, metrics)
         return self._as_here(made)
 
-    def _as_here(self, policy: Policy) -> Policy:
+    def _as_here(self, policy: CompiledPolicy) -> CompiledPolicy:
         headers = self._config.headers
         return replace(
             policy,
@@ -192,7 +192,7 @@ class Domains:
         )
 
 
-def _told(limit: Limit, name: str) -> Told:
+def _told(limit: Limit, name: str) -> DescriptorStatus:
     if limit.calendar is not None:
-        return Told(limit.count, _UNIT_OF_CALENDAR[limit.calendar], name)
-    return Told(limit.count, _UNIT_OF.get(limit.period_us, 0), name)
+        return DescriptorStatus(limit.count, _UNIT_OF_CALENDAR[limit.calendar], name)
+    return DescriptorStatus(limit.count, _UNIT_OF.get(limit.period_us, 0), name)

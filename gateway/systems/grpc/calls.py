@@ -15,6 +15,8 @@ from typing import Any, Final, cast
 import grpc
 import grpc.aio
 
+from gateway.base.clock import US
+
 Context = grpc.aio.ServicerContext[Any, Any]
 Answer = Callable[[bytes, Context], Awaitable[bytes]]
 """Answers one call: the bytes of a request, and the call itself; raises `DecodeError` for bytes
@@ -24,7 +26,6 @@ that are no such request. A method that cannot answer calls `Context.abort`.
 UNREADABLE: Final = "the request cannot be read"
 ENDING: Final = "the server ends"
 LATE: Final = "the request did not come in time"
-US: Final = 1_000_000
 LONGEST_LOOK_S: Final = 1.0
 QUIET_S: Final = 0.002
 """Where nothing has begun for so long, little is on its way."""

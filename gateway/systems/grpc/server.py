@@ -18,11 +18,12 @@ import grpc.aio
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 
+from gateway.base.clock import US
 from gateway.base.tasks import Background, Tasks, becomes
 from gateway.config.models.frontends import FrontendConfig
 from gateway.config.values.address import Address, UnixAddress
 from gateway.net.binding import ALONE, Sharing
-from gateway.systems.base import Ground
+from gateway.systems.base import FrontendContext
 from gateway.systems.grpc.calls import UNREADABLE, Answer, Calls, Context
 from gateway.systems.grpc.health import HEALTH, Health
 from gateway.systems.grpc.ports import Door, Ports
@@ -33,7 +34,6 @@ from gateway.systems.open_files import affordable_connections
 
 log = logging.getLogger(__name__)
 
-US: Final = 1_000_000
 MAX_OPTION: Final = 2**31 - 1
 """Of grpcio; as milliseconds 24 days."""
 STRANGER: Final = "this certificate is for none of the names that may ask"
@@ -84,7 +84,7 @@ class Bounds(NamedTuple):
     grace_us: int | None = None
 
 
-def bounds_of(listener: FrontendConfig, ground: Ground) -> Bounds:
+def bounds_of(listener: FrontendConfig, ground: FrontendContext) -> Bounds:
     """Those of a listener."""
     return Bounds(
         connections=min(CONNECTIONS, affordable_connections(ground.config.listeners)),

@@ -23,9 +23,9 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.values.base import Model
-from gateway.config.values.shorthand_place import Place
+from gateway.config.values.shorthand_place import ShorthandPlace
 from gateway.config.values.types import Duration, ListOf, Switch, problem, problems
-from gateway.systems.ratio.rules import ANY, Pattern
+from gateway.systems.ratio.rules import ANY, RulePattern
 
 MAX_RULES: Final = 10_000
 MAX_PATTERN: Final = 1_000
@@ -65,9 +65,9 @@ class RatioRule(Model):
         return self
 
     @property
-    def pattern(self) -> Pattern:
+    def pattern(self) -> RulePattern:
         """What it matches."""
-        return Pattern(self.owner, self.resource)
+        return RulePattern(self.owner, self.resource)
 
 
 class RatioConfig(Model):
@@ -108,7 +108,7 @@ class RatioConfig(Model):
         return (*(name for rule in self.rules for name in rule.policies), *self.policies)
 
 
-def _hidden(patterns: list[Pattern]) -> Iterator[PydanticCustomError]:
+def _hidden(patterns: list[RulePattern]) -> Iterator[PydanticCustomError]:
     """Rules that an earlier one leaves nothing to match, as far as is plain to see."""
     first: dict[tuple[str, str], int] = {}
     for index, pattern in enumerate(patterns):
@@ -120,7 +120,7 @@ def _hidden(patterns: list[Pattern]) -> Iterator[PydanticCustomError]:
         first.setdefault(pattern.short(), index)
 
 
-def find_limits(data: Any, listener: str) -> tuple[Any, list[Place]]:
+def find_limits(data: Any, listener: str) -> tuple[Any, list[ShorthandPlace]]:
     """The long form of plain data, and where in it limits may stand.
 
     A policy that a rule's own limit becomes is named after its patterns, so that it stays the same
@@ -130,7 +130,7 @@ def find_limits(data: Any, listener: str) -> tuple[Any, list[Place]]:
         data = {"limits": list(data) if isinstance(data, tuple) else data}
     if not isinstance(data, Mapping):
         return data, []
-    found = [Place((), listener, _usual(data))]
+    found = [ShorthandPlace((), listener, _usual(data))]
     seen: dict[str, int] = {}
     rules = data.get("rules")
     for index, rule in enumerate(rules if isinstance(rules, list | tuple) else ()):
@@ -139,7 +139,7 @@ def find_limits(data: Any, listener: str) -> tuple[Any, list[Place]]:
         name = f"{listener}/{_part(rule, 'owner')}:{_part(rule, 'resource')}"
         number = seen[name] = seen.get(name, 0) + 1
         unique = name if number == 1 else f"{name} #{number}"
-        found.append(Place(("rules", index), unique, _usual(rule)))
+        found.append(ShorthandPlace(("rules", index), unique, _usual(rule)))
     return data, found
 
 

@@ -13,8 +13,8 @@ from gateway.config.models.frontends import FrontendConfig
 from gateway.config.values.store_url import parse_store_url
 from gateway.limiter.decider import Outcome
 from gateway.routing.keys import named
-from gateway.systems.asking import Asking, caller_keys, can_answer, passes
-from gateway.systems.base import Ground
+from gateway.systems.asking import CallerQuestions, caller_keys, can_answer, passes
+from gateway.systems.base import FrontendContext
 from gateway.systems.grpc.calls import Context
 from gateway.systems.grpc.ports import Door
 from gateway.systems.grpc.server import GrpcServer, Service, bounds_of
@@ -25,7 +25,7 @@ from gateway.systems.ratio.messages import (
     OK,
     OVER_LIMIT,
     SERVICE,
-    Question,
+    RatioQuestion,
     read_question,
     write_code,
 )
@@ -59,7 +59,9 @@ class Caller:
 
     __slots__ = ("answer", "asking", "identity", "name", "owner", "resource")
 
-    def __init__(self, question: Question, asking: Asking | None, answer: str) -> None:
+    def __init__(
+        self, question: RatioQuestion, asking: CallerQuestions | None, answer: str
+    ) -> None:
         self.owner = question.owner
         self.resource = question.resource
         self.identity = named((("owner", self.owner), ("resource", self.resource)))
@@ -77,7 +79,7 @@ class RatioFrontend:
         ground: what answers.
     """
 
-    def __init__(self, name: str, listener: FrontendConfig, ground: Ground) -> None:
+    def __init__(self, name: str, listener: FrontendConfig, ground: FrontendContext) -> None:
         assert listener.ratio is not None, "the kind of a listener is what it says"
         config = listener.ratio
         self.address = listener.address
@@ -135,26 +137,30 @@ class RatioFrontend:
         return _ANSWERS[answer]
 
 
-def _finder(config: RatioConfig, ground: Ground) -> Callable[[Question], Caller]:
+def _finder(config: RatioConfig, ground: FrontendContext) -> Callable[[RatioQuestion], Caller]:
     """What makes callers of questions, by the first rule that matches."""
     find = compile_rules([rule.pattern for rule in config.rules])
     shared = parse_store_url(ground.config.store.url).options.get("ratio", "")
 
-    def held_to(names: Sequence[str]) -> Asking | None:
+    def held_to(names: Sequence[str]) -> CallerQuestions | None:
         whole = "name" if shared in names else "identity"
-        return Asking(caller_keys(attrgetter(whole), _WORDS), names, ground) if names else None
+        return (
+            CallerQuestions(caller_keys(attrgetter(whole), _WORDS), names, ground)
+            if names
+            else None
+        )
 
     matched = [(held_to(rule.policies), _OK) for rule in config.rules]
     usual = _OK if config.policies or config.unmatched == "allow" else _OVER_LIMIT
     # At the end, where -1 leads to.
     matched.append((held_to(config.policies), usual))
 
-    def caller_of(question: Question) -> Caller:
+    def caller_of(question: RatioQuestion) -> Caller:
         return Caller(question, *matched[find(*question)])
 
     return caller_of
 
 
-def make(name: str, listener: FrontendConfig, ground: Ground) -> RatioFrontend:
+def make(name: str, listener: FrontendConfig, ground: FrontendContext) -> RatioFrontend:
     """Make the front end of a listener; see `gateway.systems.base.MakeFrontend`."""
     return RatioFrontend(name, listener, ground)

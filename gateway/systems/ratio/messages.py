@@ -42,7 +42,7 @@ OK: Final = 1
 OVER_LIMIT: Final = 2
 
 
-class Question(NamedTuple):
+class RatioQuestion(NamedTuple):
     """What a client asks.
 
     Attributes:
@@ -54,17 +54,17 @@ class Question(NamedTuple):
     resource: str
 
 
-def read_question(data: bytes) -> Question:
+def read_question(data: bytes) -> RatioQuestion:
     """Read a `RateLimitRequest`.
 
     Raises:
         DecodeError: it is none, or a text in it is no UTF-8.
     """
     found = _REQUEST.FromString(data)
-    return Question(found.owner, found.resource)
+    return RatioQuestion(found.owner, found.resource)
 
 
-def write_question(question: Question) -> bytes:
+def write_question(question: RatioQuestion) -> bytes:
     """Write a `RateLimitRequest`."""
     return bytes(_REQUEST(owner=question.owner, resource=question.resource).SerializeToString())
 
@@ -92,7 +92,7 @@ __all__ = [
     "SERVICE",
     "UNKNOWN",
     "DecodeError",
-    "Question",
+    "RatioQuestion",
     "read_code",
     "read_question",
     "write_code",

@@ -16,7 +16,7 @@ _STARS: Final = re.compile(r"\*+")
 Matches = Callable[[str], bool]
 
 
-class Pattern(NamedTuple):
+class RulePattern(NamedTuple):
     """Which questions a rule is about.
 
     Attributes:
@@ -53,7 +53,7 @@ def compile_pattern(pattern: str) -> Matches:
     return lambda text: match(text) is not None
 
 
-def compile_rules(patterns: Sequence[Pattern]) -> Callable[[str, str], int]:
+def compile_rules(patterns: Sequence[RulePattern]) -> Callable[[str, str], int]:
     """What finds the first pattern that matches an owner and a resource; -1 if none does."""
     compiled = [
         (index, compile_pattern(pattern.owner), compile_pattern(pattern.resource))

@@ -26,7 +26,7 @@ from urllib.parse import parse_qs, urlsplit
 import grpc
 import grpc.aio
 
-from gateway.base.clock import Clock, monotonic_us
+from gateway.base.clock import US, Clock, monotonic_us
 from gateway.base.errors import StoreReplyError, StoreTimeout, StoreUnavailable
 from gateway.base.tasks import Background, Tasks
 from gateway.limits.decision import NEVER, Decision, Verdict
@@ -38,12 +38,11 @@ from gateway.systems.ratio.messages import (
     OVER_LIMIT,
     SERVICE,
     DecodeError,
-    Question,
+    RatioQuestion,
     read_code,
     write_question,
 )
 
-US: Final = 1_000_000
 PORT: Final = 50051
 START_WAIT_S: Final = 1.0
 MAX_CALLS: Final = 64
@@ -199,7 +198,7 @@ class RatioStore:
             raise StoreReplyError("a ratio server is asked about one limit at a time", "limits")
         if ask.cost > min(ask.limits[0].count, MAX_CALLS):
             return ()
-        question = Question(self._owner, resource_of(ask.limits[0], ask.keys[0]))
+        question = RatioQuestion(self._owner, resource_of(ask.limits[0], ask.keys[0]))
         data = write_question(question)
         return [link.ask(data, timeout=self._deadline_s) for _ in range(ask.cost)]
 
@@ -217,7 +216,7 @@ class RatioStore:
             # ratio has no health checks; but something that speaks gRPC is there. Whether that has
             # its Redis only a question tells, which is asked where there is reason to doubt it.
             if self._has_failed:
-                data = write_question(Question(self._owner, NOTHING))
+                data = write_question(RatioQuestion(self._owner, NOTHING))
                 await self._code(link.ask(data, timeout=self._deadline_s))
             return
         if data != SERVING:

@@ -35,7 +35,7 @@ _NUL: Final = b"\0"
 _read_time: Final = re.compile(rb"([0-9]{1,15})(?:\.([0-9]{1,30}))?").fullmatch
 
 
-class Status(Enum):
+class StatusMessage(Enum):
     """What a gatekeeper did with a request."""
 
     ACCEPTED = b"ACCEPTED"
@@ -43,7 +43,7 @@ class Status(Enum):
     REJECTED = b"REJECTED"
 
 
-_STATUSES: Final = {status.value: status for status in Status}
+_STATUSES: Final = {status.value: status for status in StatusMessage}
 
 
 class Malformed(ValueError):
@@ -63,7 +63,7 @@ class Accounting(NamedTuple):
     """
 
     domain: str
-    status: Status
+    status: StatusMessage
     identifier: str
     received_us: int
     delayed_us: int = 0
@@ -72,7 +72,7 @@ class Accounting(NamedTuple):
     @property
     def at_us(self) -> int:
         """When the request went on."""
-        return self.delayed_us if self.status is Status.DELAYED else self.received_us
+        return self.delayed_us if self.status is StatusMessage.DELAYED else self.received_us
 
 
 class DelayUntil(NamedTuple):
@@ -99,7 +99,7 @@ def read_accounting(frames: Frames) -> Accounting:
     status = _STATUSES.get(frames[1])
     if status is None:
         raise Malformed("the status is none of ACCEPTED, DELAYED and REJECTED")
-    delayed_us = _time(frames[4]) if status is Status.DELAYED else 0
+    delayed_us = _time(frames[4]) if status is StatusMessage.DELAYED else 0
     return Accounting(
         _name(frames[0].removesuffix(_NUL)),
         status,
@@ -112,7 +112,7 @@ def read_accounting(frames: Frames) -> Accounting:
 
 def write_accounting(message: Accounting) -> list[bytes]:
     """Six frames; times that are no whole milliseconds are rounded up."""
-    delayed = b"%d" % _ms_up(message.delayed_us) if message.status is Status.DELAYED else b""
+    delayed = b"%d" % _ms_up(message.delayed_us) if message.status is StatusMessage.DELAYED else b""
     return [
         topic(message.domain),
         message.status.value,

@@ -23,7 +23,7 @@ from urllib.parse import quote
 from pydantic import Field, field_validator
 
 from gateway.config.values.base import Model
-from gateway.config.values.shorthand_place import Place
+from gateway.config.values.shorthand_place import ShorthandPlace
 from gateway.config.values.types import ListOf, Positive, Switch, problem
 from gateway.systems.smockron.codec import MAX_NAME
 
@@ -74,7 +74,7 @@ class SmockronConfig(Model):
         return tuple(dict.fromkeys(named))
 
 
-def find_limits(data: Any, listener: str) -> tuple[Any, list[Place]]:
+def find_limits(data: Any, listener: str) -> tuple[Any, list[ShorthandPlace]]:
     """The domains of plain data, each in its long form, and the policies that limits become.
 
     These are named after the listener and the domain.
@@ -84,7 +84,7 @@ def find_limits(data: Any, listener: str) -> tuple[Any, list[Place]]:
         return data, []
     long = {name: _long(said) for name, said in domains.items()}
     places = [
-        Place(("domains", name), f"{listener}/{quote(str(name), safe=' ')}".strip(), USUAL)
+        ShorthandPlace(("domains", name), f"{listener}/{quote(str(name), safe=' ')}".strip(), USUAL)
         for name, said in long.items()
         if isinstance(said, Mapping)
     ]

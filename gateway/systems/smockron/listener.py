@@ -14,25 +14,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.base.clock import Clock, wall_us
+from gateway.base.clock import US, Clock, wall_us
 from gateway.base.errors import StoreError, StoreTimeout
 from gateway.base.tasks import Tasks
 from gateway.config.models.frontends import FrontendConfig
 from gateway.config.values.address import Address
 from gateway.config.values.store_url import parse_store_url
-from gateway.limiter.plan import Missing, Plan, Policy, compile_plan
+from gateway.limiter.plan import CompiledPolicy, Missing, Plan, compile_plan
 from gateway.limits.reported import FURTHEST_US, furthest_next_us
 from gateway.net.binding import Sharing
 from gateway.observe.metrics import FrontendMetrics
 from gateway.stores.reports import Answer, MemoryReports, Report, Reports, SharedReports
 from gateway.systems.asking import caller_keys
-from gateway.systems.base import Ground
+from gateway.systems.base import FrontendContext
 from gateway.systems.open_files import affordable_connections
 from gateway.systems.smockron.codec import (
     Accounting,
     DelayUntil,
     Malformed,
-    Status,
+    StatusMessage,
     read_accounting,
     write_control,
 )
@@ -43,7 +43,6 @@ from gateway.systems.smockron.zeromq_peers import Peer
 
 log = logging.getLogger(__name__)
 
-US: Final = 1_000_000
 ALL_TOPICS: Final = b""
 LINES_PER_SECOND: Final = 20
 """Lines of the log that messages of gatekeepers may make; more are counted."""
@@ -57,7 +56,7 @@ LATE_US: Final = 10 * US
 
 
 @dataclass(slots=True)
-class Domain:
+class MasterDomain:
     """What is done with the messages of one domain.
 
     Attributes:
@@ -67,7 +66,7 @@ class Domain:
     """
 
     plan: Plan | None
-    policies: tuple[Policy, ...]
+    policies: tuple[CompiledPolicy, ...]
     is_logged: bool
 
     @property
@@ -77,7 +76,7 @@ class Domain:
         return furthest_next_us([rule.limit for rule in rules])
 
 
-class Heard:
+class ReceivedReports:
     """Messages that are to be taken down: what they say, and the reports that they come to."""
 
     __slots__ = ("reports", "told")
@@ -87,7 +86,7 @@ class Heard:
         self.reports: list[Report] = []
 
 
-class Lines:
+class BoundedLog:
     """The log, with a bound on lines that others cause."""
 
     def __init__(self, clock: Clock) -> None:
@@ -129,7 +128,7 @@ class SmockronMaster:
         self,
         name: str,
         address: Address,
-        domains: dict[str, Domain],
+        domains: dict[str, MasterDomain],
         reports: Reports,
         metrics: FrontendMetrics,
         *,
@@ -154,14 +153,14 @@ class SmockronMaster:
             self._others = Others(reports, name, reaches, self._send, metrics, clock)
         self._deadline_s = deadline_us / US
         self._clock = clock
-        self._lines = Lines(clock)
+        self._lines = BoundedLog(clock)
         self._tasks = Tasks()
         self._is_lost = False
         self._lost_us = 0
         self._is_full = False
         self._is_recording = False
         self._recording = 0
-        self._heard = Heard()
+        self._heard = ReceivedReports()
         self._sockets: Sockets | None = None
         self._accounting: Subscriber | None = None
         self._control: Publisher | None = None
@@ -256,7 +255,7 @@ class SmockronMaster:
         if not heard.reports:
             return
         if self._at_once is not None:
-            self._heard = Heard()
+            self._heard = ReceivedReports()
             self._publish(heard.told, self._at_once.record_now(heard.reports, now_us))
             return
         if len(heard.reports) >= ENOUGH and self._accounting is not None:
@@ -284,7 +283,7 @@ class SmockronMaster:
                 return None
         _count(message.status, domain.policies)
         answers[operation, "heard"] += 1
-        if domain.plan is None or message.status is Status.REJECTED:
+        if domain.plan is None or message.status is StatusMessage.REJECTED:
             return None
         question = domain.plan.ask(message.identifier)
         assert question is not None, "an identifier is all that is counted by"
@@ -313,7 +312,7 @@ class SmockronMaster:
     async def _record(self) -> None:
         """Let the store take down what has come, and what comes meanwhile, until that is all."""
         while self._heard.reports:
-            heard, self._heard = self._heard, Heard()
+            heard, self._heard = self._heard, ReceivedReports()
             self._recording = len(heard.told)
             if self._accounting is not None:
                 self._accounting.start()
@@ -375,19 +374,19 @@ class SmockronMaster:
         return frames is not None and self._control is not None
 
 
-def _count(status: Status, policies: Sequence[Policy]) -> None:
+def _count(status: StatusMessage, policies: Sequence[CompiledPolicy]) -> None:
     """Count what a gatekeeper did with a request that these policies are about."""
     for policy in policies:
-        if status is Status.ACCEPTED:
+        if status is StatusMessage.ACCEPTED:
             policy.metrics.passed += 1
-        elif status is Status.DELAYED:
+        elif status is StatusMessage.DELAYED:
             policy.metrics.delayed += 1
         else:
             policy.metrics.refused += 1
 
 
 def make_master(
-    name: str, listener: FrontendConfig, ground: Ground, clock: Clock = wall_us
+    name: str, listener: FrontendConfig, ground: FrontendContext, clock: Clock = wall_us
 ) -> SmockronMaster:
     """The master that a listener describes; see `MakeFrontend`."""
     settings = listener.smockron
@@ -399,7 +398,7 @@ def make_master(
     for domain, said in settings.domains.items():
         policies = dict(ground.policies)
         plan = compile_plan(key_of, said.policies, ground.config.policies, policies)
-        domains[domain] = Domain(
+        domains[domain] = MasterDomain(
             plan if plan.rules else None, plan.policies, said.log or not plan.rules
         )
     store = ground.config.store

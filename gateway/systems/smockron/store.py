@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 
-from gateway.base.clock import Clock, wall_us
+from gateway.base.clock import US, Clock, wall_us
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.paced_history import interval_us
 from gateway.limits.rate import Limit
@@ -28,7 +28,7 @@ from gateway.systems.smockron.codec import (
     Accounting,
     DelayUntil,
     Malformed,
-    Status,
+    StatusMessage,
     read_control,
     topic,
     write_accounting,
@@ -37,7 +37,6 @@ from gateway.systems.smockron.zeromq import Frames, Publisher, Sockets, Subscrib
 
 log = logging.getLogger(__name__)
 
-US: Final = 1_000_000
 WHOLE: Final = 100_000
 """Shares are counted in thousandths of a percent."""
 USUAL_SHARE: Final = "10%"
@@ -53,7 +52,7 @@ DOUBT_S: Final = 1
 """A master that has not been heard by then is away, or somewhere else."""
 
 
-class Domain:
+class HeldDomain:
     """What is known of one domain: until when whose requests are held.
 
     Args:
@@ -114,7 +113,7 @@ class _Turn(NamedTuple):
         longest_us: how long it would wait.
     """
 
-    domain: Domain
+    domain: HeldDomain
     identifier: str
     at_us: int
     pace_us: int
@@ -166,8 +165,8 @@ class SmockronStore:
         self._share = round(float(share.removesuffix("%")) * WHOLE / 100)
         self._owed = 0
         self._clock = clock
-        self.domains: dict[str, Domain] = {}
-        self._scopes: dict[str, Domain] = {}
+        self.domains: dict[str, HeldDomain] = {}
+        self._scopes: dict[str, HeldDomain] = {}
         self._told: list[_Told] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sockets: Sockets | None = None
@@ -270,7 +269,9 @@ class SmockronStore:
             return
         for told in reversed(self._told):
             if told.decisions is verdict.decisions:
-                messages = [message._replace(status=Status.REJECTED) for message in told.messages]
+                messages = [
+                    message._replace(status=StatusMessage.REJECTED) for message in told.messages
+                ]
                 told.messages[:] = messages if self._is_sampled() else []
                 break
         for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
@@ -304,15 +305,15 @@ class SmockronStore:
                     turn.domain.hold(turn.identifier, at_us + turn.pace_us, now_us)
                 if name in told:
                     continue
-                status = Status.DELAYED if verdict.wait_us else Status.ACCEPTED
+                status = StatusMessage.DELAYED if verdict.wait_us else StatusMessage.ACCEPTED
                 message = Accounting(
                     turn.domain.name, status, turn.identifier, now_us, at_us, about
                 )
                 messages += [message] * ask.cost
             elif not decision.allowed and name not in told and self._is_sampled():
-                messages.append(
-                    Accounting(turn.domain.name, Status.REJECTED, turn.identifier, now_us, 0, about)
-                )
+                status = StatusMessage.REJECTED
+                name_of = turn.domain.name
+                messages.append(Accounting(name_of, status, turn.identifier, now_us, 0, about))
             told.add(name)
         if messages and self._loop is not None:
             if not self._told:
@@ -391,7 +392,7 @@ class SmockronStore:
                 "Smockron's master at %s is away; nobody new is held until it is back", where
             )
 
-    def _scope(self, limit: Limit) -> Domain:
+    def _scope(self, limit: Limit) -> HeldDomain:
         domain = self._scopes.get(limit.scope)
         if domain is None:
             policy = limit.scope.partition("/")[0]
@@ -401,10 +402,10 @@ class SmockronStore:
                 self._control.subscribe(topic(domain.name))
         return domain
 
-    def _domain(self, name: str, scope: str) -> Domain:
+    def _domain(self, name: str, scope: str) -> HeldDomain:
         domain = self.domains.get(name)
         if domain is None:
-            domain = self.domains[name] = Domain(name, plain_of(scope))
+            domain = self.domains[name] = HeldDomain(name, plain_of(scope))
         return domain
 
 

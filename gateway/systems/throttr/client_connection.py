@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
-from gateway.net.unsent import unread
+from gateway.net.unsent import unsent_bytes
 from gateway.observe.metrics import FrontendMetrics
 from gateway.systems.throttr.codec import NO, Parser, Request
-from gateway.systems.throttr.records_store import Book
+from gateway.systems.throttr.records_store import RecordStore
 
 HIGH_WATER: Final = 256 * 1024
 """Bytes of answers that may wait for a client before nothing more is read from it."""
@@ -37,10 +37,10 @@ class Surroundings(Protocol):
         is_draining: whether connections are to end when they have nothing to do.
     """
 
-    book: Book
+    book: RecordStore
     metrics: FrontendMetrics
-    connections: set[Connection]
-    watched: set[Connection]
+    connections: set[ThrottrClientConnection]
+    watched: set[ThrottrClientConnection]
     is_draining: bool
 
     def parser(self) -> Parser:
@@ -54,7 +54,7 @@ class Surroundings(Protocol):
         """Whether no more clients are taken."""
 
 
-class Connection(asyncio.Protocol):
+class ThrottrClientConnection(asyncio.Protocol):
     """Answers one client.
 
     Args:
@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
         Not before: what is closed while something of the client's is unread is reset, and what is
         on its way to it is lost then.
         """
-        if self._is_ended and self._transport is not None and not unread(self._transport):
+        if self._is_ended and self._transport is not None and not unsent_bytes(self._transport):
             self._transport.close()
 
     def abort(self) -> None:

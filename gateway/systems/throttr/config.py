@@ -13,8 +13,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from gateway.base.clock import US
 from gateway.config.values.base import Model
-from gateway.config.values.shorthand_place import Place
+from gateway.config.values.shorthand_place import ShorthandPlace
 from gateway.config.values.types import Duration, Positive, Size, WholeNumber, problem
 
 SIZES: Final = (8, 16, 32, 64)
@@ -25,7 +26,6 @@ SHORTEST_MAX: Final = 1024
 """Bytes of a message that any version may have."""
 SMALLEST: Final = 1024
 """Bytes that any counter takes at most."""
-US: Final = 1_000_000
 
 
 class ThrottrConfig(Model):
@@ -94,7 +94,7 @@ class ThrottrConfig(Model):
         return 64 if self.version == "v2" else self.size or USUAL_SIZE
 
 
-def long_form(data: Any, listener: str) -> tuple[Any, list[Place]]:  # noqa: ARG001
+def long_form(data: Any, listener: str) -> tuple[Any, list[ShorthandPlace]]:  # noqa: ARG001
     """A listener's own part, where it is only the version as a mapping; it has no limits."""
     if isinstance(data, str):
         return {"version": data}, []

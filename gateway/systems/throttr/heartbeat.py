@@ -17,8 +17,8 @@ from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Background
 from gateway.systems.throttr import requests_v5 as words
 from gateway.systems.throttr.pipe import ThrottrPipe
-from gateway.systems.throttr.requests_v5 import Answer, Counter, Request, Ttl
-from gateway.systems.throttr.server_connection import ThrottrLink
+from gateway.systems.throttr.requests_v5 import Answer, Counter, ThrottrRequest, Ttl
+from gateway.systems.throttr.server_connection import ThrottrServerConnection
 
 HEARTBEAT_S: Final = 2.0
 MISSED_BEATS: Final = 3
@@ -30,7 +30,7 @@ _MS: Final = 3
 _SECONDS: Final = 4
 
 
-class ThrottrHeart:
+class ThrottrHeartbeat:
     """Beats on a link.
 
     Args:
@@ -43,13 +43,15 @@ class ThrottrHeart:
         gateways: how many gateways of the domain there are, as last seen; at least 1.
     """
 
-    def __init__(self, domain: str, size: int, heartbeat_s: float, link: ThrottrLink) -> None:
+    def __init__(
+        self, domain: str, size: int, heartbeat_s: float, link: ThrottrServerConnection
+    ) -> None:
         self.gateways = 1
         self._size = size
         self._heartbeat_s = heartbeat_s
         self._link = link
         self._keys = [f"{domain}\2{place}".encode() for place in range(PLACES)]
-        self._looks = [Request(words.query(key), is_query=True) for key in self._keys]
+        self._looks = [ThrottrRequest(words.query(key), is_query=True) for key in self._keys]
         self._secret = 1 + secrets.randbelow(words.largest(size))
         self._life = _life(heartbeat_s * MISSED_BEATS, size)
         self._place: int | None = None
@@ -67,7 +69,9 @@ class ThrottrHeart:
         if self._place is not None:
             with contextlib.suppress(StoreError, TimeoutError):
                 async with asyncio.timeout(self._heartbeat_s / 4):
-                    await self._link.pipe.call([Request(words.purge(self._keys[self._place]))])
+                    await self._link.pipe.call(
+                        [ThrottrRequest(words.purge(self._keys[self._place]))]
+                    )
 
     async def _beat(self) -> None:
         while True:
@@ -91,7 +95,7 @@ class ThrottrHeart:
         if place is not None and self._is_mine(taken[place]):
             life = self._life.value
             update = words.update(self._size, words.TTL, words.PATCH, life, self._keys[place])
-            await pipe.call([Request(update)])
+            await pipe.call([ThrottrRequest(update)])
         else:
             self._place = await self._take(pipe, taken)
         others = sum(
@@ -104,7 +108,7 @@ class ThrottrHeart:
             if isinstance(found, Counter):
                 continue
             insert = words.insert(self._size, self._secret, self._life, self._keys[place])
-            (answer,) = await pipe.call([Request(insert)])
+            (answer,) = await pipe.call([ThrottrRequest(insert)])
             if answer == words.OK:
                 return place
             taken[place] = Counter(0, self._life)

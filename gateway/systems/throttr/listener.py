@@ -12,7 +12,7 @@ import socket
 from functools import partial
 from typing import Final
 
-from gateway.base.clock import Clock, monotonic_ns
+from gateway.base.clock import US, Clock, monotonic_ns
 from gateway.base.tasks import becomes
 from gateway.config.models.frontends import FrontendConfig
 from gateway.config.models.gateway import GatewayConfig
@@ -20,8 +20,8 @@ from gateway.config.values.address import Address, UnixAddress
 from gateway.config.values.store_url import parse_store_url
 from gateway.net.binding import Sharing, SocketFile, bound_everywhere, bound_file
 from gateway.observe.metrics import FrontendMetrics
-from gateway.systems.base import Ground
-from gateway.systems.throttr.client_connection import Connection
+from gateway.systems.base import FrontendContext
+from gateway.systems.throttr.client_connection import ThrottrClientConnection
 from gateway.systems.throttr.codec import NO, Parser, Request
 from gateway.systems.throttr.codec_v2 import Parser2, refusal
 from gateway.systems.throttr.codec_v5 import Parser5
@@ -29,11 +29,10 @@ from gateway.systems.throttr.config import ThrottrConfig
 from gateway.systems.throttr.memory_v2 import Memory2
 from gateway.systems.throttr.memory_v5 import Memory5
 from gateway.systems.throttr.records import Records
-from gateway.systems.throttr.records_store import Book, MemoryBook, SharedBook
+from gateway.systems.throttr.records_store import MemoryBook, RecordStore, SharedBook
 
 log = logging.getLogger(__name__)
 
-US: Final = 1_000_000
 BACKLOG: Final = 1024
 KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -67,14 +66,14 @@ class ThrottrFrontend:
         address: Address | UnixAddress,
         mode: int | None,
         config: ThrottrConfig,
-        book: Book,
+        book: RecordStore,
         metrics: FrontendMetrics,
         sharing: Sharing,
     ) -> None:
         self.book = book
         self.metrics = metrics
-        self.connections: set[Connection] = set()
-        self.watched: set[Connection] = set()
+        self.connections: set[ThrottrClientConnection] = set()
+        self.watched: set[ThrottrClientConnection] = set()
         self.is_draining = False
         self._address = address
         self._mode = mode
@@ -105,7 +104,7 @@ class ThrottrFrontend:
 
     async def start(self) -> None:
         """Listen and serve; see `Frontend`."""
-        make, loop = partial(Connection, self), asyncio.get_running_loop()
+        make, loop = partial(ThrottrClientConnection, self), asyncio.get_running_loop()
         try:
             for one in await self._bind():
                 server = await loop.create_server(
@@ -194,7 +193,7 @@ class ThrottrFrontend:
 
 
 def make_throttr(
-    name: str, listener: FrontendConfig, ground: Ground, clock: Clock = monotonic_ns
+    name: str, listener: FrontendConfig, ground: FrontendContext, clock: Clock = monotonic_ns
 ) -> ThrottrFrontend:
     """The server that a listener describes; see `MakeFrontend`.
 
@@ -204,7 +203,7 @@ def make_throttr(
     assert config is not None, "it is a listener of this kind"
     metrics = ground.metrics.frontend(name)
     if parse_store_url(ground.config.store.url).kind == "memory":
-        book: Book = _in_memory(config, metrics, clock)
+        book: RecordStore = _in_memory(config, metrics, clock)
     else:
         book = _in_redis(name, config, ground.config, metrics)
     address, mode = listener.address, listener.mode
@@ -221,10 +220,10 @@ def _in_redis(
     name: str, config: ThrottrConfig, whole: GatewayConfig, metrics: FrontendMetrics
 ) -> SharedBook:
     from gateway.stores.redis.records import open_records
-    from gateway.stores.redis.records_codec import Words, Words2, Words5
+    from gateway.stores.redis.records_codec import RecordCodec, Words2, Words5
 
     domain, store = whole.domain, whole.store
-    words: Words = Words2(domain) if config.version == "v2" else Words5(domain, config.bits)
+    words: RecordCodec = Words2(domain) if config.version == "v2" else Words5(domain, config.bits)
     return SharedBook(
         open_records(store.url, words, deadline_us=store.deadline),
         refusal if config.version == "v2" else _no,

@@ -18,7 +18,7 @@ from gateway.base.clock import Clock, monotonic_us
 from gateway.base.errors import StoreError, StoreReplyError, StoreUnavailable
 from gateway.stores.pipelining import Pipelining
 from gateway.systems.throttr import requests_v5 as words
-from gateway.systems.throttr.requests_v5 import Answer, Counter, Reader, Request, Ttl
+from gateway.systems.throttr.requests_v5 import Answer, AnswerStream, Counter, ThrottrRequest, Ttl
 
 CONNECT_TIMEOUT_S: Final = 2.0
 MAX_UNANSWERED: Final = 32_768
@@ -86,7 +86,7 @@ class ThrottrPipe(Pipelining):
         super().__init__()
         self.size = size
         self._clock = clock
-        self._reader = Reader(size)
+        self._reader = AnswerStream(size)
         self._calls: deque[_Call] = deque()
         self._unanswered = 0
 
@@ -95,7 +95,7 @@ class ThrottrPipe(Pipelining):
         """For how long the oldest call is without its answers."""
         return self._clock() - self._calls[0].since_us if self._calls else 0
 
-    def call(self, requests: Sequence[Request]) -> asyncio.Future[list[Answer]]:
+    def call(self, requests: Sequence[ThrottrRequest]) -> asyncio.Future[list[Answer]]:
         """Send requests, at least one, in one write; the future gets their answers in order.
 
         Raises:
@@ -178,15 +178,15 @@ async def _greet(pipe: ThrottrPipe) -> None:
     size, key = pipe.size, b"hello\0" + secrets.token_bytes(8)
     none, inserted, counter = await pipe.call(
         [
-            Request(words.query(key), is_query=True),
-            Request(words.insert(size, _HELLO_QUOTA, _HELLO_TTL, key)),
-            Request(words.query(key), is_query=True),
+            ThrottrRequest(words.query(key), is_query=True),
+            ThrottrRequest(words.insert(size, _HELLO_QUOTA, _HELLO_TTL, key)),
+            ThrottrRequest(words.query(key), is_query=True),
         ]
     )
     is_right = (none, inserted) == (words.REFUSED, words.OK)
     if not (is_right and isinstance(counter, Counter) and _is_hello(counter)):
         raise StoreReplyError("the counter is not as it was made")
-    (purged,) = await pipe.call([Request(words.purge(key))])
+    (purged,) = await pipe.call([ThrottrRequest(words.purge(key))])
     if purged != words.OK:
         raise StoreReplyError("the counter could not be purged")
 

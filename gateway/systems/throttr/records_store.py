@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from gateway.base.breaker import Breaker, BreakerState
-from gateway.base.clock import Clock, monotonic_ns, monotonic_us
+from gateway.base.clock import US, Clock, monotonic_ns, monotonic_us
 from gateway.base.errors import StoreError
 from gateway.base.tasks import Tasks, becomes
 from gateway.observe.metrics import FrontendMetrics
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-US: Final = 1_000_000
 ROOM: Final = 256 * 1024
 """Bytes of buffers that are read out at a time for one connection."""
 SWEEP_S: Final = 1.0
@@ -56,7 +55,7 @@ Answered = Callable[[Sequence[bytes]], None]
 """Is told the answers, of all requests or of as many from the first on as there was room for."""
 
 
-class Book(Protocol):
+class RecordStore(Protocol):
     """Does what requests say.
 
     Attributes:
@@ -85,7 +84,7 @@ class Memory(Protocol):
 
 
 class MemoryBook:
-    """A `Book` in this process.
+    """A `RecordStore` in this process.
 
     Args:
         memory: does what requests say.
@@ -121,7 +120,7 @@ class MemoryBook:
             self._timer.cancel()
 
     def answer(self, requests: Sequence[Request], answered: Answered) -> None:
-        """Do what requests say and tell the answers at once; see `Book`."""
+        """Do what requests say and tell the answers at once; see `RecordStore`."""
         answered(self._memory.answer(requests, self._clock(), ROOM))
 
     def _sweep(self) -> None:
@@ -142,7 +141,7 @@ class _Submitted(NamedTuple):
 
 
 class SharedBook:
-    """A `Book` in Redis, which several gateways may share.
+    """A `RecordStore` in Redis, which several gateways may share.
 
     All requests of one turn of the event loop travel together. What Redis does not answer in time
     is refused, and after some failures in a row everything is, but for a batch now and then that
@@ -199,7 +198,7 @@ class SharedBook:
         await self._records.aclose()
 
     def answer(self, requests: Sequence[Request], answered: Answered) -> None:
-        """Send requests at the end of this turn of the loop; see `Book`.
+        """Send requests at the end of this turn of the loop; see `RecordStore`.
 
         Those for buffers wait until there is room for these, in the order of asking.
         """

@@ -83,7 +83,7 @@ Answer = int | Counter
 """A status, or what a `QUERY` tells; `REFUSED` if it has nothing to tell."""
 
 
-class Request(NamedTuple):
+class ThrottrRequest(NamedTuple):
     """What is asked, and whether it is a `QUERY`, whose answer is longer."""
 
     data: bytes
@@ -146,7 +146,7 @@ def purge(key: bytes) -> bytes:
     return bytes((PURGE, len(key))) + key
 
 
-class Reader:
+class AnswerStream:
     """Answers out of a stream of bytes, in the order of asking.
 
     Args:

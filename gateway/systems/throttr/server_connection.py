@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from gateway.base.clock import Clock, monotonic_us
-from gateway.stores.reconnecting import KeptPipe
+from gateway.stores.reconnecting import ReconnectingConnection
 from gateway.systems.throttr.pipe import ThrottrAddress, ThrottrPipe, open_pipe
 
 
-class ThrottrLink(KeptPipe[ThrottrPipe]):
+class ThrottrServerConnection(ReconnectingConnection[ThrottrPipe]):
     """Keeps one `ThrottrPipe` open.
 
     Args:

@@ -17,7 +17,14 @@ from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
 from gateway.systems.throttr import requests_v5 as words
-from gateway.systems.throttr.requests_v5 import Answer, Counter, Request, Ttl, largest, ttl_of
+from gateway.systems.throttr.requests_v5 import (
+    Answer,
+    Counter,
+    ThrottrRequest,
+    Ttl,
+    largest,
+    ttl_of,
+)
 
 T = TypeVar("T")
 
@@ -25,7 +32,7 @@ ATTEMPTS: Final = 3
 """How often a limit is asked for whose windows end before they can be taken of."""
 
 
-class Names:
+class BucketNames:
     """The keys of a domain.
 
     Args:
@@ -87,18 +94,18 @@ class Spend:
         counter = self.counter
         return counter is not None and counter.quota < cost <= self.limit.count
 
-    def increase(self, size: int, cost: int) -> Request:
+    def increase(self, size: int, cost: int) -> ThrottrRequest:
         """What gives back so much."""
-        return Request(words.update(size, words.QUOTA, words.INCREASE, cost, self.name))
+        return ThrottrRequest(words.update(size, words.QUOTA, words.INCREASE, cost, self.name))
 
-    def requests(self, size: int) -> list[Request]:
+    def requests(self, size: int) -> list[ThrottrRequest]:
         """What the server is told."""
-        look = Request(words.query(self.name), is_query=True)
+        look = ThrottrRequest(words.query(self.name), is_query=True)
         if not self.cost:
             return [look]
         take = words.update(size, words.QUOTA, words.DECREASE, self.cost, self.name)
         insert = words.insert(size, self.limit.count, _ttl(self.limit, size), self.name)
-        return [Request(insert), Request(take), look]
+        return [ThrottrRequest(insert), ThrottrRequest(take), look]
 
     def answered(self, answers: Sequence[Answer], sent_us: int) -> None:
         """What the server said to that; it was told no earlier than `sent_us`."""
@@ -138,7 +145,7 @@ class Spend:
         )
 
 
-class Plan:
+class SpendingPlan:
     """What one ask comes to.
 
     An ask of several limits looks first, and takes only if all of them have room: otherwise
@@ -152,7 +159,7 @@ class Plan:
 
     __slots__ = ("_ask", "_is_new", "_spends")
 
-    def __init__(self, ask: Ask, names: Names) -> None:
+    def __init__(self, ask: Ask, names: BucketNames) -> None:
         self._ask = ask
         self._is_new = True
         self._spends = [
@@ -190,7 +197,7 @@ class Plan:
         """What is said of the ask."""
         return combine(tuple(spend.decision(self._ask.cost) for spend in self._spends))
 
-    def amends(self, size: int, surely_us: int) -> list[Request]:
+    def amends(self, size: int, surely_us: int) -> list[ThrottrRequest]:
         """What puts a refusal right: what it took is given back, what it is to take is taken.
 
         Args:
@@ -205,11 +212,11 @@ class Plan:
                     requests.append(spend.increase(size, spend.cost))
             elif spend.limit.count_refused and spend.refuses(self._ask.cost):
                 nothing = words.update(size, words.QUOTA, words.PATCH, 0, spend.name)
-                requests.append(Request(nothing))
+                requests.append(ThrottrRequest(nothing))
         return requests
 
 
-Dialogue = Generator[Sequence[Request], tuple[Sequence[Answer], int], T]
+Dialogue = Generator[Sequence[ThrottrRequest], tuple[Sequence[Answer], int], T]
 """What the server is told, write by write; each is answered by the answers and the moment before
 which it was not told, in microseconds."""
 
@@ -225,7 +232,7 @@ class Talk:
     """
 
     def __init__(self, domain: str, size: int, margin_us: int, clock: Clock) -> None:
-        self._names = Names(domain)
+        self._names = BucketNames(domain)
         self._size = size
         self._margin_us = margin_us
         self._clock = clock
@@ -237,7 +244,7 @@ class Talk:
             StoreUnavailable: the server makes no new counters.
             StoreError: it cannot keep one of the limits.
         """
-        plans = [Plan(ask, self._names) for ask in asks]
+        plans = [SpendingPlan(ask, self._names) for ask in asks]
         looks = [spend for plan in plans for spend in plan.looks()]
         if looks:
             yield from self._ask(looks)

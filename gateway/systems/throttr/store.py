@@ -22,9 +22,9 @@ from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.systems.throttr.heartbeat import HEARTBEAT_S, ThrottrHeart
+from gateway.systems.throttr.heartbeat import HEARTBEAT_S, ThrottrHeartbeat
 from gateway.systems.throttr.pipe import ThrottrPipe, parse_throttr_url
-from gateway.systems.throttr.server_connection import ThrottrLink
+from gateway.systems.throttr.server_connection import ThrottrServerConnection
 from gateway.systems.throttr.spending import Dialogue, Talk
 
 T = TypeVar("T")
@@ -62,8 +62,8 @@ class ThrottrStore:
         address = parse_throttr_url(url)
         self._says = Talk(domain, address.size, max(deadline_us, MARGIN_US), clock)
         self._clock = clock
-        self._link = ThrottrLink(address, clock=clock)
-        self._heart = ThrottrHeart(domain, address.size, heartbeat_s, self._link)
+        self._link = ThrottrServerConnection(address, clock=clock)
+        self._heart = ThrottrHeartbeat(domain, address.size, heartbeat_s, self._link)
         self._tasks = Tasks()
 
     def __repr__(self) -> str:

@@ -62,7 +62,7 @@ class _Target:
         self.ramps_since_us: int | None = None
 
 
-class Standing:
+class TargetHealth:
     """The standing of all targets of an upstream.
 
     Args:
