@@ -19,11 +19,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, Self
 from urllib.parse import urlsplit
 
-from gateway.base.clock import Clock, wall_us
-from gateway.base.errors import StoreError, StoreUnavailable
-from gateway.limits.decision import NEVER, Decision, Verdict, combine
-from gateway.limits.rate import Limit
-from gateway.stores.base import Ask
+from gateway.stores.extending import (
+    NEVER,
+    Ask,
+    Clock,
+    Decision,
+    Limit,
+    StoreError,
+    StoreUnavailable,
+    Verdict,
+    combine,
+    wall_us,
+)
 
 FOREVER_US = 2**62
 LOCK_TIMEOUT_S = 5.0
