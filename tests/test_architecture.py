@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -342,6 +343,17 @@ def table_of_rooms() -> str:
 def test_the_table_of_rooms_is_the_one_that_is_kept() -> None:
     """What the page on architecture says of rooms is what is tested here."""
     assert table_of_rooms() in (ROOT / "docs" / "architecture.md").read_text()
+
+
+def test_files_that_the_page_names_are_there() -> None:
+    """Whoever follows a request through the page finds each file, by its name below a room."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`([a-z0-9_/]+\.(?:py|lua))", page))
+    there = {str(path.relative_to(ROOT)) for path in ROOT.glob("gateway/**/*.*")}
+    there |= {str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/*.py")}
+    assert len(named) > 40
+    missing = {name for name in named if not any(f"/{one}".endswith(f"/{name}") for one in there)}
+    assert missing == set()
 
 
 def test_nothing_lies_loose() -> None:
