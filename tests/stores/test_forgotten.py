@@ -327,3 +327,21 @@ def test_a_history_of_which_some_was_dropped_gives_no_more_back() -> None:
     lefts = [algorithm.give_back(one, now_us, 1, limit, receipt) for one in (state, restored)]
     exact, forgotten = (algorithm.spend(one, now_us, 1, limit, 0)[2] for one in lefts)
     assert forgotten >= exact > 0
+
+
+def test_it_is_told_that_new_keys_have_less_left(caplog: pytest.LogCaptureFixture) -> None:
+    """A key that is let through with some of what others used is told of before it is refused."""
+    clock = ManualClock(DAY_US)
+    store = MemoryStore(1, clock, clock)
+    limit = (_day("login", 100),)
+    for number in range(5 * LEAST_ROOM):
+        store.decide_now(Ask(limit, (f"o:{number}",), 1, 0))
+    caplog.clear()
+    clock.advance(us=60 * SECOND_US)
+    decision = store.decide_now(Ask(limit, ("new",), 1, 0)).decisions[0]
+    assert decision.allowed
+    assert decision.remaining < 99
+    clock.advance(us=60 * SECOND_US)
+    store.decide_now(Ask(limit, ("newer",), 1, 0))
+    assert "or will be sooner, for what other keys used" in caplog.text
+    assert store.memory["login"].refused == 0
