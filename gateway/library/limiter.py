@@ -23,7 +23,7 @@ from gateway.library.immediate import ImmediateLimit, immediate_limits
 from gateway.library.policies import Policy
 from gateway.library.questions import EVERYBODY, LimitQuestion, Names, Questions
 from gateway.library.slots import Slot
-from gateway.library.unawaited import Unawaited
+from gateway.library.unawaited import Unawaited, coroutine_function
 from gateway.limiter.decider import Outcome
 from gateway.limiter.plan import Plan
 from gateway.observe.metrics import GatewayMetrics
@@ -198,6 +198,7 @@ class Limiter:
 
     # Asking.
 
+    @coroutine_function
     def acquire(
         self, key: str = EVERYBODY, cost: int = 1, *, policy: Names = None
     ) -> Coroutine[Any, Any, Decision]:
@@ -231,10 +232,12 @@ class Limiter:
             count(outcome)
         return Decision(outcome)
 
+    @coroutine_function
     def peek(self, key: str = EVERYBODY, *, policy: Names = None) -> Coroutine[Any, Any, Decision]:
         """Look without taking: `remaining` says how many could pass now."""
         return Unawaited(self._acquire(key, 0, policy))
 
+    @coroutine_function
     def wait(
         self,
         key: str = EVERYBODY,

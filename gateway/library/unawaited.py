@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+import asyncio.coroutines
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from gateway.library.decision import Decision
+
+_Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Decision]])
+
+
+def coroutine_function(method: _Method) -> _Method:
+    """The same method, marked as what it was if it were `async def`.
+
+    Mocks with a specification and frameworks ask whether what they call is to be awaited.
+    """
+    if sys.version_info >= (3, 12):
+        return inspect.markcoroutinefunction(method)
+    # What `asyncio.iscoroutinefunction` looks for, which mocks ask.
+    method._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
+    return method
 
 
 class Unawaited(Coroutine[Any, Any, Decision]):
@@ -22,6 +39,10 @@ class Unawaited(Coroutine[Any, Any, Decision]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, Decision]) -> None:
         self._coroutine = coroutine
+
+    def __getattr__(self, name: str) -> Any:
+        """What else a coroutine has: its name, and `cr_frame`, by which a task shows its stack."""
+        return getattr(self._coroutine, name)
 
     def __bool__(self) -> NoReturn:
         self._coroutine.close()

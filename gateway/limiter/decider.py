@@ -137,7 +137,7 @@ class Decider:
                 self._give_back_later,
                 clock,
                 calendar_clock,
-                lambda: self._parts > 1,
+                lambda: self._parts,
             )
         self.waiting = WaitingRoom(max_waiting)
         if isinstance(store, MessagingStore):

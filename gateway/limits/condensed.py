@@ -2,7 +2,8 @@
 
 What is made of them again is never less than the state that they were made from: no request is let
 through that this would have refused. It may be more. Of a log only the newest time is left, and
-everything counts as made at that time.
+everything counts as made at that time. More than the limit is kept as well: it is what is owed,
+or was counted by a limit that may be raised again.
 
 Leases are not condensed: each of them is released by its name.
 """
@@ -64,7 +65,7 @@ def _of_log(state: tuple[int, ...], now_us: int, limit: Limit) -> Condensed:
 
 def _to_log(condensed: Condensed, limit: Limit) -> tuple[int, ...]:
     at, used = condensed
-    return (at,) * min(used, limit.count)
+    return (at,) * used
 
 
 def _log_expires_us(condensed: Condensed, limit: Limit) -> int:
@@ -80,7 +81,7 @@ def _of_counter(state: sliding_counter.State, now_us: int, limit: Limit) -> Cond
 
 def _to_counter(condensed: Condensed, limit: Limit) -> sliding_counter.State:
     at, used = condensed
-    return at, 0, min(used, limit.count)
+    return at, 0, used
 
 
 def _counter_expires_us(condensed: Condensed, limit: Limit) -> int:
@@ -107,7 +108,8 @@ def _of_history(state: paced_history.State, now_us: int, limit: Limit) -> Conden
 
 def _to_history(condensed: Condensed, limit: Limit) -> paced_history.State:
     at, used = condensed
-    return (0, *(at,) * min(used, limit.burst))
+    # Nobody knows whether more were dropped than it holds.
+    return (at if used >= limit.burst else 0, *(at,) * used)
 
 
 def _history_expires_us(condensed: Condensed, limit: Limit) -> int:

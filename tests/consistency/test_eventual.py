@@ -504,3 +504,33 @@ def test_who_looks_is_told_of_what_was_heard() -> None:
         await gateways.aclose()
 
     run(told())
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "paced_history"])
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_small_burst_of_a_long_period_is_not_waited_for_a_whole_period(
+    algorithm: str, number: int
+) -> None:
+    """Of 10,000 a day in bursts of 20 all gateways together can be ahead by minutes, not a day.
+
+    And who obeys, at whichever gateway, passes.
+    """
+    limit = Limit(10_000, 24 * HOUR_US, 20, algorithm, scope="p/ip")
+    most_us = (number + 2) * 20 * limit.interval_ns // 1000 + SECOND_US
+
+    async def told(asked: int, returns_to: int) -> None:
+        gateways = Gateways(rule(limit, OFTEN), number=number, know_each_other=True)
+        for _ in range(2):
+            for _ in range(30):
+                for gateway in range(number):
+                    await gateways.ask(gateway)
+            await asyncio.sleep(0.03)
+        verdict = (await gateways.ask(asked)).verdict
+        assert not verdict.allowed
+        assert verdict.retry_after_us <= most_us
+        await asyncio.sleep(verdict.retry_after_us / SECOND_US)
+        assert (await gateways.ask(returns_to)).verdict.allowed
+        await gateways.aclose()
+
+    for returns_to in range(number if algorithm in WHOLLY_HEARD else 1):
+        run(told(0, returns_to))

@@ -83,7 +83,8 @@ def test_spent_keys_of_one_policy_do_not_refuse_the_users_of_another(
     assert ready.status_code == 200
     assert any(f"max_keys={ROOM}" in reason for reason in ready.json()["reasons"])
     told = [line["message"] for line in log_lines(gateway) if "max_keys" in line.get("message", "")]
-    assert len(told) == 1
+    # By chance some of the 400 fall together with others, of which a second line tells.
+    assert ["make room" in line for line in told] in ([True], [True, False])
     assert "policy trial" in told[0]
     assert f"memory://?max_keys={4 * ROOM}" in told[0]
     assert metric(gateway, "sluice_memory_overflowed_requests_total", policy="trial") > 0

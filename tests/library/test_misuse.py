@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 from aiohttp import web
@@ -97,3 +98,18 @@ async def test_a_decision_that_was_forgotten_is_warned_of() -> None:
     async with Limiter(Policy("p", "1/h")) as limiter:
         with pytest.warns(RuntimeWarning, match="never awaited"):
             limiter.acquire("k")  # type: ignore[unused-coroutine]
+
+
+async def test_tasks_and_mocks_see_the_coroutines_that_they_are() -> None:
+    """A task says where it waits, and a mock of a limiter is awaited like the limiter."""
+    async with Limiter(Policy("p", "1/h"), Policy("other", "1/h")) as limiter:
+        await limiter.acquire("k", policy="p")
+        task = asyncio.create_task(limiter.wait("k", policy="p"))
+        await asyncio.sleep(0)
+        assert "wait() running at" in repr(task)
+        assert task.get_stack()
+        task.cancel()
+    mock = create_autospec(Limiter, instance=True)
+    for method in (mock.acquire, mock.peek, mock.wait):
+        assert asyncio.iscoroutinefunction(method)
+        await method("k")

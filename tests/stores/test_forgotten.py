@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.base.clock import ManualClock
 from gateway.limits import ALGORITHMS
 from gateway.limits.condensed import CONDENSED
+from gateway.limits.decision import DEBIT
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
 from gateway.stores.memory.forgotten import SETS_PER_PAGE, WAYS, Forgotten
@@ -240,3 +241,107 @@ def test_leases_without_a_place_are_held_renewed_and_released() -> None:
     assert store.decide_now(asks[0]).allowed
     assert not store.renew_now(asks[1], held[1])
     assert store.memory["flight"].overflowed == 4
+
+
+NUMBERS = st.tuples(
+    st.integers(0, 30 * SECOND_US),  # time that passes
+    st.sampled_from("abc"),
+    st.integers(0, 7),  # cost
+    st.booleans(),  # whether it was used already
+    st.sampled_from((0, 1, 40, 300)),  # other keys that come meanwhile
+    st.sampled_from((None, None, 2, 5, 20)),  # what the limit is changed to
+)
+
+
+@pytest.mark.parametrize("name", [name for name in CONDENSED if name != "paced_history"])
+@settings(max_examples=25)
+@given(max_keys=st.integers(1, 20), steps=st.lists(NUMBERS, max_size=14))
+def test_debts_and_counts_outlast_a_flood_and_changes_of_a_limit(
+    name: str, max_keys: int, steps: list[Any]
+) -> None:
+    """What is owed stays owed, and a limit that was lowered for a while has lost no counts.
+
+    A paced history forgets what a lowered limit does not count, in every store.
+    """
+    limit = replace(LIMITS[name], debt=5, max_wait_us=0)
+    algorithm = ALGORITHMS[name]
+    clock = ManualClock(1000 * SECOND_US)
+    store = MemoryStore(max_keys, clock, clock)
+    states: dict[str, Any] = {}
+    flood = 0
+    for passed_us, key, cost, is_debit, others, count in steps:
+        clock.advance(us=passed_us)
+        if count is not None:
+            period_us = limit.interval_ns // 1000 * count if name == "token_bucket" else None
+            limit = replace(limit, count=count, burst=count, period_us=period_us or limit.period_us)
+        wait_us = DEBIT if is_debit else 0
+        verdict = store.decide_now(Ask((limit,), (key,), cost, wait_us))
+        if verdict.allowed:
+            states[key], alone = algorithm.decide(states.get(key), clock(), cost, limit, wait_us)
+            assert alone.allowed
+            assert alone.wait_us <= verdict.wait_us
+        for number in range(flood, flood + others):
+            store.decide_now(Ask((limit,), (f"other:{number}",), 1 + number % 5, 0))
+        flood += others
+
+
+def _without_a_place(limit: Limit) -> MemoryStore:
+    """A store whose only place has a key that is refused and so keeps it."""
+    clock = ManualClock(DAY_US)
+    store = MemoryStore(1, clock, clock)
+    store.decide_now(Ask((limit,), ("first",), limit.burst, 0))
+    return store
+
+
+@pytest.mark.parametrize("name", CONDENSED)
+def test_what_is_owed_is_owed_without_a_place(name: str) -> None:
+    """A look at a key that took more than its limit is refused, place or no place."""
+    limit = replace(LIMITS[name], debt=5, max_wait_us=0)
+    store = _without_a_place(limit)
+    for _ in range(2):
+        store.decide_now(Ask((limit,), ("k",), 4, DEBIT))
+    assert store.count == 1
+    assert store.decide_now(Ask((limit,), ("k",), 0, DEBIT)).wait_us > 0
+
+
+@pytest.mark.parametrize("name", ["sliding_window_log", "sliding_window_counter", "fixed_window"])
+def test_a_limit_that_was_lowered_for_a_while_is_not_free_again(name: str) -> None:
+    """Of 5 all are used; the limit is 2 for a moment, in which a request is refused."""
+    limit = replace(LIMITS[name], max_wait_us=0)
+    lowered = replace(limit, count=2, burst=2)
+    store = _without_a_place(limit)
+    taken = [store.decide_now(Ask((one,), ("k",), 1, 0)) for one in (*[limit] * 5, lowered, limit)]
+    assert store.count == 1
+    assert [verdict.allowed for verdict in taken] == [True] * 5 + [False] * 2
+
+
+def test_a_history_of_which_some_was_dropped_gives_no_more_back() -> None:
+    """Who gives back the newest of a history has no more left of it for having been forgotten."""
+    limit = replace(LIMITS["paced_history"], max_wait_us=100 * SECOND_US)
+    algorithm, condensing = ALGORITHMS["paced_history"], CONDENSED["paced_history"]
+    now_us, state, turn_us = DAY_US, None, 0
+    for _ in range(limit.burst + 2):
+        state, turn_us, _ = algorithm.spend(state, now_us, 1, limit, limit.max_wait_us)
+    receipt = now_us + turn_us
+    restored = condensing.restore(condensing.condense(state, now_us, limit), limit)
+    lefts = [algorithm.give_back(one, now_us, 1, limit, receipt) for one in (state, restored)]
+    exact, forgotten = (algorithm.spend(one, now_us, 1, limit, 0)[2] for one in lefts)
+    assert forgotten >= exact > 0
+
+
+def test_it_is_told_that_new_keys_have_less_left(caplog: pytest.LogCaptureFixture) -> None:
+    """A key that is let through with some of what others used is told of before it is refused."""
+    clock = ManualClock(DAY_US)
+    store = MemoryStore(1, clock, clock)
+    limit = (_day("login", 100),)
+    for number in range(5 * LEAST_ROOM):
+        store.decide_now(Ask(limit, (f"o:{number}",), 1, 0))
+    caplog.clear()
+    clock.advance(us=60 * SECOND_US)
+    decision = store.decide_now(Ask(limit, ("new",), 1, 0)).decisions[0]
+    assert decision.allowed
+    assert decision.remaining < 99
+    clock.advance(us=60 * SECOND_US)
+    store.decide_now(Ask(limit, ("newer",), 1, 0))
+    assert "or will be sooner, for what other keys used" in caplog.text
+    assert store.memory["login"].refused == 0

@@ -74,18 +74,18 @@ class EventualState:
     Args:
         clock: this process's time.
         calendar_clock: the time of day, for windows of the calendar.
-        has_others: whether other gateways decide on the same keys.
+        gateways: how many decide on the same keys, this one included.
     """
 
     def __init__(
         self,
         clock: Clock = monotonic_us,
         calendar_clock: Clock = wall_us,
-        has_others: Callable[[], bool] = lambda: False,
+        gateways: Callable[[], int] = lambda: 1,
     ) -> None:
         self._clock = clock
         self._calendar_clock = calendar_clock
-        self._has_others = has_others
+        self._gateways = gateways
         remedy = "it has what this gateway let through of keys that are kept eventually"
         self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock, remedy)
         self._heard: Generations[Key, RemoteView] = Generations(MAX_KEYS, HEARD_FOR_US)
@@ -117,7 +117,7 @@ class EventualState:
             if heard is not None:
                 heard.spent += cost
                 heard.passed_us = now_us
-        elif not decision.allowed and decision.retry_after_us != NEVER and self._has_others():
+        elif not decision.allowed and decision.retry_after_us != NEVER and self._gateways() > 1:
             if heard is not None:
                 self._see_through(heard, limit, key, terms, cost)
             decision = self._with_unheard(decision, heard, limit, terms, cost)
@@ -142,9 +142,10 @@ class EventualState:
         report_us = HEARD_INTERVALS * terms.interval_us
         if heard is not None and heard.is_settled(limit, cost, self._clock(), report_us):
             return refusal
-        if not self._has_others():
+        gateways = self._gateways()
+        if gateways <= 1:
             return refusal
-        longest = longest_us(limit, cost, report_us, self._calendar_clock())
+        longest = longest_us(limit, cost, report_us, self._calendar_clock(), gateways)
         retry_after_us = max(refusal.retry_after_us, longest)
         reset_us = max(refusal.reset_us, retry_after_us)
         return refusal._replace(retry_after_us=retry_after_us, reset_us=reset_us)

@@ -35,7 +35,7 @@ class LocalDecider:
         give_back: returns something to the store.
         clock: this process's time.
         calendar_clock: the time of day, for windows of the calendar.
-        has_others: whether other gateways decide on the same keys.
+        gateways: how many decide on the same keys, this one included.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class LocalDecider:
         give_back: GiveBack,
         clock: Clock,
         calendar_clock: Clock = wall_us,
-        has_others: Callable[[], bool] = lambda: False,
+        gateways: Callable[[], int] = lambda: 1,
     ) -> None:
         lifetimes = [each.lifetime_us for each in terms if isinstance(each, Leased)]
         self.leasing = Leasing(max(lifetimes, default=US), enqueue, give_back, clock)
-        self._reporting = Reporting(send, give_back, clock, calendar_clock, has_others)
+        self._reporting = Reporting(send, give_back, clock, calendar_clock, gateways)
         self.enqueue = enqueue
         self.clock = clock
 

@@ -38,7 +38,7 @@ class Reporting:
         give_back: returns something to the store.
         clock: this process's time.
         calendar_clock: the time of day, for windows of the calendar.
-        has_others: whether other gateways decide on the same keys.
+        gateways: how many decide on the same keys, this one included.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Reporting:
         give_back: GiveBack,
         clock: Clock,
         calendar_clock: Clock,
-        has_others: Callable[[], bool],
+        gateways: Callable[[], int],
     ) -> None:
-        self._hearsay = EventualState(clock, calendar_clock, has_others)
+        self._hearsay = EventualState(clock, calendar_clock, gateways)
         self._send = send
         self._give_back = give_back
         self._clock = clock

@@ -8,7 +8,7 @@ are being refused keep their places against new ones of the same limit.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +45,7 @@ class Crowd:
         self._remedy = remedy
         self._ring: deque[Scope] = deque()
         self._told_us: dict[str, int] = {}
+        self._charged: Counter[str] = Counter()
         self._told_refused: dict[str, int] = {}
         self._full_until_us = 0
         self._policy = ""
@@ -114,22 +115,29 @@ class Crowd:
                 largest, most = one, len(one.table)
         return largest
 
+    def charge(self, scope: Scope) -> None:
+        """Note that a new key was let through, and has less left for what others used."""
+        self._charged[policy_of(scope.limit.scope)] += 1
+        self.tell(scope)
+
     def tell(self, scope: Scope) -> None:
         """Note that keys of a limit have lost their places or found none, and say so at times."""
         now_us = self._clock()
         self._full_until_us = now_us + TOLD_EVERY_US
         self._policy = policy = policy_of(scope.limit.scope)
         counted = scope.counted
-        refused = counted.refused - self._told_refused.get(policy, 0)
+        held = counted.refused + self._charged[policy]
+        refused = held - self._told_refused.get(policy, 0)
         kind = "refused" if refused else "full"
         if now_us < self._told_us.get(kind, now_us):
             return
         self._told_us[kind] = now_us + TOLD_EVERY_US
         if refused:
-            self._told_refused[policy] = counted.refused
+            self._told_refused[policy] = held
             log.warning(
-                "requests of policy %s are refused for what other keys used: the memory store is "
-                "full (max_keys=%d) and cannot tell all keys apart; %d since it last said so; %s",
+                "requests of policy %s are refused, or will be sooner, for what other keys used: "
+                "the memory store is full (max_keys=%d) and cannot tell all keys apart; "
+                "%d since it last said so; %s",
                 *(policy, self._max_keys, refused, self._remedy),
             )
         else:

@@ -136,7 +136,10 @@ class Scope:
         if retry_after_us:
             self.keep_refused(found, after, now_us)
         elif cost:
-            self.keep_new(found.key, after, now_us, (key,), is_known=found.state is not None)
+            is_known = found.state is not None
+            self.keep_new(
+                *(found.key, after, now_us, (key,)), is_known=is_known, is_own=found.is_own
+            )
         return after, now_us, wait_us, retry_after_us
 
     def find(self, key: str, now_us: int, limit: Limit, spared: Sequence[str]) -> UnplacedKey:
@@ -176,6 +179,7 @@ class Scope:
         spared: Sequence[str],
         *,
         is_known: bool = False,
+        is_own: bool = True,
     ) -> None:
         """Keep the state of a key that was let through and has no place, in one if there is room.
 
@@ -185,8 +189,11 @@ class Scope:
             now_us: the present.
             spared: as for `find`.
             is_known: whether anything was held against it before.
+            is_own: whether that was its own; else some of what others used is its own now.
         """
         store = self._store
+        if not is_own and self._condensing is not None:
+            store.crowd.charge(self)
         if self._condensing is None:
             self.counted.overflowed += key.startswith(OVERFLOW_KEY)
             self.put(key, state)

@@ -193,7 +193,11 @@ class MemoryStore:
                 scope.put(key, after)
             elif spends:
                 is_known = found.state is not None
-                scope.keep_new(found.key, after, moment_us, ask.keys, is_known=is_known)
+                scope.keep_new(
+                    *(found.key, after, moment_us, ask.keys),
+                    is_known=is_known,
+                    is_own=found.is_own,
+                )
             else:
                 scope.keep_refused(found, after, moment_us)
         return verdict
