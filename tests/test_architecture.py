@@ -16,7 +16,7 @@ LAYERS: Final = (
     {"limits", "protocols", "breaker", "metrics"},
     {"routing", "stores", "balancing", "tls", "editing"},
     {"config", "logs"},
-    {"policy", "waiting", "obstacles", "importing", "binding"},
+    {"policy", "waiting", "obstacles", "importing", "binding", "arguments"},
     {"consistency"},
     {"answer", "decider"},
     {"holding", "opening"},

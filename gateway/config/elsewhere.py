@@ -109,10 +109,10 @@ _VALUES: Final = {
 """What is called otherwise elsewhere among the values of a key, and what is to be said of it."""
 
 _HABITS: Final = {
-    "include": "name several files: sluice run -c a.yaml -c b.yaml",
-    "includes": "name several files: sluice run -c a.yaml -c b.yaml",
-    "import": "name several files: sluice run -c a.yaml -c b.yaml",
-    "extends": "name several files: sluice run -c a.yaml -c b.yaml",
+    "include": "put the files into one folder: sluice run FOLDER",
+    "includes": "put the files into one folder: sluice run FOLDER",
+    "import": "put the files into one folder: sluice run FOLDER",
+    "extends": "put the files into one folder: sluice run FOLDER",
     "clients": "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",
     "consumers": "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",
     "users": "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",

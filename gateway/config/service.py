@@ -15,14 +15,13 @@ from gateway.config.base import Model
 from gateway.config.bounds import Connections, Share, Speed, Workers
 from gateway.config.consistency import Part
 from gateway.config.methods import MoreMethods
-from gateway.config.places import check_path
+from gateway.config.places import ListenAddress, check_path
 from gateway.config.redaction import redact
 from gateway.config.store_parts import StoreUrlError
 from gateway.config.store_url import STORE_URL_PATTERN, is_same_store, parse_store_url
 from gateway.config.values import (
     Delay,
     Duration,
-    ListenAddress,
     ListOf,
     Off,
     Positive,

@@ -319,7 +319,7 @@ FILES: Final = [
     (
         "include: other.yaml\n" + THE_REST,
         "unknown key 'include'",
-        "name several files: sluice run -c a.yaml -c b.yaml",
+        "put the files into one folder: sluice run FOLDER",
     ),
     (
         "rate_limits:\n  - a\n" + THE_REST,
