@@ -238,7 +238,7 @@ def parse_origin(text: str) -> Origin:
     if parts.path not in {"", "/"}:
         raise AddressError(
             f"{shown!r} has a path",
-            "requests keep the path they came with; write scheme, host and port only",
+            "write scheme, host and port; a route's add_prefix puts a path before that of requests",
         )
     if parts.query or parts.fragment or "?" in text or "#" in text:
         raise AddressError(

@@ -14,7 +14,13 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config import cross, store_fit, throttlex_checks
-from gateway.config.advice import circles, foreign_variables, patterns, variables_of_pages
+from gateway.config.advice import (
+    bodies_of_refusals,
+    circles,
+    foreign_variables,
+    patterns,
+    variables_of_pages,
+)
 from gateway.config.merge import merge
 from gateway.config.messages import spared_by, words_for
 from gateway.config.methods import unknown_methods
@@ -244,6 +250,7 @@ class _Checker:
             *patterns(config, self.expanded.origins),
             *circles(config),
             *variables_of_pages(config),
+            *bodies_of_refusals(config),
             *foreign_variables(config),
         ]
         if inspect is not None:

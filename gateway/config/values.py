@@ -252,6 +252,9 @@ def _read_limit_line(value: object) -> LimitLine:
     try:
         if isinstance(value, int) and not isinstance(value, bool):
             raise problem(f"{value} in what time?", f"such as {value}/s, {value}/m or {value}/d")
+        if isinstance(value, Mapping):
+            hint = "a limit is one line, such as 10/s burst 20 per header:X-API-Key"
+            raise problem(f"found {describe(value)}, a limit was expected", hint)
         return LimitLine.parse(_text(value, "a limit such as 10/s burst 20"))
     except LimitSyntaxError as error:
         raise problem(error.reason, error.hint, column=error.column) from None

@@ -90,3 +90,83 @@ def test_what_could_not_be_read_is_not_missing(answer: str) -> None:
         ["the variable MISSING is not set"],
         ["the file missing.html cannot be read"],
     )
+
+
+HINTS: Final = [
+    (
+        "limit: { rate: 5, per: ip }",
+        "a limit is one line, such as 10/s burst 20 per header:X-API-Key",
+    ),
+    ("limit: '5/s per header[X-API-Key]'", "did you mean 'header:X-API-Key'?"),
+    ("limit: 5/s per $http_x_api_key", "did you mean 'header:x-api-key'?"),
+    ("limit: 5/s per $cookie_session_id", "did you mean 'cookie:session_id'?"),
+    ("limit: 5/s per $arg_key", "did you mean 'query:key'?"),
+    ("limit: 5/s per $binary_remote_addr", "did you mean 'ip'?"),
+    ("limit: 5/s per $host", "did you mean 'host'?"),
+    ("headers: none", "here it is a condition on requests; a policy has headers: none"),
+    ("headers: 5", 'such as headers: {X-Beta: "*"}'),
+    ("nodelay: true", "leave it out: without a queue, what is over the limit is refused at once"),
+    ("delay: 2s", "here it is queue"),
+    ("requests: 5", "it is a part of the limit, such as limit: 10/s or 100/5m"),
+    ("request_headers: { X-Team: blue }", "write set: {X-Team: ...}, or add"),
+    ("response_headers: { add: [X-A: b] }", "such as add: {X-Team: blue}"),
+    ("limit: 5/s\n    queue: { size: 5, max_wait: 2s }", "here it is max"),
+    ("limit: 5/s\n    queue: { timeout: 2s, max_wait: 2s }", "here it is max_wait"),
+    (
+        "allow_ips: [10.0.0.0/8]",
+        "allow and deny lists: not supported; a firewall or the upstream decides who gets in",
+    ),
+    (
+        "except: [10.0.0.0/8]",
+        "allow and deny lists: not supported; a firewall or the upstream decides who gets in",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "hint"), HINTS)
+def test_a_route_in_other_words(line: str, hint: str) -> None:
+    """What is written here for it is said."""
+    (problem,) = said_of(f"routes:\n  /a:\n    {UPSTREAM}\n    {line}\n")
+    assert problem.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("metrics: true\n" + THE_REST, "here it is admin"),
+        ("log: { file: ./a.log }\n" + THE_REST, "here it is output"),
+        ("log: { loglevel: debug }\n" + THE_REST, "here it is level"),
+        ("routes: {/a: {redirect: {url: https://a.test, to: /b}}}\n", "here it is to"),
+        ("routes: {/a: {respond: {code: 403}}}\n", "here it is status"),
+        ("routes: {/a: {to: 'http://a.test'}}\n", "here it is upstream"),
+        ("routes: {/a: {upstream: pay}}\n", "write its URL, such as http://127.0.0.1:9000"),
+        (
+            "upstreams: {a: {targets: 'http://a.test', health: {path: /, interval: 5s}}}\n"
+            + THE_REST,
+            "here it is every",
+        ),
+        ("", "such as routes: {/**: {upstream: http://127.0.0.1:9000}}"),
+    ],
+)
+def test_a_file_in_other_words(text: str, hint: str) -> None:
+    """What is written here for it is said."""
+    assert hint in [one.hint for one in said_of(text)]
+
+
+@pytest.mark.parametrize(
+    ("body", "meant"),
+    [("json", "problem"), ("HTML", "problem, for which"), ("plain", "text"), ("empty", "none")],
+)
+def test_the_name_of_a_form_as_a_body_is_warned_of(body: str, meant: str) -> None:
+    """`body: json` sends these four letters, which nobody wants."""
+    (warning,) = said_of(
+        f"routes: {{/a: {{{UPSTREAM}, limit: 5/s, on_limit: {{body: {body}}}}}}}\n"
+    )
+    assert warning.message == f"the body of a refusal is the text {body!r}"
+    assert warning.hint.startswith(f"did you mean {meant}")
+
+
+@pytest.mark.parametrize("body", ["problem", "text", "none", "throttlex", "Slow down"])
+def test_a_body_that_is_meant_is_not_warned_of(body: str) -> None:
+    """The forms that there are, and any other text."""
+    assert not said_of(f"routes: {{/a: {{{UPSTREAM}, limit: 5/s, on_limit: {{body: {body}}}}}}}\n")
