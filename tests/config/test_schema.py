@@ -24,6 +24,8 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "admin-default-is-a-listener",
         "admin-is-a-listener",
         "at-once-too-many",
+        "envoy-rls-debits",
+        "envoy-rls-debits-unlimited",
         "envoy-rls-metadata",
         "envoy-rls-policies",
         "envoy-rls-ratio",
