@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from gateway.config.check import check_text
+from gateway.config.explain import explain
 from gateway.errors import ConfigError, Problem
 
 UPSTREAM: Final = "upstream: http://127.0.0.1:9000"
@@ -170,3 +171,10 @@ def test_the_name_of_a_form_as_a_body_is_warned_of(body: str, meant: str) -> Non
 def test_a_body_that_is_meant_is_not_warned_of(body: str) -> None:
     """The forms that there are, and any other text."""
     assert not said_of(f"routes: {{/a: {{{UPSTREAM}, limit: 5/s, on_limit: {{body: {body}}}}}}}\n")
+
+
+def test_the_connections_of_one_address_are_explained_by_themselves() -> None:
+    """The sentence needs no other before it, which is only there with `max_connections`."""
+    checked = check_text("server: { max_connections_per_ip: 5 }\n" + THE_REST)
+    sentences = explain(checked.config)
+    assert "One address may have 5 connections open; trusted proxies may have more." in sentences
