@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import gateway
 from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
+from gateway.command.arguments import Once, address
 from gateway.command.lean import import_for_good, import_on_demand
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class _Parser(argparse.ArgumentParser):
         elif "FILE" in message and "required" in message:
             message = "no configuration is named"
             hint = f"such as {self.prog} sluice.yaml"
+        elif message.endswith(("twice", ".yaml", ".yml")):
+            hint = "a configuration of several files is a folder: sluice run FOLDER"
         self.exit(EXIT_USAGE, f"sluice: {message}\n  hint: {hint}\n")
 
 
@@ -128,16 +131,20 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser("demo", help="start a gateway in front of a small upstream")
     demo.add_argument(
-        "--listen", default="127.0.0.1:8080", metavar="HOST:PORT", help="(%(default)s)"
+        "--listen",
+        type=address,
+        default="127.0.0.1:8080",
+        metavar="HOST:PORT",
+        help="(%(default)s)",
     )
     demo.set_defaults(command=_demo)
 
     health = commands.add_parser("healthcheck", help="ask a running gateway whether it is ready")
     where = health.add_mutually_exclusive_group()
-    where.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help="the configuration that it runs on"
-    )
-    where.add_argument("--admin", metavar="HOST:PORT", help=f"its admin listener ({DEFAULT_ADMIN})")
+    text = "the configuration that it runs on"
+    where.add_argument("-c", "--config", action=Once, type=Path, metavar="FILE", help=text)
+    text = f"its admin listener ({DEFAULT_ADMIN})"
+    where.add_argument("--admin", type=address, metavar="HOST:PORT", help=text)
     health.set_defaults(command=_healthcheck)
 
     version = commands.add_parser("version", help="print the versions of all that it is made of")
@@ -150,7 +157,8 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     text = "a YAML file, or a folder of them"
     either = parser.add_mutually_exclusive_group(required=True)
     either.add_argument("file", nargs="?", type=Path, metavar="FILE", help=text)
-    either.add_argument("-c", "--config", type=Path, metavar="FILE", help="the same")
+    text = "the same"
+    either.add_argument("-c", "--config", action=Once, type=Path, metavar="FILE", help=text)
 
 
 def _config(options: argparse.Namespace) -> Path:
@@ -366,7 +374,7 @@ def _demo(options: argparse.Namespace) -> int:
     from gateway.workers.loop import run_in_loop
 
     try:
-        return run_in_loop(lambda: _serve_demo(options.listen))
+        return run_in_loop(lambda: _serve_demo(str(options.listen)))
     except StartError as error:
         if error.path != "listen":
             raise
@@ -398,7 +406,7 @@ async def _serve_demo(listen: str) -> int:
 def _healthcheck(options: argparse.Namespace) -> int:
     import http.client
 
-    admin = options.admin or DEFAULT_ADMIN
+    admin = str(options.admin.reachable) if options.admin else DEFAULT_ADMIN
     if options.config is not None:
         from gateway.config.checking.load import load
 

@@ -217,7 +217,7 @@ def _unit(reading: Reading, node: MappingNode) -> str:
         return unit
     if unit_node is not None and text:
         hint = did_you_mean(text, tuple(UNITS), f"one of {known}")
-        reading.wrong(unit_node.place, f"{text!r} is no unit", hint)
+        reading.wrong(unit_node.place, f"{text!r} is not a unit", hint)
     return ""
 
 

@@ -30,8 +30,8 @@ WIDTH: Final = 100
 INDENT: Final = 10
 
 _NO_EQUAL: Final = {
-    "detailed_metric": "detailed_metric has no equal: metrics are told by rule, not by value",
-    "value_to_metric": "value_to_metric has no equal: metrics are told by rule, not by value",
+    "detailed_metric": "detailed_metric has no equivalent: metrics are by rule, not by value",
+    "value_to_metric": "value_to_metric has no equivalent: metrics are by rule, not by value",
 }
 
 

@@ -124,14 +124,14 @@ class Questions:
         known = list(self._configs)
         if names is None:
             if len(known) > 1:
-                raise ValueError(f"name the policy: there are {', '.join(known)}")
+                raise ValueError(f"name the policy, one of {', '.join(known)}")
             return (known[0],)
         chosen = (names,) if isinstance(names, str) else tuple(names)
         if not chosen:
             raise ValueError("no policy is named")
         for position, name in enumerate(chosen):
             if name not in self._configs:
-                hint = did_you_mean(name, known, f"there are {', '.join(known)}")
+                hint = did_you_mean(name, known, f"policies are {', '.join(known)}")
                 raise ValueError(f"there is no policy {name!r}: {hint}")
             if name in chosen[:position]:
                 raise ValueError(f"the policy {name!r} is named twice")

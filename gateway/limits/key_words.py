@@ -39,13 +39,21 @@ _SAID_BY: Final = {
     **dict.fromkeys(("apikey", "api"), "header:X-API-Key or query:api_key"),
     **dict.fromkeys(("token", "bearer", "auth", "authentication"), "header:Authorization"),
     **dict.fromkeys(("session", "sessionid", "sid"), "cookie:session"),
-    **dict.fromkeys(("path", "url", "uri", "endpoint", "service"), "route"),
+    **dict.fromkeys(
+        ("path", "url", "uri", "endpoint", "service"),
+        "route, which counts all paths of a route together",
+    ),
     **dict.fromkeys(("domain", "vhost", "server_name"), "host"),
     **dict.fromkeys(("verb", "request_method"), "method"),
     **dict.fromkeys(("xff", "xforwardedfor"), "ip, and trusted_proxies: [10.0.0.0/8]"),
     **dict.fromkeys(("param", "parameter", "arg", "args"), "query:NAME"),
 }
 """What a request has instead of what people count by, in small letters without _ and -."""
+_IN_BRACKETS: Final = re.compile(
+    r"(header|cookie|query)s?[\[(.=]+[\"']?([\w-]+)[\"']?[\])]*", re.IGNORECASE
+)
+_OF_NGINX: Final = re.compile(r"\$\{?(?:(?P<kind>http|cookie|arg)_(?P<name>\w+)|(?P<plain>\w+))\}?")
+_KINDS_OF_NGINX: Final = {"http": "header", "cookie": "cookie", "arg": "query"}
 _NOT_COUNTED_BY: Final = frozenset(
     ("country", "geo", "geoip", "asn", "claim", "jwt", "body", "json")
 )
@@ -116,7 +124,7 @@ def _key(line: Cursor) -> str:
 
 def _key_hint(word: str) -> str:
     lower = word.lower()
-    instead = _instead_of(word)
+    instead = _instead_of(word) or _in_another_notation(word)
     if instead:
         return instead
     near = get_close_matches(lower, (*PLAIN_KEYS, *CALLER_KEYS, *NAMED_KEYS, CLIENT_CERTIFICATE), 1)
@@ -139,6 +147,21 @@ def _instead_of(word: str) -> str:
     if lower.startswith(("x-", "authorization", "user-agent")):
         return f"did you mean 'header:{word}'?"
     return f"it is not supported; one of {_keys_text()}" if bare in _NOT_COUNTED_BY else ""
+
+
+def _in_another_notation(word: str) -> str:
+    """What is meant by a key of nginx or with brackets; or empty."""
+    named = _IN_BRACKETS.fullmatch(word)
+    if named:
+        return f"did you mean '{named[1].lower()}:{named[2]}'?"
+    found = _OF_NGINX.fullmatch(word)
+    if found is None:
+        return ""
+    if found["kind"]:
+        name = found["name"].replace("_", "-") if found["kind"] == "http" else found["name"]
+        return f"did you mean '{_KINDS_OF_NGINX[found['kind']]}:{name}'?"
+    plain = found["plain"].removeprefix("binary_")
+    return _instead_of(plain) or (f"did you mean {plain!r}?" if plain in PLAIN_KEYS else "")
 
 
 def _keys_text() -> str:

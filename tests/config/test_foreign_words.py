@@ -64,7 +64,7 @@ def test_words_of_other_programs_in_routes(text: str, hint: str) -> None:
         ("/new$request_uri", "write {path}"),
         ("https://a/$1", "a segment of the route is {name}"),
         ("https://a/?h=$host", "write {host}"),
-        ("https://$host/", "write ${host}"),
+        ("https://$host/", "write {host}"),
     ],
 )
 def test_variables_of_nginx_in_redirects(to: str, hint: str) -> None:

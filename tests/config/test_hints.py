@@ -66,8 +66,16 @@ LIMITS: Final = [
     ("10/s per header: X-API-Key", "'header:' lacks a name", "write 10/s per header:X-API-Key"),
     ("10/s per apikey", "'apikey' is not a key", "such as header:X-API-Key or query:api_key"),
     ("10/s per api_key", "'api_key' is not a key", "such as header:X-API-Key or query:api_key"),
-    ("10/s per path", "'path' is not a key", "such as route"),
-    ("10/s per url", "'url' is not a key", "such as route"),
+    (
+        "10/s per path",
+        "'path' is not a key",
+        "such as route, which counts all paths of a route together",
+    ),
+    (
+        "10/s per url",
+        "'url' is not a key",
+        "such as route, which counts all paths of a route together",
+    ),
     ("10/s per session", "'session' is not a key", "such as cookie:session"),
     ("10/s per token", "'token' is not a key", "such as header:Authorization"),
     (
@@ -319,7 +327,7 @@ FILES: Final = [
     (
         "include: other.yaml\n" + THE_REST,
         "unknown key 'include'",
-        "name several files: sluice run -c a.yaml -c b.yaml",
+        "put the files into one folder: sluice run FOLDER",
     ),
     (
         "rate_limits:\n  - a\n" + THE_REST,
@@ -329,12 +337,12 @@ FILES: Final = [
     (
         "routes:\n  /a:\n    upstream: 127.0.0.1:9000\n",
         "there is no upstream '127.0.0.1:9000'",
-        "upstreams are none; or write its URL, such as http://127.0.0.1:9000",
+        "did you mean http://127.0.0.1:9000?",
     ),
     (
         "routes:\n  /a:\n    upstream: http://127.0.0.1:9000/api\n",
         "'http://127.0.0.1:9000/api' has a path",
-        "requests keep the path they came with; write scheme, host and port only",
+        "write scheme, host and port; a route's add_prefix puts a path before that of requests",
     ),
     (
         "routes:\n  /a:\n    upstream: ws://127.0.0.1:9000\n",
@@ -417,12 +425,12 @@ FILES: Final = [
     (
         A_ROUTE + "    allow: 10.0.0.0/8\n",
         "unknown key 'allow'",
-        "an allow or deny list: not supported",
+        "allow and deny lists: not supported; a firewall or the upstream decides who gets in",
     ),
     (
         A_ROUTE + "    deny: 10.0.0.0/8\n",
         "unknown key 'deny'",
-        "an allow or deny list: not supported",
+        "allow and deny lists: not supported; a firewall or the upstream decides who gets in",
     ),
     (
         A_ROUTE + "    cache: 5m\n",
@@ -477,7 +485,7 @@ FILES: Final = [
     (
         A_ROUTE + "    policies: [nope]\n",
         "there is no policy 'nope'",
-        "policies are none",
+        "such as policies: {nope: 10/s burst 20}",
     ),
     (
         A_ROUTE + "    policy: x\n",

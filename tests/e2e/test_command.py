@@ -306,6 +306,12 @@ def test_the_version_is_told() -> None:
         (["check"], "sluice check sluice.yaml"),
         (["check", "a.yaml", "-c", "b.yaml"], "sluice check --help"),
         (["healthcheck", "-c", "a.yaml", "--admin", "b"], "sluice healthcheck --help"),
+        (["run", "-c", "a.yaml", "-c", "b.yaml"], "-c is given twice"),
+        (["check", "-c", "a.yaml", "--config", "b.yaml"], "sluice run FOLDER"),
+        (["healthcheck", "-c", "a.yaml", "-c", "b.yaml"], "-c is given twice"),
+        (["check", "a.yaml", "b.yaml"], "a configuration of several files is a folder"),
+        (["demo", "--listen", "8081"], "--listen: 8081 is a port without a host"),
+        (["healthcheck", "--admin", "9901"], "--admin: 9901 is a port without a host"),
     ],
 )
 def test_misuse_is_answered_with_a_pointer(arguments: list[str], pointer: str) -> None:

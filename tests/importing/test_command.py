@@ -28,7 +28,7 @@ def test_what_is_printed_can_be_checked(tmp_path: Path, capsys: pytest.CaptureFi
     printed, told = capsys.readouterr()
 
     assert status == EXIT_OK
-    assert f"{tmp_path / 'one.yaml'}:3:27: note: detailed_metric has no equal" in told
+    assert f"{tmp_path / 'one.yaml'}:3:27: note: detailed_metric has no equivalent" in told
     result = tmp_path / "sluice.yaml"
     result.write_text(printed)
     assert main(["check", str(result)]) == EXIT_OK
@@ -44,7 +44,7 @@ def test_what_is_wrong_is_told_and_nothing_is_printed(
     assert main(["import", "envoy-ratelimit", str(path)]) == EXIT_FAILED
     printed, told = capsys.readouterr()
     assert printed == ""
-    assert "wrong.yaml:3:69: 'secnod' is no unit" in told
+    assert "wrong.yaml:3:69: 'secnod' is not a unit" in told
     assert "did you mean second?" in told
 
     assert main(["import", "envoy-ratelimit", str(tmp_path / "none.yaml")]) == EXIT_FAILED

@@ -122,7 +122,7 @@ def test_a_policy_must_be_named_where_there_are_several() -> None:
     """A wrong name is answered with the right one, before anything is counted."""
 
     async def story(limiter: Limiter) -> None:
-        with pytest.raises(ValueError, match="name the policy: there are pay, login"):
+        with pytest.raises(ValueError, match="name the policy, one of pay, login"):
             await limiter.acquire("alice")
         with pytest.raises(ValueError, match="did you mean login"):
             await limiter.acquire("alice", policy="logn")

@@ -16,7 +16,13 @@ from pydantic_core import ErrorDetails
 from gateway.base.errors import ConfigError, Problem
 from gateway.config.checking import capabilities as store_fit
 from gateway.config.checking import cross, throttlex_checks
-from gateway.config.checking.lints import circles, foreign_variables, patterns, variables_of_pages
+from gateway.config.checking.lints import (
+    bodies_of_refusals,
+    circles,
+    foreign_variables,
+    patterns,
+    variables_of_pages,
+)
 from gateway.config.checking.messages import spared_by, words_for
 from gateway.config.models.gateway import GatewayConfig, RouteConfig
 from gateway.config.models.methods import unknown_methods
@@ -248,6 +254,7 @@ class _Checker:
             *patterns(config, self.expanded.origins),
             *circles(config),
             *variables_of_pages(config),
+            *bodies_of_refusals(config),
             *foreign_variables(config),
         ]
         if inspect is not None:
@@ -261,8 +268,12 @@ class _Checker:
         path = error["loc"]
         if error["type"] in {"missing", "too_short"} and not self.is_whole:
             return False
-        if error["type"] == "missing" and find(self.root, self._origin(path)).is_broken:
-            return False
+        if error["type"] == "missing":
+            # What answers in place of an upstream may be there as well, and not have been read.
+            own = ("redirect", "respond") if path[-1] == "upstream" else ()
+            wanted = [path, *((*path[:-1], name) for name in own)]
+            if any(find(self.root, self._origin(one)).is_broken for one in wanted):
+                return False
         if error["type"] == "too_short" and error["input"]:
             return False  # Not empty: what was in it is wrong.
         # A name made from a pattern is wrong only if the pattern is.

@@ -123,17 +123,20 @@ def unknown_movers(config: GatewayConfig) -> Iterator[Finding]:
 
 def _hint(name: str, named: Mapping[str, Any]) -> str:
     known = [known for known in named if not is_target(known)]
-    names = ", ".join(known[:8]) or "none"
-    return did_you_mean(
-        name, known, f"upstreams are {names}; or write its URL, such as http://127.0.0.1:9000"
-    )
+    names = ", ".join(known[:8])
+    host, _, port = name.rpartition(":")
+    if host and port.isdigit():
+        return f"did you mean http://{name}?"
+    otherwise = f"upstreams are {names}; or write its URL" if names else "write its URL"
+    return did_you_mean(name, known, f"{otherwise}, such as http://127.0.0.1:9000")
 
 
 def _policy_hint(name: str, named: Mapping[str, Any]) -> str:
     if "/" in name:
         return f"a limit on the route itself is written limit: {name}"
-    names = ", ".join(list(named)[:8]) or "none"
-    return did_you_mean(name, list(named), f"policies are {names}")
+    names = ", ".join(list(named)[:8])
+    otherwise = f"policies are {names}" if names else f"such as policies: {{{name}: 10/s burst 20}}"
+    return did_you_mean(name, list(named), otherwise)
 
 
 def unreachable(routes: Sequence[tuple[int, RouteConfig]]) -> Iterator[Finding]:

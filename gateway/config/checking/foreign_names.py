@@ -14,7 +14,7 @@ _WORDS: Final = {
     "limit": "limit_req limit_req_zone rate rate_limit rate_limits rate_limiting ratelimit "
     "ratelimits requests_per_second rps throttle",
     "max_connections_per_ip": "limit_conn",
-    "upstream": "backend cluster destination proxy_pass service url",
+    "upstream": "backend cluster destination forward_to proxy_pass service target to url",
     "upstreams": "backends clusters services",
     "targets": "backends endpoints hosts lb_endpoints load_assignment nodes servers url urls",
     "balance": "lb lb_policy load_balancer load_balancing load_balancing_policy strategy",
@@ -58,6 +58,17 @@ _WORDS: Final = {
     "remove": "delete del drop unset",
     "set": "overwrite put replace",
     "problem": "json",
+    "admin": "metrics prometheus stats",
+    "output": "destination file filename path",
+    "level": "log_level loglevel severity",
+    "format": "formatter log_format",
+    "every": "interval period",
+    "to": "location target url",
+    "status": "code status_code",
+    "body": "content text",
+    "max": "capacity depth length max_length max_size size",
+    "max_wait": "delay max_delay timeout wait",
+    "queue": "delay queueing waiting",
 }
 """What is known here, and what it is called elsewhere, in lower case with underscores."""
 
@@ -65,7 +76,8 @@ _IN_A_LIMIT: Final = {
     **dict.fromkeys(("burst", "bucket_size", "capacity"), "10/s burst 20"),
     **dict.fromkeys(("by", "key", "key_by", "limit_by", "per"), "10/s per header:X-API-Key"),
     **dict.fromkeys(
-        ("interval", "period", "requests_per_unit", "unit", "window"), "10/s or 100/5m"
+        ("average", "interval", "period", "requests", "requests_per_unit", "unit", "window"),
+        "10/s or 100/5m",
     ),
 }
 """What elsewhere has a key of its own and here is a part of a limit's text."""
@@ -73,8 +85,10 @@ _IN_A_LIMIT: Final = {
 _NOT_HERE: Final = {
     "authentication": "auth auth_basic authentication basic_auth basicauth forward_auth jwt oauth "
     "oidc",
-    "an allow or deny list": "acl allow allow_list allowlist blacklist deny deny_list denylist "
-    "ip_restriction ipallowlist ipwhitelist whitelist",
+    "allow and deny lists": "acl allow allow_from allow_ips allow_list allowed_ips allowlist "
+    "blacklist block block_list blocklist deny deny_from deny_ips deny_list denylist except "
+    "exclude exempt ip_allow ip_blacklist ip_deny ip_restriction ip_whitelist ipallowlist "
+    "ipwhitelist whitelist",
     "CORS": "cors cors_policy",
     "caching": "cache caching proxy_cache",
     "compression": "brotli compress compression gzip zstd",
@@ -87,6 +101,11 @@ _NOT_HERE: Final = {
     "templates": "lua script scripts snippets",
 }
 """What other programs have and this one has not, by its name, and their words for it."""
+
+_INSTEAD: Final = {
+    "allow and deny lists": "; a firewall or the upstream decides who gets in",
+}
+"""What does instead, for what people will not do without."""
 
 _VALUES: Final = {
     "gcra": ("token_bucket", "which decides as GCRA does"),
@@ -109,10 +128,10 @@ _VALUES: Final = {
 """What is called otherwise elsewhere among the values of a key, and what is to be said of it."""
 
 _HABITS: Final = {
-    "include": "name several files: sluice run -c a.yaml -c b.yaml",
-    "includes": "name several files: sluice run -c a.yaml -c b.yaml",
-    "import": "name several files: sluice run -c a.yaml -c b.yaml",
-    "extends": "name several files: sluice run -c a.yaml -c b.yaml",
+    "include": "put the files into one folder: sluice run FOLDER",
+    "includes": "put the files into one folder: sluice run FOLDER",
+    "import": "put the files into one folder: sluice run FOLDER",
+    "extends": "put the files into one folder: sluice run FOLDER",
     "clients": "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",
     "consumers": "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",
     "users": "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",
@@ -124,6 +143,7 @@ _HABITS: Final = {
     "kind": "leave it out: a configuration is listen, routes, policies and so on",
     "http": "there is no such level: listen, routes and policies stand at the top of the file",
     "policy": "write policies: [NAME]",
+    "nodelay": "leave it out: without a queue, what is over the limit is refused at once",
 }
 """What people write by habit, and what would do."""
 
@@ -158,7 +178,7 @@ def habit(word: str) -> str:
         return _HABITS[word]
     snake = _snake(word)
     feature = next((name for name, words in _NOT_HERE.items() if snake in words.split()), "")
-    return f"{feature}: not supported" if feature else ""
+    return f"{feature}: not supported{_INSTEAD.get(feature, '')}" if feature else ""
 
 
 def belongs(word: str, places: Mapping[str, Collection[str]]) -> str:

@@ -80,6 +80,24 @@ def circles(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(("routes", index, "redirect", "to"), message, hint)
 
 
+def bodies_of_refusals(config: GatewayConfig) -> Iterator[Finding]:
+    """Bodies that are the name of a form, and are sent as text: `body: json`."""
+    for name, policy in config.policies.items():
+        body = policy.on_limit.body.strip().lower()
+        if body in _FORMS:
+            message = f"the body of a refusal is the text {policy.on_limit.body!r}"
+            hint = f"did you mean {_FORMS[body]}? Known: problem (JSON), text, throttlex, none"
+            yield Finding(("policies", name, "on_limit", "body"), message, hint)
+
+
+_FORMS: Final = {
+    **dict.fromkeys(("json", "application/json", "problem+json"), "problem"),
+    **dict.fromkeys(("plain", "text/plain"), "text"),
+    **dict.fromkeys(("off", "empty"), "none"),
+    **dict.fromkeys(("html", "text/html"), "problem, for which error_pages has HTML"),
+}
+
+
 def variables_of_pages(config: GatewayConfig) -> Iterator[Finding]:
     """What looks like a variable in a text that is sent as it is."""
     yield from _of_pages(("error_pages",), config.error_pages)

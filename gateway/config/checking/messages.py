@@ -25,6 +25,7 @@ from gateway.config.models.frontends import KINDS
 from gateway.config.models.gateway import (
     EnvoyRlsConfig,
     EnvoyRule,
+    FieldEdits,
     FrontendConfig,
     GatewayConfig,
     ListenerConfig,
@@ -39,6 +40,7 @@ from gateway.config.models.gateway import (
     ThrottlexConfig,
     UpstreamConfig,
 )
+from gateway.config.models.policies import HeaderStyle
 from gateway.config.models.shorthand import POLICY_FIELDS
 from gateway.config.reading.syntax import glued_key, split_glued
 from gateway.config.values.findings import KEY, Finding, Path
@@ -243,8 +245,8 @@ def _listener_hint(path: Path, found: object = None) -> str:
 
 def _section_hint(name: str, found: object) -> str:
     """How a section is written, as near as can be to what was found in its place."""
-    if name in {"admin", "queue"} and found is False:
-        return f"to do without, write {name}: off"
+    if found is False and name in _OFF_HINTS:
+        return _OFF_HINTS[name]
     if name == "admin":
         port = found if isinstance(found, int) and not isinstance(found, bool) else 9901
         return f"such as admin: 127.0.0.1:{port}"
@@ -256,8 +258,8 @@ def _section_hint(name: str, found: object) -> str:
         is_body = isinstance(found, str)
         said = f"body: {found}" if is_body else f"status: {503 if found == 503 else 429}"
         return f"such as on_limit: {{{said}}}"
-    if name == "log" and found is False:
-        return "to log no requests, write log: {access: false}"
+    if name == "headers" and found in get_args(HeaderStyle):
+        return f"here it is a condition on requests; a policy has headers: {found}"
     return _SECTION_HINTS.get(name, "")
 
 
@@ -266,6 +268,11 @@ _PARTS_OF_A_URL: Final = frozenset(
 )
 _IN_THE_URL: Final = "it is a part of the URL: url: redis://host:6379/0"
 _TLS: Final = "such as tls: {cert: cert.pem, key: key.pem}"
+_OFF_HINTS: Final = {
+    "admin": "to do without, write admin: off",
+    "queue": "to do without, write queue: off",
+    "log": "to log no requests, write log: {access: false}",
+}
 _SECTION_HINTS: Final = {
     "redirect": "such as redirect: https://{host}{path}",
     "respond": "such as respond: {status: 200, body: ok}",
@@ -276,6 +283,9 @@ _SECTION_HINTS: Final = {
     "breaker": "such as breaker: 50%, or breaker: {failures: 50%, open: 10s}",
     "throttlex": "such as throttlex: {type: TOKEN_BUCKET, capacity: 100, refillRate: 10}",
     "rules": "such as rules: [{owner: pay, limit: 10/s}]",
+    "headers": 'such as headers: {X-Beta: "*"}',
+    "set": "such as set: {X-Team: blue}",
+    "add": "such as add: {X-Team: blue}",
 }
 _EXAMPLES: Final = {
     "routes": "such as routes: {/**: {upstream: http://127.0.0.1:9000}}",
@@ -313,6 +323,7 @@ def _key_hint(path: Path) -> str:
         or habit(word)
         or did_you_mean(word, names)
         or called_there(word, places)
+        or (f"write set: {{{word}: ...}}, or add" if model is FieldEdits else "")
         or f"known here: {', '.join(names)}"
     )
 

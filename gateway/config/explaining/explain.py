@@ -254,7 +254,7 @@ def _explain_connections(server: ServerConfig) -> Iterator[str]:
         yield f"{most} client connections may be open at a time; idle ones make room."
     if server.max_connections_per_ip is not None:
         most = number(server.max_connections_per_ip)
-        yield f"{most} of them may be of one address, those of trusted proxies aside."
+        yield f"One address may have {most} connections open; trusted proxies may have more."
 
 
 def _explain_workers(workers: Literal["auto"] | int) -> Iterator[str]:

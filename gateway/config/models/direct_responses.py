@@ -70,6 +70,10 @@ def parse_location(pattern: str, text: str) -> Location:
         if segment.startswith("{")
     }
     template = parse_template(text, (*indexes, *REDIRECT_VARIABLES))
+    foreign = _FOREIGN.search(text)
+    if foreign:
+        hint = _FOREIGN_NAMES.get(foreign[1], "a segment of the route is {name}")
+        raise TemplateError(f"{foreign[0]} stands for nothing here", hint, foreign.start())
     start = _ABSOLUTE.match(text) or _RELATIVE.match(text)
     if start is None:
         hint = "such as https://{host}{path}, /new/place or {path}/"
@@ -77,10 +81,6 @@ def parse_location(pattern: str, text: str) -> Location:
         hint = unfilled or hint
         raise TemplateError(f"{text!r} does not say clearly where it leads", hint)
     _check_host(start.groupdict().get("host"))
-    foreign = _FOREIGN.search(text)
-    if foreign:
-        hint = _FOREIGN_NAMES.get(foreign[1], "a segment of the route is {name}")
-        raise TemplateError(f"{foreign[0]} stands for nothing here", hint, foreign.start())
     if not _TAIL.fullmatch(text):
         raise TemplateError(f"{text!r} is not a URL", "without spaces, fragments and quotes")
     before = text.partition("{query}")[0]

@@ -15,14 +15,13 @@ from gateway.config.models.methods import MoreMethods
 from gateway.config.values.address import Address
 from gateway.config.values.base import Model
 from gateway.config.values.bounds import Connections, Share, Speed, Workers
-from gateway.config.values.places import check_path
+from gateway.config.values.places import ListenAddress, check_path
 from gateway.config.values.redaction import redact
 from gateway.config.values.store_parts import StoreUrlError
 from gateway.config.values.store_url import STORE_URL_PATTERN, is_same_store, parse_store_url
 from gateway.config.values.types import (
     Delay,
     Duration,
-    ListenAddress,
     ListOf,
     Off,
     Positive,

@@ -180,7 +180,8 @@ class _Reader:
                 root = self._node(next(self._events), 0)
         if root is None or (isinstance(root, ScalarNode) and root.value is None):
             message = "the file is empty"
-            self.problems.append(Problem(self.document.file, 0, 0, "", message))
+            hint = "such as routes: {/**: {upstream: http://127.0.0.1:9000}}"
+            self.problems.append(Problem(self.document.file, 0, 0, "", message, hint))
             return None
         return root
 

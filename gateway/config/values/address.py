@@ -96,6 +96,12 @@ class TargetOrigin:
     port: int
 
 
+def lone_port(port: str) -> AddressError:
+    """Return what is said of a port where a host and a port are expected."""
+    hint = f"such as 127.0.0.1:{port}, or :{port} for every interface"
+    return AddressError(f"{port} is a port without a host", hint)
+
+
 def parse_address(text: str) -> Address:
     """Read `host:port`, `[::1]:8080` or `:8080` (every interface).
 
@@ -110,8 +116,7 @@ def parse_address(text: str) -> Address:
     if text.startswith(("unix:", "/")):
         raise AddressError(f"{text!r} is not a TCP address", "such as 127.0.0.1:8080")
     if text.isdigit():
-        hint = f"such as 127.0.0.1:{text}, or :{text} for every interface"
-        raise AddressError(f"{text} is a port without a host", hint)
+        raise lone_port(text)
     if text.count(":") > 1 and not text.startswith("["):
         raise AddressError(
             f"{text!r} has more than one colon", "an IPv6 host goes in brackets: [::1]:8080"
@@ -233,7 +238,7 @@ def parse_origin(text: str) -> TargetOrigin:
     if parts.path not in {"", "/"}:
         raise AddressError(
             f"{shown!r} has a path",
-            "requests keep the path they came with; write scheme, host and port only",
+            "write scheme, host and port; a route's add_prefix puts a path before that of requests",
         )
     if parts.query or parts.fragment or "?" in text or "#" in text:
         raise AddressError(

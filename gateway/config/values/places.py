@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
@@ -13,6 +13,8 @@ from gateway.config.values.address import (
     Address,
     AddressError,
     UnixAddress,
+    lone_port,
+    parse_address,
     parse_listener,
     parse_network,
 )
@@ -24,7 +26,9 @@ from gateway.config.values.types import (
     describe,
     problem,
 )
-from gateway.config.values.written import as_text
+from gateway.config.values.written import as_text, reference_or_digits
+
+T = TypeVar("T")
 
 NETWORK_PATTERN: Final = r"^\s*[0-9A-Fa-f:.]+(/[0-9]{1,3})?\s*$"
 
@@ -37,14 +41,22 @@ def from_file(folder: Path | None) -> dict[str, Any]:
 def _read_listener(value: object) -> Address | UnixAddress:
     if isinstance(value, Address | UnixAddress):
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str):
-        raise problem(f"found {describe(value)}, an address such as 127.0.0.1:8080 was expected")
+    return _read_address(value, parse_listener)
+
+
+def _read_listen(value: object) -> Address:
+    return value if isinstance(value, Address) else _read_address(value, parse_address)
+
+
+def _read_address(value: object, parse: Callable[[str], T]) -> T:
     try:
-        return parse_listener(value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            raise lone_port(reference_or_digits(value))
+        if isinstance(value, str):
+            return parse(value)
     except AddressError as error:
         raise problem(error.message, error.hint) from None
+    raise problem(f"found {describe(value)}, an address such as 127.0.0.1:8080 was expected")
 
 
 def check_path(text: str) -> None:
@@ -100,6 +112,7 @@ def _read_network(value: object) -> IPv4Network | IPv6Network:
         raise problem(error.message, error.hint) from None
 
 
+ListenAddress = Annotated[Address, PlainValidator(_read_listen), WithJsonSchema(ADDRESS_SCHEMA)]
 ListenerAddress = Annotated[
     Address | UnixAddress,
     PlainValidator(_read_listener),

@@ -25,9 +25,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from gateway.base.errors import LimitSyntaxError
 from gateway.config.values.address import (
-    Address,
     AddressError,
-    parse_address,
     parse_host_pattern,
 )
 from gateway.config.values.paths import PathError, parse_path
@@ -230,15 +228,6 @@ def _read_text_by(parse: Callable[[str], str], expected: str) -> Callable[[objec
     return read
 
 
-def _read_listen(value: object) -> Address:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    return _read_address(value)
-
-
-_read_address = _reader(parse_address, Address, "an address such as 127.0.0.1:8080")
-
-
 def read_whole_number(value: object) -> object:
     """Text that is a whole number, as one; all else as it is."""
     if isinstance(value, str) and re.fullmatch("[0-9]{1,12}", value):
@@ -263,6 +252,9 @@ def _read_limit_line(value: object) -> LimitLine:
     try:
         if isinstance(value, int) and not isinstance(value, bool):
             raise problem(f"{value} in what time?", f"such as {value}/s, {value}/m or {value}/d")
+        if isinstance(value, Mapping):
+            hint = "a limit is one line, such as 10/s burst 20 per header:X-API-Key"
+            raise problem(f"found {describe(value)}, a limit was expected", hint)
         return LimitLine.parse(_text(value, "a limit such as 10/s burst 20"))
     except LimitSyntaxError as error:
         raise problem(error.reason, error.hint, column=error.column) from None
@@ -330,8 +322,6 @@ WholeNumber = Annotated[int, BeforeValidator(read_whole_number), Strict()]
 Positive = Annotated[
     WholeNumber, Field(ge=1, le=1_000_000_000), whole_number_schema(1, 1_000_000_000)
 ]
-
-ListenAddress = Annotated[Address, PlainValidator(_read_listen), WithJsonSchema(ADDRESS_SCHEMA)]
 
 Line = Annotated[
     LimitLine,

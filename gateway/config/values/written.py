@@ -90,6 +90,12 @@ def as_text(value: object) -> object:
     return value if filled is None else filled
 
 
+def reference_or_digits(value: int) -> str:
+    """Return a number as it may stand in an address: the reference it is from, or its digits."""
+    filled = value.filled if isinstance(value, WrittenInt) else None
+    return filled.written if filled is not None else f"{int(value)}"
+
+
 def literal(text: str, escapes: dict[str, str]) -> str:
     """Return a text in which what came from references is escaped, and the rest is not.
 

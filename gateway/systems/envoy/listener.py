@@ -138,7 +138,7 @@ class EnvoyRls:
             self._is_warned = True
             log.warning(
                 "%s: a caller asks about the domain %r, which has no rules here and is not "
-                "limited; of more of these nothing is said",
+                "limited; other unknown domains are not logged",
                 self.address,
                 domain[:SHOWN],
             )

@@ -1,0 +1,40 @@
+"""Kinds of arguments of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gateway.config.values.address import Address
+
+
+class Once(argparse.Action):
+    """Stores an option, and refuses it a second time: argparse would silently keep the last."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Store what was given."""
+        if getattr(namespace, self.dest, None) is not None:
+            parser.error(f"{option_string} is given twice")
+        setattr(namespace, self.dest, values)
+
+
+def address(text: str) -> Address:
+    """Return the address that an option names.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    from gateway.config.values.address import AddressError, parse_address
+
+    try:
+        return parse_address(text)
+    except AddressError as error:
+        raise argparse.ArgumentTypeError(f"{error.message}; {error.hint}") from None
