@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 from tests.processes import ROOT, free_port
@@ -41,6 +42,16 @@ def test_commands_that_read_nothing_import_nothing_heavy() -> None:
     for done in (helped, asked):
         assert "gateway.command.cli" in _imported(done.stderr)
         assert not set(HEAVY) & _imported(done.stderr)
+
+
+def test_who_has_no_tls_reads_no_certificates(tmp_path: Path) -> None:
+    """A configuration without certificates is checked without the library that reads them."""
+    file = tmp_path / "sluice.yaml"
+    file.write_text("routes: { /: { respond: { status: 200 } } }\n")
+    done = _python("-X", "importtime", "-m", "gateway", "check", str(file))
+    assert done.returncode == 0
+    assert "gateway.net.tls.certificate" in _imported(done.stderr)
+    assert not {name for name in _imported(done.stderr) if name.startswith("cryptography")}
 
 
 def test_a_limiter_imports_no_server_and_no_prometheus() -> None:
