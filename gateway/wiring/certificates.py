@@ -84,7 +84,7 @@ def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection
             continue
         if certificate is None:
             message = f"{pair.cert} is not as RFC 5280 asks: its names and dates cannot be read"
-            hint = "no client gets it by name; have it issued anew"
+            hint = "have it issued anew; until then no server name selects it"
             advice.append(Finding((*path, "cert"), message, hint))
             continue
         finding = _validity((*path, "cert"), pair.cert, certificate, now_s)
