@@ -93,6 +93,10 @@ bench: dev ## measure the gateway beside its rivals, one core each
 	$(BIN)/python -m bench.install
 	$(BIN)/python -m bench $(ARGS)
 
+.PHONY: protos
+protos: dev ## write the descriptor sets anew from the .proto files beside them
+	$(BIN)/python scripts/protos.py
+
 .PHONY: lock
 lock: dev ## write requirements/*.txt anew from pyproject.toml
 	$(UV_COMPILE) pyproject.toml -o requirements/runtime.txt

@@ -31,6 +31,11 @@ _CA_USAGE: Final = x509.KeyUsage(
     decipher_only=False,
 )
 
+ONLY_OPENSSL_READS: Final = x509.UnrecognizedExtension(
+    x509.BasicConstraints.oid, bytes.fromhex("3003010100")
+)
+"""Says that it is no authority in so many words, where RFC 5280 wants nothing said."""
+
 
 class Issued(NamedTuple):
     """A certificate and its key, in files."""
@@ -89,6 +94,7 @@ class Authority:
         lasts: timedelta = 30 * DAY,
         password: str = "",
         key: CertificateIssuerPrivateKeyTypes | None = None,
+        extensions: Sequence[x509.ExtensionType] = (),
     ) -> Issued:
         """Sign a new certificate, for servers and clients.
 
@@ -99,6 +105,7 @@ class Authority:
             lasts: for how long.
             password: what its key is protected by.
             key: its key; one on P-256 if left out.
+            extensions: what it has beside the usual ones.
         """
         self._count += 1
         key = key or ec.generate_private_key(ec.SECP256R1())
@@ -110,6 +117,8 @@ class Authority:
             builder = builder.add_extension(alternatives, critical=False)
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = builder.add_extension(x509.ExtendedKeyUsage(usage), critical=False)
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         stem = self._folder / f"{self.file.stem}-{self._count}"
         issued = Issued(stem.with_suffix(".crt"), stem.with_suffix(".key"))

@@ -140,7 +140,7 @@ PURE: Final = (
     "gateway.systems.throttr.spending",
     "gateway.net.tls.names",
     "gateway.net.tls.peer",
-    "gateway.net.tls.x509",
+    "gateway.net.tls.certificate",
     "gateway.proxy.client.proxy_header",
     "gateway.workers.restarts",
 )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import gateway
 from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
 from gateway.command.arguments import Once, address
-from gateway.command.lean import import_for_good, import_on_demand
+from gateway.command.preload import preload
 
 if TYPE_CHECKING:
     import asyncio
@@ -205,8 +205,7 @@ def _get_ready() -> None:
 
 def _import(*names: str) -> None:
     """Import what reads configurations, and more."""
-    import_on_demand("aiohttp", "redis", "redis.asyncio")
-    import_for_good(*names, "gateway.config.checking.load", "gateway.wiring.certificates")
+    preload(*names, "gateway.config.checking.load", "gateway.wiring.certificates")
 
 
 def _run_alone(config: GatewayConfig) -> int:

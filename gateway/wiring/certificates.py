@@ -18,11 +18,11 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.listeners import CertificateConfig, ListenerTls
 from gateway.config.models.upstreams import UpstreamTlsConfig
 from gateway.config.values.findings import Finding, Path
+from gateway.net.tls.certificate import Certificate
 from gateway.net.tls.client import UpstreamTls
 from gateway.net.tls.files import ClientAuth, KeyPair, TlsFileError, load_authorities, load_pair
 from gateway.net.tls.server import ServerTls
 from gateway.net.tls.texts import TlsTexts, read_pair
-from gateway.net.tls.x509 import Certificate
 
 DAY_S: Final = 86_400
 SOON_S: Final = 14 * DAY_S
@@ -81,6 +81,11 @@ def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection
             problems.append(Finding((*path, error.field), error.message, error.hint))
             if error.field == "cert":
                 problems += _unreadable((*path, "key"), pair.key)
+            continue
+        if certificate is None:
+            message = f"{pair.cert} is not as RFC 5280 asks: its names and dates cannot be read"
+            hint = "have it issued anew; until then no server name selects it"
+            advice.append(Finding((*path, "cert"), message, hint))
             continue
         finding = _validity((*path, "cert"), pair.cert, certificate, now_s)
         if finding is not None:

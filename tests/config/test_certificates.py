@@ -11,7 +11,7 @@ import pytest
 from gateway.base.errors import ConfigError
 from gateway.config.checking.load import load
 from gateway.wiring.certificates import inspection
-from tests.certificates import Authority, Issued
+from tests.certificates import ONLY_OPENSSL_READS, Authority, Issued
 
 DAY = timedelta(days=1)
 
@@ -154,6 +154,13 @@ def test_the_time_of_certificates(
     problems, warnings = found(tmp_path, listener(pair), is_start=True)
     assert not problems
     assert len(warnings) == bool(words)
+
+
+def test_a_certificate_that_only_openssl_reads(tmp_path: Path, authority: Authority) -> None:
+    """It can be used, and its owner hears what cannot be told of it."""
+    pair = authority.issue("a", extensions=[ONLY_OPENSSL_READS])
+    message = f"{pair.cert} is not as RFC 5280 asks: its names and dates cannot be read"
+    assert found(tmp_path, listener(pair)) == ([], [f"4 listen.tls.cert: {message}"])
 
 
 def test_several_certificates_authorities_and_upstreams(

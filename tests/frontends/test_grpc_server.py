@@ -12,6 +12,13 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    MethodDescriptorProto,
+    ServiceDescriptorProto,
+)
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -23,19 +30,27 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from gateway.config.models.gateway import Address
 from gateway.systems.grpc.calls import Context
 from gateway.systems.grpc.ports import Door
-from gateway.systems.grpc.protobuf import Field, Messages, file, message, service
+from gateway.systems.grpc.protobuf import Messages
 from gateway.systems.grpc.reflection import MAX_STREAMS
 from gateway.systems.grpc.server import Bounds, GrpcServer, Service
 from tests.grpc_engine import port_of
 from tests.servers import until
 
+FIELD = FieldDescriptorProto(
+    name="text",
+    number=1,
+    type=FieldDescriptorProto.TYPE_STRING,
+    label=FieldDescriptorProto.LABEL_OPTIONAL,
+)
+METHOD = MethodDescriptorProto(name="Say", input_type=".try.Text", output_type=".try.Text")
 MESSAGES = Messages(
     [
-        file(
-            "echo.proto",
+        FileDescriptorProto(
+            name="echo.proto",
             package="try",
-            messages=[message("Text", [Field(1, "text", "string")])],
-            services=[service("Echo", [("Say", ".try.Text", ".try.Text")])],
+            syntax="proto3",
+            message_type=[DescriptorProto(name="Text", field=[FIELD])],
+            service=[ServiceDescriptorProto(name="Echo", method=[METHOD])],
         )
     ]
 )

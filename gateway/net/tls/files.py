@@ -9,12 +9,13 @@ from __future__ import annotations
 import shlex
 import ssl
 from collections.abc import Iterable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from gateway.net.tls.certificate import Certificate, CertificateError, read_certificate
 from gateway.net.tls.handshake import PROTOCOLS, ServerContext
-from gateway.net.tls.x509 import Certificate, CertificateError, read_certificate
 
 MAX_BYTES: Final = 1 << 20
 """A file of certificates is no larger; bundles of all public authorities have 200 KiB."""
@@ -94,8 +95,8 @@ def digest(paths: Iterable[Path]) -> bytes:
     return total.digest()
 
 
-def leaf(pair: KeyPair) -> Certificate:
-    """The first certificate of a pair's file.
+def leaf(pair: KeyPair) -> Certificate | None:
+    """The first certificate of a pair's file; None if only OpenSSL may be able to read it.
 
     Raises:
         TlsFileError: there is none.
@@ -108,17 +109,25 @@ def leaf(pair: KeyPair) -> Certificate:
         raise TlsFileError("cert", f"{pair.cert} holds no certificate in PEM form", hint)
     try:
         der = ssl.PEM_cert_to_DER_cert(text[begin : end + len(ssl.PEM_FOOTER)])
+    except ValueError:
+        raise _broken(pair) from None
+    with suppress(CertificateError):
         return read_certificate(der)
-    except (ValueError, CertificateError):
-        raise TlsFileError("cert", f"{pair.cert} holds a certificate that is broken") from None
+    return None
+
+
+def _broken(pair: KeyPair) -> TlsFileError:
+    return TlsFileError("cert", f"{pair.cert} holds a certificate that is broken")
 
 
 def load_pair(
     context: ssl.SSLContext,
     pair: KeyPair,
     if_encrypted: str = "name it: key_password: ${file:/run/secrets/key_password}",
-) -> Certificate:
+) -> Certificate | None:
     """Let a context show a certificate; returns what that says.
+
+    OpenSSL takes some that are not as RFC 5280 asks, and of which nothing is known then.
 
     Args:
         context: the context.
@@ -154,6 +163,8 @@ def load_pair(
         if is_asked:
             message = f"the passphrase does not open {pair.key}"
             raise TlsFileError("key_password", message) from None
+        if certificate is None:
+            raise _broken(pair) from None
         words = str(reason).replace("_", " ").lower()
         message = f"{pair.cert} and {pair.key} cannot be used: {words}"
         raise TlsFileError("cert", message) from None

@@ -9,7 +9,7 @@ class NameTable:
     """Server names and the certificates that are for them.
 
     Args:
-        names: those of each certificate, as `x509.Certificate.names` has them; where two
+        names: those of each certificate, as `certificate.Certificate.names` has them; where two
             certificates have the same name, the first one is taken.
     """
 

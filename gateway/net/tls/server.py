@@ -81,9 +81,12 @@ class ServerTls(Renewed):
             load_pair(context, pair) for context, pair in zip(contexts, self._pairs, strict=True)
         ]
         expiries = {
-            str(pair.cert): one.not_after for pair, one in zip(self._pairs, leaves, strict=True)
+            str(pair.cert): one.not_after
+            for pair, one in zip(self._pairs, leaves, strict=True)
+            if one is not None
         }
-        return _Shown(contexts, NameTable([one.names for one in leaves]), expiries)
+        names = NameTable([() if one is None else one.names for one in leaves])
+        return _Shown(contexts, names, expiries)
 
     def _choose(self, connection: Any, server_name: str | None, _: ssl.SSLContext) -> int | None:
         """What OpenSSL calls as soon as it knows the name, or that there is none."""

@@ -13,22 +13,13 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gateway.net.tls.certificate import Certificate
 from gateway.net.tls.files import KeyPair, TlsFileError, files_of, load_authorities, load_pair
 from gateway.net.tls.renewed import Renewed
-from gateway.net.tls.x509 import Certificate
 
 PLAIN_KEY: Final = "a key without a passphrase, in a file that only this user may read"
 
-_EC: Final = bytes.fromhex("2a8648ce3d0201")
-_KEYS: Final = frozenset(
-    [
-        (bytes.fromhex("2a864886f70d010101"),),  # RSA
-        (_EC, bytes.fromhex("2a8648ce3d030107")),  # P-256
-        (_EC, bytes.fromhex("2b81040022")),  # P-384
-        (_EC, bytes.fromhex("2b81040023")),  # P-521
-        (bytes.fromhex("2b6570"),),  # Ed25519
-    ]
-)
+_KEYS: Final = frozenset(["RSA", "secp256r1", "secp384r1", "secp521r1", "Ed25519"])
 """What BoringSSL takes, which is in gRPC's library; OpenSSL takes more."""
 _CERTIFICATES: Final = re.compile(
     rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL
@@ -67,11 +58,11 @@ class PairTexts(NamedTuple):
     """What is in the files of one certificate.
 
     Attributes:
-        certificate: what it says itself.
+        certificate: what it says itself; None as of `load_pair`.
         pem: its key, and it with those that follow it, as PEM with nothing around it.
     """
 
-    certificate: Certificate
+    certificate: Certificate | None
     pem: tuple[bytes, bytes]
 
 
@@ -86,7 +77,7 @@ def read_pair(context: ssl.SSLContext, pair: KeyPair) -> PairTexts:
         TlsFileError: they will not do, or not for gRPC.
     """
     certificate = load_pair(context, pair, PLAIN_KEY)
-    if certificate.key not in _KEYS:
+    if certificate is not None and certificate.key not in _KEYS:
         message = f"{pair.cert} has a key of a kind that gRPC does not take"
         raise TlsFileError("cert", message, "RSA, or an elliptic curve: P-256 or P-384")
     key = _PRIVATE_KEYS.search(pair.key.read_bytes())
@@ -145,5 +136,6 @@ class TlsTexts(Renewed):
         self.expiries = {
             str(pair.cert): one.certificate.not_after
             for pair, one in zip(self._pairs, found, strict=True)
+            if one.certificate is not None
         }
         self._new = Texts(tuple(one.pem for one in found), authorities)

@@ -1,6 +1,7 @@
 """What Envoy and its rate limit service say to each other (`envoy.service.ratelimit.v3`).
 
-Field numbers are those of Envoy's `api/envoy/service/ratelimit/v3/rls.proto` and
+Field numbers, in the files in `protos/`, are those of Envoy's
+`api/envoy/service/ratelimit/v3/rls.proto` and
 `api/envoy/extensions/common/ratelimit/v3/ratelimit.proto`, as of Envoy 1.40. Options and the
 fields that it does not send or read are left out; a reader skips what it does not know.
 """
@@ -14,16 +15,7 @@ from typing import Any, Final, NamedTuple
 from google.protobuf import duration_pb2, struct_pb2, wrappers_pb2
 from google.protobuf.json_format import MessageToDict
 
-from gateway.systems.grpc.protobuf import (
-    DecodeError,
-    Field,
-    Messages,
-    enum,
-    file,
-    known,
-    message,
-    service,
-)
+from gateway.systems.grpc.protobuf import DecodeError, Messages, known, read_files
 
 __all__ = [
     "MESSAGES",
@@ -46,14 +38,12 @@ __all__ = [
     "write_reply",
 ]
 
-_COMMON: Final = "envoy.extensions.common.ratelimit.v3"
 _PACKAGE: Final = "envoy.service.ratelimit.v3"
 SERVICE: Final = f"{_PACKAGE}.RateLimitService"
 METHOD: Final = "ShouldRateLimit"
 
 OK: Final = 1
 OVER_LIMIT: Final = 2
-_CODES: Final = ("UNKNOWN", "OK", "OVER_LIMIT")
 
 UNITS_S: Final[Mapping[int, int]] = {
     1: 1,
@@ -70,116 +60,11 @@ A month has 30 days and a year 365, as with Envoy's own service.
 
 UNITS: Final = ("UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
 """The names of the units of time, by number."""
-_DURATION: Final = ".google.protobuf.Duration"
-_STRUCT: Final = ".google.protobuf.Struct"
-_UINT64: Final = ".google.protobuf.UInt64Value"
-_HEADER: Final = ".envoy.config.core.v3.HeaderValue"
-_RESPONSE: Final = f".{_PACKAGE}.RateLimitResponse"
-_DESCRIPTOR: Final = f".{_COMMON}.RateLimitDescriptor"
-
-_UNIT_FILE: Final = file(
-    "envoy/type/v3/ratelimit_unit.proto",
-    package="envoy.type.v3",
-    enums=[enum("RateLimitUnit", UNITS)],
-)
-_BASE_FILE: Final = file(
-    "envoy/config/core/v3/base.proto",
-    package="envoy.config.core.v3",
-    messages=[
-        message(
-            "HeaderValue",
-            [
-                Field(1, "key", "string"),
-                Field(2, "value", "string"),
-                Field(3, "raw_value", "bytes"),
-            ],
-        )
-    ],
-)
-_COMMON_FILE: Final = file(
-    "envoy/extensions/common/ratelimit/v3/ratelimit.proto",
-    package=_COMMON,
-    imports=["envoy/type/v3/ratelimit_unit.proto", "google/protobuf/wrappers.proto"],
-    messages=[
-        message(
-            "RateLimitDescriptor",
-            [
-                Field(1, "entries", f"{_DESCRIPTOR}.Entry", repeated=True),
-                Field(2, "limit", f"{_DESCRIPTOR}.RateLimitOverride"),
-                Field(3, "hits_addend", _UINT64),
-                Field(4, "is_negative_hits", "bool"),
-            ],
-            messages=[
-                message("Entry", [Field(1, "key", "string"), Field(2, "value", "string")]),
-                message(
-                    "RateLimitOverride",
-                    [
-                        Field(1, "requests_per_unit", "uint32"),
-                        Field(2, "unit", enum=".envoy.type.v3.RateLimitUnit"),
-                    ],
-                ),
-            ],
-        )
-    ],
-)
-_SERVICE_FILE: Final = file(
-    "envoy/service/ratelimit/v3/rls.proto",
-    package=_PACKAGE,
-    imports=[
-        _BASE_FILE.name,
-        _COMMON_FILE.name,
-        "google/protobuf/duration.proto",
-        "google/protobuf/struct.proto",
-    ],
-    messages=[
-        message(
-            "RateLimitRequest",
-            [
-                Field(1, "domain", "string"),
-                Field(2, "descriptors", _DESCRIPTOR, repeated=True),
-                Field(3, "hits_addend", "uint32"),
-            ],
-        ),
-        message(
-            "RateLimitResponse",
-            [
-                Field(1, "overall_code", enum=f"{_RESPONSE}.Code"),
-                Field(2, "statuses", f"{_RESPONSE}.DescriptorStatus", repeated=True),
-                Field(3, "response_headers_to_add", _HEADER, repeated=True),
-                Field(4, "request_headers_to_add", _HEADER, repeated=True),
-                Field(5, "raw_body", "bytes"),
-                Field(6, "dynamic_metadata", _STRUCT),
-            ],
-            enums=[enum("Code", _CODES)],
-            messages=[
-                message(
-                    "RateLimit",
-                    [
-                        Field(3, "name", "string"),
-                        Field(1, "requests_per_unit", "uint32"),
-                        Field(2, "unit", enum=f"{_RESPONSE}.RateLimit.Unit"),
-                    ],
-                    enums=[enum("Unit", (*UNITS, "WEEK"))],
-                ),
-                message(
-                    "DescriptorStatus",
-                    [
-                        Field(1, "code", enum=f"{_RESPONSE}.Code"),
-                        Field(2, "current_limit", f"{_RESPONSE}.RateLimit"),
-                        Field(3, "limit_remaining", "uint32"),
-                        Field(4, "duration_until_reset", _DURATION),
-                    ],
-                ),
-            ],
-        ),
-    ],
-    services=[service("RateLimitService", [(METHOD, f".{_PACKAGE}.RateLimitRequest", _RESPONSE)])],
-)
 
 MESSAGES: Final = Messages(
     [
         *(known(module) for module in (duration_pb2, struct_pb2, wrappers_pb2)),
-        *(_UNIT_FILE, _BASE_FILE, _COMMON_FILE, _SERVICE_FILE),
+        *read_files("gateway.systems.envoy", "envoy.pb"),
     ]
 )
 

@@ -1,8 +1,9 @@
-"""Messages of Protocol Buffers, described in Python and kept in a pool of their own.
+"""Messages of Protocol Buffers, in a pool of their own.
 
 `protoc` writes modules that register themselves in one pool of the whole process, where two files
 that define the same name are an error. A pool of our own leaves those names to who embeds Sluice
-beside stubs of the same service. What describes the messages is what reflection shows, too.
+beside stubs of the same service. So what `protoc` makes here (`make protos`) are descriptor sets,
+which lie beside their `.proto` files. Reflection shows the same.
 
 Only here and in what describes messages is `google.protobuf` imported: it comes with the extra
 `grpc`.
@@ -10,32 +11,17 @@ Only here and in what describes messages is `google.protobuf` imported: it comes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from importlib import resources
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    EnumDescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-    ServiceDescriptorProto,
-)
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-__all__ = [
-    "DecodeError",
-    "Field",
-    "MessageClass",
-    "Messages",
-    "enum",
-    "file",
-    "known",
-    "message",
-    "service",
-]
+__all__ = ["DecodeError", "MessageClass", "Messages", "known", "pool_of", "read_files"]
 
 MessageClass = Any
 """A class of messages: `FromString(bytes)` raises `DecodeError`; `SerializeToString()` of one.
@@ -43,110 +29,11 @@ MessageClass = Any
 Its fields are attributes that are made at run time, which no type checker can know.
 """
 
-SCALARS: Final = {
-    "bool": FieldDescriptorProto.TYPE_BOOL,
-    "bytes": FieldDescriptorProto.TYPE_BYTES,
-    "double": FieldDescriptorProto.TYPE_DOUBLE,
-    "int32": FieldDescriptorProto.TYPE_INT32,
-    "int64": FieldDescriptorProto.TYPE_INT64,
-    "string": FieldDescriptorProto.TYPE_STRING,
-    "uint32": FieldDescriptorProto.TYPE_UINT32,
-    "uint64": FieldDescriptorProto.TYPE_UINT64,
-}
-"""The types of proto3 that the messages here have fields of."""
 
-
-class Field(NamedTuple):
-    """A field of a message.
-
-    Attributes:
-        number: its number on the wire.
-        name: its name.
-        type: a word of `SCALARS`, or the full name of a message with a dot before it.
-        enum: the full name of an enum with a dot before it; `type` is not said then.
-        repeated: whether there may be any number.
-        oneof: the name of the group of which only one is set.
-    """
-
-    number: int
-    name: str
-    type: str = ""
-    enum: str = ""
-    repeated: bool = False
-    oneof: str = ""
-
-
-def enum(name: str, values: Sequence[str]) -> EnumDescriptorProto:
-    """An enum whose values are numbered from 0, in order."""
-    found = EnumDescriptorProto(name=name)
-    for number, value in enumerate(values):
-        found.value.add(name=value, number=number)
-    return found
-
-
-def message(
-    name: str,
-    fields: Iterable[Field] = (),
-    *,
-    messages: Iterable[DescriptorProto] = (),
-    enums: Iterable[EnumDescriptorProto] = (),
-) -> DescriptorProto:
-    """A message, with the messages and enums that are named inside it."""
-    found = DescriptorProto(name=name, nested_type=messages, enum_type=enums)
-    oneofs: list[str] = []
-    for field in fields:
-        described = found.field.add(name=field.name, number=field.number)
-        described.label = (
-            FieldDescriptorProto.LABEL_REPEATED
-            if field.repeated
-            else FieldDescriptorProto.LABEL_OPTIONAL
-        )
-        if field.enum:
-            described.type = FieldDescriptorProto.TYPE_ENUM
-            described.type_name = field.enum
-        elif field.type in SCALARS:
-            described.type = SCALARS[field.type]
-        else:
-            described.type = FieldDescriptorProto.TYPE_MESSAGE
-            described.type_name = field.type
-        if field.oneof:
-            if field.oneof not in oneofs:
-                oneofs.append(field.oneof)
-                found.oneof_decl.add(name=field.oneof)
-            described.oneof_index = oneofs.index(field.oneof)
-    return found
-
-
-def service(name: str, methods: Iterable[tuple[str, str, str]]) -> ServiceDescriptorProto:
-    """A service; of each method its name and the full names of what it takes and gives.
-
-    All are of one request and one answer.
-    """
-    found = ServiceDescriptorProto(name=name)
-    for method, takes, gives in methods:
-        found.method.add(name=method, input_type=takes, output_type=gives)
-    return found
-
-
-def file(
-    name: str,
-    *,
-    package: str = "",
-    imports: Iterable[str] = (),
-    messages: Iterable[DescriptorProto] = (),
-    enums: Iterable[EnumDescriptorProto] = (),
-    services: Iterable[ServiceDescriptorProto] = (),
-) -> FileDescriptorProto:
-    """A file of proto3, by the name under which others import it."""
-    return FileDescriptorProto(
-        name=name,
-        package=package,
-        syntax="proto3",
-        dependency=imports,
-        message_type=messages,
-        enum_type=enums,
-        service=services,
-    )
+def read_files(package: str, name: str) -> tuple[FileDescriptorProto, ...]:
+    """The files of a descriptor set that lies in `protos` of a package."""
+    data = resources.files(package).joinpath("protos", name).read_bytes()
+    return tuple(FileDescriptorSet.FromString(data).file)
 
 
 def known(module: ModuleType) -> FileDescriptorProto:

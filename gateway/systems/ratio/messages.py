@@ -9,30 +9,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gateway.systems.grpc.protobuf import DecodeError, Field, Messages, enum, file, message, service
+from gateway.systems.grpc.protobuf import DecodeError, Messages, read_files
 
 SERVICE: Final = "RateLimitService"
 METHOD: Final = "RateLimit"
 
-MESSAGES: Final = Messages(
-    [
-        file(
-            "ratio.proto",
-            messages=[
-                message(
-                    "RateLimitRequest",
-                    [Field(1, "owner", "string"), Field(2, "resource", "string")],
-                ),
-                message(
-                    "RateLimitResponse",
-                    [Field(1, "code", enum=".RateLimitResponse.Code")],
-                    enums=[enum("Code", ["UNKNOWN", "OK", "OVER_LIMIT"])],
-                ),
-            ],
-            services=[service(SERVICE, [(METHOD, ".RateLimitRequest", ".RateLimitResponse")])],
-        )
-    ]
-)
+MESSAGES: Final = Messages(read_files("gateway.systems.ratio", "ratio.pb"))
 
 _REQUEST: Final = MESSAGES["RateLimitRequest"]
 _RESPONSE: Final = MESSAGES["RateLimitResponse"]
