@@ -340,7 +340,7 @@ def test_every_reason_of_a_store_error_is_documented() -> None:
     for arguments, _ in _calls(*(kind.__name__ for kind in classes)):
         reasons |= {reason for reason in arguments[1:] if isinstance(reason, str)}
     reasons |= {word.lower() for word in redis_pipe._UNAVAILABLE}
-    decider = (DOCUMENT.parent.parent / "gateway" / "decider.py").read_text()
+    decider = (DOCUMENT.parent.parent / "gateway" / "limiter" / "decider.py").read_text()
     reasons |= set(re.findall(r"errors\[\"(\w+)\"\]", decider))
 
     assert _section("Reasons of store errors") == reasons
@@ -351,7 +351,8 @@ def test_every_kind_of_a_client_error_is_known_and_documented() -> None:
     kinds = {"syntax", "header_timeout", "send_timeout"}
     for _, named in _calls("BadRequestError"):
         kinds |= {kind for name, kind in named.items() if name == "kind" and isinstance(kind, str)}
-    listener = (DOCUMENT.parent.parent / "gateway" / "proxy" / "listener.py").read_text()
+    client = DOCUMENT.parent.parent / "gateway" / "proxy" / "client"
+    listener = (client / "listener.py").read_text()
     kinds |= set(re.findall(r"_failed\(\"(\w+)\"", listener))
     page = DOCUMENT.with_name("logs.md").read_text().partition("## Errors\n")[2]
     table = page.partition("\n## ")[0]
