@@ -10,6 +10,7 @@ from aiohttp.http_writer import HttpVersion10
 
 from gateway.base.clock import monotonic_ns
 from gateway.base.errors import BadRequestError
+from gateway.observe.logs import AccessEntry
 from gateway.proxy.upstream.answer_head import without_length
 
 if TYPE_CHECKING:
@@ -156,25 +157,22 @@ class Request:
         """What the client has proved to be, if it has shown a certificate."""
         return self.connection.certificate
 
-    def log_values(
-        self,
-    ) -> tuple[str, str, str, str, str, str, str, int, str, int, int, int]:
-        """What the access log says of it, up to how long it took."""
-        route = self.route
-        return (
-            self.client,
-            self.method,
-            self.raw_host,
-            self.target,
-            route.name if route is not None else "",
-            self.policy,
-            self.decision,
-            self.wait_us,
-            self.upstream,
-            self.upstream_us,
-            self.status,
-            self.sent,
-        )
+    def log_entry(self, duration_us: int = 0) -> AccessEntry:
+        """What the access log says of it."""
+        # Each request is here once: keywords to the class would cost another half microsecond.
+        entry = AccessEntry(self.client, self.method, self.raw_host, self.target)
+        if self.route is not None:
+            entry.route = self.route.name
+        entry.policy = self.policy
+        entry.decision = self.decision
+        entry.wait_us = self.wait_us
+        entry.upstream = self.upstream
+        entry.upstream_us = self.upstream_us
+        entry.status = self.status
+        entry.body_bytes = self.sent
+        entry.duration_us = duration_us
+        entry.error = self.error
+        return entry
 
     def release(self) -> None:
         """Give back what it kept for as long as it lasted."""

@@ -24,7 +24,7 @@ from gateway.config.models.gateway import ServerConfig
 from gateway.http import answer
 from gateway.http.answer import Answer
 from gateway.limiter.decider import Outcome, Pending, refusing_rule
-from gateway.observe.logs import AccessLog
+from gateway.observe.logs import AccessEntry, AccessLog
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.cached_refusal import CachedRefusal, holds_for_ns
 from gateway.proxy.client.acceptor import ProxyServer
@@ -265,7 +265,7 @@ class Proxy:
             return
         log_again = None
         if self._access_log is not None:
-            log_again = self._access_log.repeat(*request.log_values())
+            log_again = self._access_log.repeat(request.log_entry())
         policy = refusing_rule(outcome).policy.metrics
         request.connection.refused = CachedRefusal(request, holds_ns, reply, policy, log_again)
 
@@ -364,8 +364,12 @@ class Proxy:
         connection.send(own_head(reply, b"Connection: close\r\n") + reply.body)
         if self._access_log is not None:
             self._access_log.log(
-                *(connection.peer, "", "", "", "", "", "none", 0, "", -1, error.status),
-                *(len(reply.body), 0, error.kind),
+                AccessEntry(
+                    client=connection.peer,
+                    status=error.status,
+                    body_bytes=len(reply.body),
+                    error=error.kind,
+                )
             )
 
     def _answer_itself(self, request: Request, route: Route) -> None:
@@ -406,13 +410,14 @@ class Proxy:
         if request.status == SWITCHED:
             # It was counted when the protocol was switched.
             if self._access_log is not None:
-                values = (*request.log_values(), duration_us, request.error)
-                self._access_log.log_tunnel(request.received, *values)
+                entry = request.log_entry(duration_us)
+                entry.bytes_received = request.received
+                self._access_log.log(entry)
             return
         if route is not None:
             route.metrics.answered(request.status, duration_us)
         if self._access_log is not None:
-            self._access_log.log(*request.log_values(), duration_us, request.error)
+            self._access_log.log(request.log_entry(duration_us))
 
     # Beginning and end.
 

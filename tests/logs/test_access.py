@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.clock import ManualClock
-from gateway.observe.logs import AccessLog, access, escape
+from gateway.observe.logs import AccessEntry, AccessLog, access, escape
 from gateway.observe.logs.escape import LogFormat
 from tests.work import counted
 
@@ -33,7 +33,7 @@ anything = st.lists(
 def log_line(log_format: LogFormat, *fields: Any) -> str:
     """The one line that a request with these fields makes."""
     written: list[str] = []
-    AccessLog(written.append, log_format, ManualClock(NOON_US)).log(*fields)
+    AccessLog(written.append, log_format, ManualClock(NOON_US)).log(AccessEntry(*fields))
     assert len(written) == 1
     return written[0]
 
@@ -141,7 +141,7 @@ def test_time_moves_on() -> None:
     log = AccessLog(written.append, "json", clock)
     for step_us in (0, 1_000, 876_000, 86_400_000_000, -1_000_000):
         clock.advance(us=step_us)
-        log.log("c", "GET", "h", "/", "r", "p", "pass", 0, "", -1, 200, 0, 0)
+        log.log(AccessEntry("c", "GET", "h", "/", "r", "p", "pass", 0, "", -1, 200, 0, 0))
     assert [json.loads(line)["time"] for line in written] == [
         "2023-11-14T22:13:20.123Z",
         "2023-11-14T22:13:20.124Z",

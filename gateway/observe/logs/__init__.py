@@ -7,8 +7,8 @@ ever holding a request up.
 
 from __future__ import annotations
 
-from gateway.observe.logs.access import AccessLog
+from gateway.observe.logs.access import AccessEntry, AccessLog
 from gateway.observe.logs.output import LineWriter, Output, open_output
 from gateway.observe.logs.process import setup_logging
 
-__all__ = ["AccessLog", "LineWriter", "Output", "open_output", "setup_logging"]
+__all__ = ["AccessEntry", "AccessLog", "LineWriter", "Output", "open_output", "setup_logging"]

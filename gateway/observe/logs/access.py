@@ -1,13 +1,14 @@
 """One line for each request.
 
-The values come as plain arguments, in the order in which they stand in the line; an empty
-text or -1 says that something does not apply, and its field is left out.
+What a line says is an `AccessEntry`; an empty text or -1 says that something does not apply, and
+its field is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from gateway.base.clock import Clock, wall_us
@@ -23,6 +24,51 @@ from gateway.observe.logs.escape import (
 
 DECISIONS: Final = ("pass", "delay", "refuse", "skip", "error", "none")
 """What may stand in `decision`: none is a request that no policy was asked about."""
+
+
+@dataclass(slots=True)
+class AccessEntry:
+    """One request in the access log, its fields in the order in which they stand in the line.
+
+    Attributes:
+        client: the address that the request is counted for.
+        method: as sent.
+        host: as sent.
+        path: the request target as sent, with its query.
+        route: the route's name; empty where none matches.
+        policy: the name of the policy that decided; empty where there is none.
+        decision: one of `DECISIONS`.
+        wait_us: how long the request waited for its turn.
+        upstream: the target that the request went to; empty where it went to none.
+        upstream_us: from sending it there to the first byte of the answer; -1 if none came.
+        status: the status of the answer; 0 where the client left before there was one.
+        body_bytes: bytes of body sent to the client.
+        duration_us: from the request's head to the last byte of the answer.
+        error: what went wrong, as a short kind; empty where nothing did.
+        bytes_received: bytes that the client sent through a WebSocket; -1 of other requests.
+    """
+
+    client: str = ""
+    method: str = ""
+    host: str = ""
+    path: str = ""
+    route: str = ""
+    policy: str = ""
+    decision: str = "none"
+    wait_us: int = 0
+    upstream: str = ""
+    upstream_us: int = -1
+    status: int = 0
+    body_bytes: int = 0
+    duration_us: int = 0
+    error: str = ""
+    bytes_received: int = -1
+
+
+_TEXTS: Final = (
+    *("client", "method", "host", "path", "route"),
+    *("policy", "decision", "upstream", "error"),
+)
 
 
 class AccessLog:
@@ -44,102 +90,19 @@ class AccessLog:
         self._time = Timestamp()
         self._line = _json_line if log_format == "json" else _text_line
 
-    def log(
-        self,
-        client: str,
-        method: str,
-        host: str,
-        path: str,
-        route: str,
-        policy: str,
-        decision: str,
-        wait_us: int,
-        upstream: str,
-        upstream_us: int,
-        status: int,
-        body_bytes: int,
-        duration_us: int,
-        error: str = "",
-    ) -> None:
-        """Write the line of one request; called when its answer is complete or given up.
+    def log(self, entry: AccessEntry) -> None:
+        """Write the line of one request; called when its answer is complete or given up."""
+        self._write(self._line(self._time(self._clock()), entry))
 
-        Args:
-            client: the address that the request is counted for.
-            method: as sent.
-            host: as sent.
-            path: the request target as sent, with its query.
-            route: the route's name; empty where none matches.
-            policy: the name of the policy that decided; empty where there is none.
-            decision: one of `DECISIONS`.
-            wait_us: how long the request waited for its turn.
-            upstream: the target that the request went to; empty where it went to none.
-            upstream_us: from sending it there to the first byte of the answer; -1 if none came.
-            status: the status of the answer; 0 where the client left before there was one.
-            body_bytes: bytes of body sent to the client.
-            duration_us: from the request's head to the last byte of the answer.
-            error: what went wrong, as a short kind; empty where nothing did.
+    def repeat(self, entry: AccessEntry) -> Callable[[int], None]:
+        """Prepare lines that differ from that of `entry` in time and duration only.
+
+        What is returned writes one such line, given the duration.
         """
-        self._write(
-            self._line(
-                self._time(self._clock()),
-                client,
-                method,
-                host,
-                path,
-                route,
-                policy,
-                decision,
-                wait_us,
-                upstream,
-                upstream_us,
-                status,
-                body_bytes,
-                duration_us,
-                error,
-            )
-        )
-
-    def log_tunnel(self, received: int, *values: Any) -> None:
-        """Write the line of a WebSocket that was open until now.
-
-        Args:
-            received: bytes that the client has sent through it; `body_bytes` were sent to it.
-            values: the arguments of `log`.
-        """
-        line = self._line(self._time(self._clock()), *values)
-        if self._line is _json_line:
-            word, text = ',"duration_ms":', f',"bytes_received":{received}'
-        else:
-            word, text = " bytes=", f" bytes_received={received}"
-        # Nothing that a client has sent stands behind the last of these words.
-        before, _, after = line.rpartition(word)
-        self._write(f"{before}{text}{word}{after}")
-
-    def repeat(
-        self,
-        client: str,
-        method: str,
-        host: str,
-        path: str,
-        route: str,
-        policy: str,
-        decision: str,
-        wait_us: int,
-        upstream: str,
-        upstream_us: int,
-        status: int,
-        body_bytes: int,
-    ) -> Callable[[int], None]:
-        """Prepare lines that differ in time and duration only.
-
-        Arguments as in `log`. What is returned writes one such line, given the duration.
-        """
-        values = (client, method, host, path, route, policy, decision, wait_us)
-        answered = (upstream, upstream_us, status, body_bytes)
         if self._line is not _json_line:
-            return partial(self.log, *values, *answered)
+            return lambda duration_us: self.log(replace(entry, duration_us=duration_us))
         # In JSON, the time is the first value and the duration the last.
-        line = _json_line("", *values, *answered, 0, "")
+        line = _json_line("", entry)
         start = line.index('""') + 1
         middle = line[start : line.rindex(":") + 1]
         before = line[:start]
@@ -163,75 +126,55 @@ def _circumstances(route: str, policy: str, decision: str, upstream: str, error:
     )
 
 
-def _json_line(
-    time: str,
-    client: str,
-    method: str,
-    host: str,
-    path: str,
-    route: str,
-    policy: str,
-    decision: str,
-    wait_us: int,
-    upstream: str,
-    upstream_us: int,
-    status: int,
-    body_bytes: int,
-    duration_us: int,
-    error: str,
-) -> str:
+def _json_line(time: str, entry: AccessEntry) -> str:
+    wait_us, upstream_us, bytes_received = entry.wait_us, entry.upstream_us, entry.bytes_received
     upstream_time = f',"upstream_ms":{upstream_us / 1000:.3f}' if upstream_us >= 0 else ""
+    received = f',"bytes_received":{bytes_received}' if bytes_received >= 0 else ""
     line = (
-        f'{{"time":"{time}","client":{quote(client)},"method":{quote(method)},'
-        f'"host":{quote(host)},"path":{quote(path)}'
-        f"{_circumstances(route, policy, decision, upstream, error)}"
+        f'{{"time":"{time}","client":{quote(entry.client)},"method":{quote(entry.method)},'
+        f'"host":{quote(entry.host)},"path":{quote(entry.path)}'
+        f"{_circumstances(entry.route, entry.policy, entry.decision, entry.upstream, entry.error)}"
         f',"wait_ms":{f"{wait_us / 1000:.3f}" if wait_us else "0.000"}{upstream_time},'
-        f'"status":{status},"bytes":{body_bytes},"duration_ms":{duration_us / 1000:.3f}}}\n'
+        f'"status":{entry.status},"bytes":{entry.body_bytes}{received}'
+        f',"duration_ms":{entry.duration_us / 1000:.3f}}}\n'
     )
     if "\\ud" in line:
-        said = (client, method, host, path)
-        client, method, host, path = plain = tuple([without_surrogates(word) for word in said])
-        if plain != said:
-            more = (route, policy, decision, wait_us, upstream, upstream_us, status, body_bytes)
-            return _json_line(time, client, method, host, path, *more, duration_us, error)
+        plain = replace(
+            entry,
+            client=without_surrogates(entry.client),
+            method=without_surrogates(entry.method),
+            host=without_surrogates(entry.host),
+            path=without_surrogates(entry.path),
+        )
+        if plain != entry:
+            return _json_line(time, plain)
     return line
 
 
-def _text_line(
-    time: str,
-    client: str,
-    method: str,
-    host: str,
-    path: str,
-    route: str,
-    policy: str,
-    decision: str,
-    wait_us: int,
-    upstream: str,
-    upstream_us: int,
-    status: int,
-    body_bytes: int,
-    duration_us: int,
-    error: str,
-) -> str:
-    if not is_word(f"{client}{method}{host}{path}{route}{policy}{decision}{upstream}{error}"):
-        values = (client, method, host, path, route, policy, decision, upstream, error)
-        client, method, host, path, route, policy, decision, upstream, error = (
-            word(value) if value else "" for value in values
-        )
+def _text_line(time: str, entry: AccessEntry) -> str:
+    if not is_word(
+        f"{entry.client}{entry.method}{entry.host}{entry.path}{entry.route}{entry.policy}"
+        f"{entry.decision}{entry.upstream}{entry.error}"
+    ):
+        texts = {name: getattr(entry, name) for name in _TEXTS}
+        words: dict[str, Any] = {name: word(text) for name, text in texts.items() if text}
+        entry = replace(entry, **words)
     line = (
-        f"{time} {status:>3} {decision:<6} {duration_us / 1000:>9.3f}ms "
-        f"{client or '-':<15} {method or '-':<6} {host or '-'} {path or '-'}"
+        f"{time} {entry.status:>3} {entry.decision:<6} {entry.duration_us / 1000:>9.3f}ms "
+        f"{entry.client or '-':<15} {entry.method or '-':<6} "
+        f"{entry.host or '-'} {entry.path or '-'}"
     )
-    if route:
-        line += f" route={route}"
-    if policy:
-        line += f" policy={policy}"
-    if wait_us:
-        line += f" wait={wait_us / 1000:.3f}ms"
-    if upstream:
-        line += f" upstream={upstream}"
-        if upstream_us >= 0:
-            line += f" upstream_time={upstream_us / 1000:.3f}ms"
-    line += f" bytes={body_bytes}"
-    return f"{line} error={error}\n" if error else f"{line}\n"
+    if entry.route:
+        line += f" route={entry.route}"
+    if entry.policy:
+        line += f" policy={entry.policy}"
+    if entry.wait_us:
+        line += f" wait={entry.wait_us / 1000:.3f}ms"
+    if entry.upstream:
+        line += f" upstream={entry.upstream}"
+        if entry.upstream_us >= 0:
+            line += f" upstream_time={entry.upstream_us / 1000:.3f}ms"
+    if entry.bytes_received >= 0:
+        line += f" bytes_received={entry.bytes_received}"
+    line += f" bytes={entry.body_bytes}"
+    return f"{line} error={entry.error}\n" if entry.error else f"{line}\n"

@@ -1,23 +1,25 @@
-"""Families of samples with a label: what each is called, and what its children count.
+"""Families of samples: what each is called, and what it shows of a child.
 
-A family of many children is made in pieces of the same name, small enough for an event loop. Pieces
-may be empty: children that have nothing to show take time as well.
+A child is one of the things that are counted, such as a route. A family of many children is made in
+pieces of the same name, small enough for an event loop. Pieces may be empty: children that have
+nothing to show take time as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import accumulate
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, chain, islice
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from prometheus_client import Metric
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    InfoMetricFamily,
 )
 
-from gateway.observe.metrics.counters import Histogram
+from gateway.observe.metrics.counters import GatewayMetrics, Histogram
 
 SAMPLES_PER_PIECE: Final = 160
 """A piece with so many samples has no more children: about a millisecond."""
@@ -25,125 +27,124 @@ CHILDREN_PER_PIECE: Final = 256
 """How many children are looked at for one piece, whether they have samples or not."""
 
 T = TypeVar("T")
-M = TypeVar("M", bound=Metric)
 
-Samples = Iterable[tuple[tuple[str, ...], float]]
-"""The values of the labels, and the number."""
+Labels = tuple[str, ...]
 
 
 class Family(NamedTuple, Generic[T]):
-    """A counter or gauge of labelled children.
+    """One family.
 
     Attributes:
-        kind: which of the two.
+        kind: makes a piece without samples.
         name: as Prometheus shows it, without `_total`.
         text: what it counts.
-        labels: the names of its labels.
-        samples: from a child's name and itself to its samples.
+        labels: the names of the labels that it has beside those of the children.
+        add: puts the samples of a child into a piece, given the values of the child's labels.
     """
 
-    kind: type[CounterMetricFamily | GaugeMetricFamily]
+    kind: Callable[..., Metric]
     name: str
     text: str
-    labels: tuple[str, ...]
-    samples: Callable[[str, T], Samples]
-
-    def empty(self) -> CounterMetricFamily | GaugeMetricFamily:
-        """A piece without samples."""
-        return self.kind(self.name, self.text, labels=self.labels)
-
-    def add(self, piece: CounterMetricFamily | GaugeMetricFamily, name: str, child: T) -> None:
-        """Put the samples of a child into a piece."""
-        for values, number in self.samples(name, child):
-            piece.add_metric(values, number)
+    labels: Labels
+    add: Callable[[Any, Labels, T], None]
 
 
-def counter(name: str, text: str, label: str, number: Callable[[T], float]) -> Family[T]:
-    """A counter with one sample for each child."""
-    return Family(
-        CounterMetricFamily, name, text, (label,), lambda child, of: [((child,), number(of))]
-    )
+class Section(NamedTuple, Generic[T]):
+    """Families that show the same children.
 
-
-def gauge(name: str, text: str, label: str, number: Callable[[T], float]) -> Family[T]:
-    """A gauge with one sample for each child."""
-    return Family(
-        GaugeMetricFamily, name, text, (label,), lambda child, of: [((child,), number(of))]
-    )
-
-
-def counted_by(
-    name: str, text: str, labels: tuple[str, str], counts: Callable[[T], Mapping[str, int]]
-) -> Family[T]:
-    """A counter with a sample for each child and whatever it tells apart."""
-
-    def samples(child: str, of: T) -> Samples:
-        return (((child, key), count) for key, count in sorted(counts(of).items()))
-
-    return Family(CounterMetricFamily, name, text, labels, samples)
-
-
-def counted_by_pair(
-    name: str,
-    text: str,
-    labels: tuple[str, str, str],
-    counts: Callable[[T], Mapping[tuple[str, str], int]],
-) -> Family[T]:
-    """A counter with a sample for each child and whatever two things tell apart."""
-
-    def samples(child: str, of: T) -> Samples:
-        return (((child, *keys), count) for keys, count in sorted(counts(of).items()))
-
-    return Family(CounterMetricFamily, name, text, labels, samples)
-
-
-def once(is_in_use: Callable[[str, T], object], family: Family[T]) -> Family[T]:
-    """The same family, without the children that are not in use yet."""
-    return family._replace(
-        samples=lambda name, of: family.samples(name, of) if is_in_use(name, of) else ()
-    )
-
-
-def pieces_of(children: Mapping[str, T], families: Iterable[Family[T]]) -> Iterator[Metric]:
-    """Every family of some children, in pieces of the same name."""
-    for family in families:
-        yield from in_pieces(children.items(), family.empty, family.add)
-
-
-def histograms(
-    children: Mapping[str, T], name: str, text: str, label: str, of: Callable[[T], Histogram]
-) -> Iterator[Metric]:
-    """A histogram of each child that has counted something, in pieces of the same name."""
-
-    def add(piece: HistogramMetricFamily, child: str, counted: T) -> None:
-        histogram = of(counted)
-        if any(histogram.counts):
-            bounds = (*(str(bound / 1e6) for bound in histogram.bounds_us), "+Inf")
-            # Prometheus wants, for each bucket, everything at or below its bound.
-            buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
-            piece.add_metric((child,), buckets, histogram.sum_us / 1e6)
-
-    yield from in_pieces(
-        children.items(), lambda: HistogramMetricFamily(name, text, labels=(label,)), add
-    )
-
-
-def in_pieces(
-    children: Iterable[tuple[str, T]], empty: Callable[[], M], add: Callable[[M, str, T], None]
-) -> Iterator[M]:
-    """Some children, in pieces that hold nobody up.
-
-    Args:
-        children: each with its name; they are copied, since more may come between two pieces.
-        empty: makes a piece.
-        add: puts a child into a piece.
+    Attributes:
+        labels: the names of the labels that tell the children apart.
+        children: the values of these labels and the child, taken one by one; more may come
+            meanwhile.
+        families: in the order in which they are shown.
+        is_shown: whether there is anything to show of a child; None if there always is.
+        refresh: called for each child before; sets what changed with time.
     """
-    items = list(children)
-    begin = 0
-    while begin < len(items):
-        piece = empty()
-        end = min(begin + CHILDREN_PER_PIECE, len(items))
-        while begin < end and len(piece.samples) < SAMPLES_PER_PIECE:
-            add(piece, *items[begin])
-            begin += 1
-        yield piece
+
+    labels: Labels
+    children: Callable[[GatewayMetrics], Iterable[tuple[Labels, T]]]
+    families: tuple[Family[T], ...]
+    is_shown: Callable[[T], object] | None = None
+    refresh: Callable[[T], None] | None = None
+
+    def pieces(self, metrics: GatewayMetrics) -> Iterator[Metric | None]:
+        """All families in pieces; None to pause."""
+        if self.refresh is not None:
+            for place, (_, child) in enumerate(self.children(metrics), start=1):
+                self.refresh(child)
+                if place % CHILDREN_PER_PIECE == 0:
+                    yield None
+        for family in self.families:
+            yield from self._pieces_of(family, iter(self.children(metrics)))
+
+    def _pieces_of(
+        self, family: Family[T], children: Iterator[tuple[Labels, T]]
+    ) -> Iterator[Metric]:
+        for first in children:
+            piece = family.kind(family.name, family.text, labels=(*self.labels, *family.labels))
+            for labels, child in chain((first,), islice(children, CHILDREN_PER_PIECE - 1)):
+                if self.is_shown is None or self.is_shown(child):
+                    family.add(piece, labels, child)
+                if len(piece.samples) >= SAMPLES_PER_PIECE:
+                    break
+            yield piece
+
+
+def counter(name: str, text: str, number: Callable[[T], float]) -> Family[T]:
+    """A counter with one sample for each child."""
+    return Family(CounterMetricFamily, name, text, (), _one(number))
+
+
+def gauge(name: str, text: str, number: Callable[[T], float]) -> Family[T]:
+    """A gauge with one sample for each child."""
+    return Family(GaugeMetricFamily, name, text, (), _one(number))
+
+
+def _one(number: Callable[[T], float]) -> Callable[[Any, Labels, T], None]:
+    return lambda piece, labels, child: piece.add_metric(labels, number(child))
+
+
+Numbers = Iterable[tuple[str | Labels, float]]
+"""Numbers and what tells them apart: the value of one more label, or of several."""
+
+
+def counters(name: str, text: str, labels: Labels, numbers: Callable[[T], Numbers]) -> Family[T]:
+    """A counter with a sample for each child and whatever it tells apart."""
+    return Family(CounterMetricFamily, name, text, labels, _each(numbers))
+
+
+def gauges(name: str, text: str, labels: Labels, numbers: Callable[[T], Numbers]) -> Family[T]:
+    """A gauge with a sample for each child and whatever it tells apart."""
+    return Family(GaugeMetricFamily, name, text, labels, _each(numbers))
+
+
+def _each(numbers: Callable[[T], Numbers]) -> Callable[[Any, Labels, T], None]:
+    def add(piece: Any, labels: Labels, child: T) -> None:
+        for key, number in numbers(child):
+            more = (key,) if isinstance(key, str) else key
+            piece.add_metric((*labels, *more), number)
+
+    return add
+
+
+def histogram(name: str, text: str, of: Callable[[T], Histogram]) -> Family[T]:
+    """A histogram of each child that has counted something."""
+
+    def add(piece: Any, values: Labels, child: T) -> None:
+        counted = of(child)
+        if any(counted.counts):
+            bounds = (*(str(bound / 1e6) for bound in counted.bounds_us), "+Inf")
+            # Prometheus wants, for each bucket, everything at or below its bound.
+            buckets = list(zip(bounds, accumulate(counted.counts), strict=True))
+            piece.add_metric(values, buckets, counted.sum_us / 1e6)
+
+    return Family(HistogramMetricFamily, name, text, (), add)
+
+
+def info(name: str, text: str, value: Callable[[T], dict[str, str]]) -> Family[T]:
+    """Texts, as the labels of a sample that is always 1."""
+
+    def add(piece: Any, labels: Labels, child: T) -> None:
+        piece.add_metric(labels, value(child))
+
+    return Family(InfoMetricFamily, name, text, (), add)

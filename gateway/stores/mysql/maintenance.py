@@ -6,38 +6,68 @@ holds up no decision. What ThrottleX has written since is left to it.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
 from typing import Final
 
 from gateway.base.clock import US
-from gateway.stores.mysql.driver import Link
+from gateway.base.errors import StoreError
+from gateway.stores.heartbeat import Heartbeat
+from gateway.stores.mysql.driver import Conflict, Link
 from gateway.stores.mysql.rows import NOW
 
-MISSED_BEATS: Final = 3
-"""After so many heartbeats without a word a gateway counts as gone."""
 FORGOTTEN_BEATS: Final = 1_000
 """After so many its row is removed."""
+TIDYING_BEATS: Final = 20
+"""A piece of tidying in so many parts of a heartbeat, as long as there is more."""
 KEYS_A_PIECE: Final = 200
 ROWS_A_PIECE: Final = 2_000
 
 
-class Maintenance:
+class Maintenance(Heartbeat):
     """The words of one gateway to the others, and its share of the tidying.
 
     Args:
         domain: the namespace of this deployment; gateways of others are not counted.
         heartbeat_s: seconds between two signs of life.
+        tidy_every_s: seconds between two looks for rows that have expired.
     """
 
-    def __init__(self, domain: str, heartbeat_s: float) -> None:
+    def __init__(self, domain: str, heartbeat_s: float, tidy_every_s: float) -> None:
+        super().__init__(heartbeat_s, soon_s=heartbeat_s / TIDYING_BEATS)
         self._domain = f"x'{domain.encode().hex()}'"
         self._id = f"x'{secrets.token_hex(8)}'"
-        self._heartbeat_us = int(heartbeat_s * US)
+        self._tidy_every_s = tidy_every_s
+        self._tidy_at = 0.0
+        self._link: Link | None = None
 
-    async def beat(self, link: Link) -> int:
-        """Give a sign of life; how many gateways have given one lately."""
+    async def keep(self, link: Link) -> None:
+        """Go on until the connection fails; if cancelled, sign off and close it."""
+        self._link = link
+        self._tidy_at = asyncio.get_running_loop().time()
+        try:
+            await self.run()
+        except asyncio.CancelledError:
+            with contextlib.suppress(StoreError):
+                await self.sign_off()
+            await link.aclose()
+            raise
+
+    async def beat(self) -> bool:
+        """Give a sign of life, and tidy up if it is time; whether there is no more to tidy."""
+        assert self._link is not None
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(Conflict):
+            await self._count(self._link)
+            if loop.time() >= self._tidy_at and not await self._tidy(self._link):
+                self._tidy_at = loop.time() + self._tidy_every_s
+        return loop.time() < self._tidy_at
+
+    async def _count(self, link: Link) -> None:
+        """Give a sign of life, and see how many gateways have given one lately."""
         ((now_us,),) = (await link.run(NOW))[0]
-        gone_us = now_us - self._heartbeat_us * MISSED_BEATS
+        gone_us = now_us - int(self.silence_s * US)
         results = await link.run(
             "REPLACE INTO sluice_gateways (domain, id, seen_us)"
             f" VALUES ({self._domain}, {self._id}, {now_us}); COMMIT;"
@@ -45,19 +75,20 @@ class Maintenance:
             f" WHERE domain = {self._domain} AND seen_us > {gone_us}; COMMIT"
         )
         ((count,),) = results[2]
-        return max(int(count), 1)
+        self.gateways = int(count)
 
-    async def sign_off(self, link: Link) -> None:
+    async def sign_off(self) -> None:
         """Say that this gateway leaves, and forget those that left without a word."""
-        forgotten_us = self._heartbeat_us * FORGOTTEN_BEATS
-        await link.run(
+        assert self._link is not None
+        forgotten_us = int(self.heartbeat_s * US) * FORGOTTEN_BEATS
+        await self._link.run(
             "DELETE FROM sluice_gateways"
             f" WHERE domain = {self._domain} AND id = {self._id}; COMMIT;"
             "DELETE FROM sluice_gateways"
             f" WHERE domain = {self._domain} AND seen_us < ({NOW}) - {forgotten_us}; COMMIT"
         )
 
-    async def tidy(self, link: Link) -> bool:
+    async def _tidy(self, link: Link) -> bool:
         """Remove a piece of what has expired; whether there may be more."""
         # What is found is named, so that no more is found than can be sent.
         most_keys = min(KEYS_A_PIECE, link.max_packet // 128)

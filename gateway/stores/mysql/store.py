@@ -23,6 +23,7 @@ from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
+from gateway.stores.heartbeat import HEARTBEAT_S
 from gateway.stores.mysql import work as mysql_work
 from gateway.stores.mysql.address import parse_mysql_url
 from gateway.stores.mysql.driver import Conflict, Link
@@ -34,7 +35,6 @@ from gateway.stores.mysql.session import unfit
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_S: Final = 2.0
 TIDY_EVERY_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
@@ -89,10 +89,9 @@ class MySQLStore:
         self.counts_debits = True
         self._address = parse_mysql_url(url)
         self._names = KeyNames(domain, self._address.throttlex)
-        self._keeper = Maintenance(domain, heartbeat_s)
+        self._maintenance = Maintenance(domain, heartbeat_s, tidy_every_s)
         self._deadline_us = deadline_us
         self._heartbeat_s = heartbeat_s
-        self._tidy_every_s = tidy_every_s
         self._clock = clock
         self._queue = AskQueue()
         self._lanes = [_Lane() for _ in range(self._address.connections)]
@@ -100,7 +99,6 @@ class MySQLStore:
         self._schema = asyncio.Lock()
         self._is_tried = asyncio.Event()
         self._why = StoreUnavailable("the store is not connected yet", "not_connected")
-        self._gateways = 1
 
     def __repr__(self) -> str:
         is_open = any(lane.link is not None for lane in self._lanes)
@@ -117,7 +115,7 @@ class MySQLStore:
     @property
     def gateways(self) -> int:
         """How many gateways share this store, as last seen; at least 1."""
-        return self._gateways
+        return self._maintenance.gateways
 
     async def start(self) -> None:
         """Connect in the background.
@@ -128,7 +126,7 @@ class MySQLStore:
         if not self._tasks:
             loop = asyncio.get_running_loop()
             lanes = [loop.create_task(self._keep_lane(lane)) for lane in self._lanes]
-            self._tasks = [*lanes, loop.create_task(self._keep_house())]
+            self._tasks = [*lanes, loop.create_task(self._keep_open(self._maintenance.keep))]
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(START_WAIT_S):
                     await self._is_tried.wait()
@@ -249,30 +247,6 @@ class MySQLStore:
                 lane.since_us = 0
 
         await self._keep_open(serve)
-
-    async def _keep_house(self) -> None:
-        """Signs of life and tidying."""
-
-        async def keep(link: Link) -> None:
-            loop = asyncio.get_running_loop()
-            tidy_at = loop.time()
-            try:
-                while True:
-                    with contextlib.suppress(Conflict):
-                        self._gateways = await self._keeper.beat(link)
-                        if loop.time() >= tidy_at and not await self._keeper.tidy(link):
-                            tidy_at = loop.time() + self._tidy_every_s
-                    pause_s = self._heartbeat_s
-                    if loop.time() >= tidy_at:
-                        pause_s /= 20
-                    await asyncio.sleep(pause_s)
-            except asyncio.CancelledError:
-                with contextlib.suppress(StoreError):
-                    await self._keeper.sign_off(link)
-                await link.aclose()
-                raise
-
-        await self._keep_open(keep)
 
     # Transactions.
 

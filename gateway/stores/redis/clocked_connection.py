@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
 import hiredis
 
 from gateway.base.clock import Clock, wall_us
-from gateway.base.errors import StoreError, StoreReplyError, StoreUnavailable
+from gateway.base.errors import StoreError, StoreReplyError
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 from gateway.stores.redis.connection import SharedConnection
@@ -160,15 +159,3 @@ def failed(pipe: Pipe, reply: Exception) -> StoreError:
     if worth_dropping(error):
         pipe.drop(error)
     return error
-
-
-async def answer_within(limit_s: float, pipe: Pipe, command: Command) -> object:
-    """The answer to a command, or None; a pipe without any answer is dropped."""
-    try:
-        async with asyncio.timeout(limit_s):
-            return await pipe.call(command)[0]
-    except TimeoutError:
-        pipe.drop(StoreUnavailable("the store stopped answering", "stalled"))
-    except StoreError:
-        pass
-    return None

@@ -24,11 +24,12 @@ from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
+from gateway.stores.heartbeat import HEARTBEAT_S
 from gateway.stores.redis.address import RedisAddress
 from gateway.stores.redis.call import RoutedCall, send, settle
 from gateway.stores.redis.clocked_connection import ClockedConnection
 from gateway.stores.redis.connection import FixedPlace, SharedConnection
-from gateway.stores.redis.heartbeat import HEARTBEAT_S, RedisHeartbeat
+from gateway.stores.redis.heartbeat import RedisHeartbeat
 from gateway.stores.redis.nodes import ClusterNode, Nodes
 from gateway.stores.redis.script import Codec, held_part
 from gateway.stores.redis.slots import (

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from gateway.base.clock import Clock, monotonic_us
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
+from gateway.stores.heartbeat import HEARTBEAT_S
 from gateway.stores.redis.address import parse_redis_url
 from gateway.stores.redis.clocked_connection import ClockedConnection, run
 from gateway.stores.redis.connection import FixedPlace, ServerPlace, SharedConnection
-from gateway.stores.redis.heartbeat import HEARTBEAT_S, RedisHeartbeat
+from gateway.stores.redis.heartbeat import RedisHeartbeat
 from gateway.stores.redis.ratio import RatioCodec, shared_policy, without_option
 from gateway.stores.redis.script import Codec, held_part
 from gateway.stores.redis.sentinel import Sentinels

@@ -22,7 +22,8 @@ from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.systems.throttr.heartbeat import HEARTBEAT_S, ThrottrHeartbeat
+from gateway.stores.heartbeat import HEARTBEAT_S
+from gateway.systems.throttr.heartbeat import ThrottrHeartbeat
 from gateway.systems.throttr.pipe import ThrottrPipe, parse_throttr_url
 from gateway.systems.throttr.server_connection import ThrottrServerConnection
 from gateway.systems.throttr.spending import Dialogue, Talk

@@ -1,0 +1,98 @@
+"""Signs of life: gateways that share a store count each other, and drop connections that are dead.
+
+What a sign is, each store knows; how often it is given and what a missing one means is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from gateway.base.errors import StoreError, StoreUnavailable
+from gateway.base.tasks import Background
+from gateway.stores.pipelining import Pipelining
+
+HEARTBEAT_S: Final = 2.0
+MISSED_BEATS: Final = 3
+"""After so many heartbeats without a sign of life a gateway counts as gone."""
+SOON_S: Final = 0.05
+
+T = TypeVar("T")
+
+
+class Heartbeat(ABC):
+    """The signs of life of one gateway in one store.
+
+    Args:
+        heartbeat_s: seconds between two of them.
+        soon_s: seconds after one that did not get through.
+
+    Attributes:
+        heartbeat_s: the same.
+        silence_s: after so long without a sign of life a gateway counts as gone.
+    """
+
+    def __init__(self, heartbeat_s: float, soon_s: float = SOON_S) -> None:
+        self.heartbeat_s = heartbeat_s
+        self.silence_s = heartbeat_s * MISSED_BEATS
+        self._soon_s = min(heartbeat_s, soon_s)
+        self._gateways = 1
+        self._beating = Background(self.run)
+
+    @property
+    def gateways(self) -> int:
+        """How many gateways share the store, as last seen; at least 1."""
+        return self._gateways
+
+    @gateways.setter
+    def gateways(self, count: int) -> None:
+        self._gateways = max(count, 1)
+
+    def start(self) -> None:
+        """Begin, in the background."""
+        self._beating.start()
+
+    async def aclose(self) -> None:
+        """Stop, and sign off."""
+        if not self._beating.is_running:
+            return
+        await self._beating.end()
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(self.heartbeat_s / 4):
+                await self.sign_off()
+
+    async def run(self) -> None:
+        """Give one sign of life after the other."""
+        while True:
+            # After an outage the next one comes as soon as there is a connection.
+            pause_s = self.heartbeat_s if await self.beat() else self._soon_s
+            await asyncio.sleep(pause_s)
+
+    @abstractmethod
+    async def beat(self) -> bool:
+        """Give a sign of life and count the gateways; whether the next one has time."""
+
+    @abstractmethod
+    async def sign_off(self) -> None:
+        """Tell the others that this gateway leaves.
+
+        Raises:
+            StoreError: they cannot be told.
+        """
+
+
+async def answer_within(
+    limit_s: float, pipe: Pipelining, ask: Callable[[], Awaitable[T]]
+) -> T | None:
+    """The answer to what is asked, or None; a connection without any answer is dropped."""
+    try:
+        async with asyncio.timeout(limit_s):
+            return await ask()
+    except TimeoutError:
+        pipe.drop(StoreUnavailable("the store stopped answering", "stalled"))
+    except StoreError:
+        pass
+    return None
