@@ -102,7 +102,8 @@ def _folded(name: str) -> str:
 
 def _cookie(name: str) -> Read:
     # Python's cookie parser ends a cookie at a blank; ASP.NET ignores the case of names.
-    others = re.compile(rf"(?:^|[;\s])\s*({_folded(name)})\s*=([^;]*)", re.IGNORECASE).findall
+    # Blanks before a name are found one by one: a run of them must not be walked for each.
+    others = re.compile(rf"(?:^|[;\s])({_folded(name)})\s*=([^;]*)", re.IGNORECASE).findall
 
     def read(request: RequestView) -> Values:
         lines = request.headers.getall("cookie", ())

@@ -109,6 +109,21 @@ def test_no_spelling_reaches_the_upstream_that_it_may_read_as_ours(
     assert b"6.6.6.6" not in upstream.heads[-1]
 
 
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [("/", "X-API-Key: k1"), ("/by-header", "X-Tier: gold"), ("/", "x-api-key: k2")],
+)
+def test_what_counts_cannot_be_taken_away(
+    gateway: Gateway, upstream: RecordingUpstream, path: str, line: str
+) -> None:
+    """Or a client could count under a new key each time, and be nobody for the upstream."""
+    name = line.partition(":")[0]
+    options = f"Connection: x-other, {name.lower()}"
+    assert get(gateway.port, path, line, "X-Other: 1", options).status == 200
+    assert f"\r\n{line}\r\n".encode() in upstream.heads[-1]
+    assert b"X-Other" not in upstream.heads[-1]
+
+
 def test_other_names_with_underscores_go_on(gateway: Gateway, upstream: RecordingUpstream) -> None:
     """Byte for byte: they shadow nothing."""
     lines = ("X_Custom_Id: 6.6.6.6", "api_key: a", "X.Trace: b", "Content_Type: c", "x_api_keys: d")
