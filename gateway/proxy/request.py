@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp.hdrs import HOST
 from aiohttp.http_writer import HttpVersion10
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.errors import BadRequestError
 from gateway.proxy.answer_head import without_length
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
-    from multidict import CIMultiDictProxy
 
     from gateway.decider import Pending
     from gateway.holding import Holding
@@ -223,8 +223,12 @@ class Request:
         authority = rest[:end]
         if not authority or "@" in authority:
             raise BadRequestError("The request target is not valid", kind="target")
-        # The target's host wins over the Host field, and replaces it.
+        # The target's host wins over the Host field, and replaces it, also for whoever looks at
+        # the field by its name (RFC 9112, section 3.2.2).
         self.raw_host = authority
+        headers = CIMultiDict(self.headers)
+        headers[HOST] = authority
+        self.headers = CIMultiDictProxy(headers)
         path = rest[end:]
         if not path and self.method == "OPTIONS":
             # RFC 9112, section 3.2.4.

@@ -75,6 +75,9 @@ def _header(name: str) -> Read:
     name = name.lower()
     if name == "authorization":
         return _authorization
+    if name == "host":
+        # Of which case and port are no part, and which the target may name.
+        return lambda request: request.host
     separator = _LISTS.get(name)
     if separator is not None:
         return lambda request: separator.join(request.headers.getall(name, ()))
