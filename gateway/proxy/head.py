@@ -138,7 +138,7 @@ def request_fields(headers: Sequence[Header], origin: RequestOrigin, via: bytes)
     """
     if origin.reserved:
         headers = [one for one in headers if not is_misspelled(one[0], origin.reserved)]
-    options = _named_by_connection(headers)
+    options = _named_by_connection(headers, origin.reserved)
     host = origin.host.encode("latin-1")
     lines: list[bytes] = []
     has_host = False
@@ -196,9 +196,15 @@ def takes_trailers(headers: Sequence[Header]) -> bool:
     )
 
 
-def _named_by_connection(headers: Sequence[Header]) -> frozenset[bytes] | None:
+def _named_by_connection(headers: Sequence[Header], reserved: Reserved) -> frozenset[bytes] | None:
+    """What a client takes away; what is counted or routed by is not its to hide."""
     values = [value for name, value in headers if kind_of(name) == CONNECTION]
-    return connection_options(values) if values else None
+    if not values:
+        return None
+    options = connection_options(values)
+    if not reserved:
+        return options
+    return frozenset(name for name in options if reserved_name(name) not in reserved)
 
 
 @lru_cache(maxsize=2)

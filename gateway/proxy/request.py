@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp.hdrs import HOST
 from aiohttp.http_writer import HttpVersion10
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.base.clock import monotonic_ns
 from gateway.base.errors import BadRequestError
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
-    from multidict import CIMultiDictProxy
 
     from gateway.limiter.decider import Pending
     from gateway.limiter.lease_keeper import HeldLease
@@ -221,8 +221,12 @@ class Request:
         authority = rest[:end]
         if not authority or "@" in authority:
             raise BadRequestError("The request target is not valid", kind="target")
-        # The target's host wins over the Host field, and replaces it.
+        # The target's host wins over the Host field, and replaces it, also for whoever looks at
+        # the field by its name (RFC 9112, section 3.2.2).
         self.raw_host = authority
+        headers = CIMultiDict(self.headers)
+        headers[HOST] = authority
+        self.headers = CIMultiDictProxy(headers)
         path = rest[end:]
         if not path and self.method == "OPTIONS":
             # RFC 9112, section 3.2.4.

@@ -75,6 +75,9 @@ def _header(name: str) -> Read:
     name = name.lower()
     if name == "authorization":
         return _authorization
+    if name == "host":
+        # Of which case and port are no part, and which the target may name.
+        return lambda request: request.host
     separator = _LISTS.get(name)
     if separator is not None:
         return lambda request: separator.join(request.headers.getall(name, ()))
@@ -102,7 +105,8 @@ def _folded(name: str) -> str:
 
 def _cookie(name: str) -> Read:
     # Python's cookie parser ends a cookie at a blank; ASP.NET ignores the case of names.
-    others = re.compile(rf"(?:^|[;\s])\s*({_folded(name)})\s*=([^;]*)", re.IGNORECASE).findall
+    # Blanks before a name are found one by one: a run of them must not be walked for each.
+    others = re.compile(rf"(?:^|[;\s])({_folded(name)})\s*=([^;]*)", re.IGNORECASE).findall
 
     def read(request: RequestView) -> Values:
         lines = request.headers.getall("cookie", ())

@@ -10,7 +10,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 
-from tests.e2e.raw import RecordingUpstream, get, header_values
+from tests.e2e.raw import RawClient, RecordingUpstream, get, header_values
 from tests.processes import Gateway
 
 PROXY = "127.0.0.9"
@@ -21,6 +21,7 @@ trusted_proxies: [127.0.0.9, 10.0.0.0/8]
 policies:
   each: {{ limit: 1000/h per header:X-API-Key }}
   real: {{ limit: 1000/h per header:X-Real-IP, if_missing: reject }}
+  hosts: {{ limit: 1/h per header:Host }}
 routes:
   /**:
     upstream: {url}
@@ -29,6 +30,10 @@ routes:
       set: {{ X-Team: blue, X-Seen: "{{client_ip}} {{scheme}}" }}
       remove: [X-Debug-Level]
   /real: {{ upstream: {url}, policies: real }}
+  /hosts:
+    upstream: {url}
+    policies: hosts
+    request_headers: {{ set: {{ X-Seen: "{{header.host}}" }} }}
   /moved: {{ redirect: {{ to: "{{scheme}}://{{host}}/new" }} }}
   /by-header:
     - {{ headers: {{ X-Tier: gold }}, upstream: {url} }}
@@ -107,6 +112,37 @@ def test_no_spelling_reaches_the_upstream_that_it_may_read_as_ours(
     fields = ("X-Forwarded-For: 203.0.113.9", "X-API-Key: k1", f"{name}: 6.6.6.6")
     assert get(gateway.port, "/", *fields, source=source).status == 200
     assert b"6.6.6.6" not in upstream.heads[-1]
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [("/", "X-API-Key: k1"), ("/by-header", "X-Tier: gold"), ("/", "x-api-key: k2")],
+)
+def test_what_counts_cannot_be_taken_away(
+    gateway: Gateway, upstream: RecordingUpstream, path: str, line: str
+) -> None:
+    """Or a client could count under a new key each time, and be nobody for the upstream."""
+    name = line.partition(":")[0]
+    options = f"Connection: x-other, {name.lower()}"
+    assert get(gateway.port, path, line, "X-Other: 1", options).status == 200
+    assert f"\r\n{line}\r\n".encode() in upstream.heads[-1]
+    assert b"X-Other" not in upstream.heads[-1]
+
+
+def test_the_host_is_the_one_that_the_upstream_is_told(
+    gateway: Gateway, upstream: RecordingUpstream
+) -> None:
+    """Of a target with a host, whatever `Host` says; case and port are no part of a key."""
+    hosts = (("real.test", "a.test"), ("real.test", "b.test"), ("REAL.test:8080", "c.test"))
+    statuses: list[int] = []
+    for target, field in hosts:
+        with RawClient(gateway.port) as client:
+            line = f"GET http://{target}/hosts HTTP/1.1\r\nHost: {field}\r\n\r\n"
+            client.send(line.encode())
+            statuses.append(client.read().status)
+    assert statuses == [200, 429, 429]
+    assert header_values(upstream.heads[-1], "Host") == ["real.test"]
+    assert header_values(upstream.heads[-1], "X-Seen") == ["real.test"]
 
 
 def test_other_names_with_underscores_go_on(gateway: Gateway, upstream: RecordingUpstream) -> None:

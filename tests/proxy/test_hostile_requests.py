@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from multidict import CIMultiDict
 
 from gateway.proxy import direct_responses as own_answers
 from gateway.proxy import gate, head, request_head
 from gateway.routing import escapes, keys, path, path_index, table
+from gateway.routing.values import compile_read
 from tests.proxy.wire import OK, Running, answering, running
 from tests.work import counted
 
@@ -68,3 +71,31 @@ async def test_a_field_of_separators_costs_what_its_bytes_do(
         few = await _lines(run, b"/", b"%b: 1.1 sluice%b\r\n" % (name, piece * 4))
         field = b"%b: 1.1 sluice%b\r\n" % (name, piece * (ROOM // len(piece)))
         assert await _lines(run, b"/", field) < few + 40
+
+
+class _Asked:
+    """A request with one cookie line and the like for its query."""
+
+    def __init__(self, text: str) -> None:
+        self.headers = CIMultiDict({"cookie": text})
+        self.query = text.replace(" ", "+")
+
+
+def _cpu_s(word: str, text: str) -> float:
+    """Seconds of this thread; the least of some tries."""
+    read = compile_read(word)
+    asked: Any = _Asked(text)
+    spent: list[float] = []
+    for _ in range(5):
+        before = time.thread_time()
+        read(asked)
+        spent.append(time.thread_time() - before)
+    return min(spent)
+
+
+@pytest.mark.parametrize("piece", [" ", "\t", "; ", "_", ".", "[", "sid ", "sid=", 'sid="', "sid;"])
+@pytest.mark.parametrize("word", ["cookie:sid", "cookie:_sid", "cookie:s.id", "query:sid"])
+def test_no_run_of_characters_is_walked_for_each_of_them(word: str, piece: str) -> None:
+    """Sixteen times as many cost no more than a hundred times as much of this thread's time."""
+    few, many = (_cpu_s(word, "a=b; " + piece * (size // len(piece))) for size in (1_000, 16_000))
+    assert many < 100 * max(few, 20e-6)

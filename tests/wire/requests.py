@@ -314,6 +314,10 @@ LINE: dict[str, Case] = {
     "B01 the preface of HTTP/2": refused(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
     "B02 no version": refused(line(b"GET /")),
     "B02 no version and nothing else": refused(b"GET /\r\n\r\n"),
+    "B02 no version, and one at the end of the next line": refused(line(b"GET /a\nX:b HTTP/1.1")),
+    "B02 the same with chunks": refused(
+        line(b"GET /a\nX:b HTTP/1.0\r\nTransfer-Encoding: chunked") + END
+    ),
     "B03 two blanks": refused(line(b"GET  / HTTP/1.1")),
     "B03 two blanks before the version": refused(line(b"GET /  HTTP/1.1")),
     "B03 a tab": refused(line(b"GET\t/ HTTP/1.1")),
