@@ -103,8 +103,6 @@ CIRCLES: Final = frozenset(
         "proxy.upstream.connecting",
         "proxy.upstream.pool",
         "proxy.upstream.connection",
-        "routing.keys",
-        "routing.values",
         "stores.memory.crowding",
         "stores.memory.scope",
         "stores.memory.store",

@@ -26,10 +26,10 @@ from hashlib import blake2b
 from itertools import product
 from math import prod
 from operator import attrgetter
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from gateway.routing.escapes import PRINTABLE, Escapes
-from gateway.routing.fields import Fields
+from gateway.routing.request_view import RequestView
 from gateway.routing.values import AMBIGUOUS, SEVERAL_MAX, Doubt, Values, compile_read
 
 MAX_BYTES: Final = 128
@@ -67,54 +67,6 @@ class Absence(Enum):
 
 SKIP: Final = Absence.SKIP
 REJECT: Final = Absence.REJECT
-
-
-class CertificateView(Protocol):
-    """What a client has proved to be."""
-
-    @property
-    def subject(self) -> str:
-        """Its distinguished name."""
-
-    @property
-    def san(self) -> str:
-        """Its alternative names."""
-
-    @property
-    def fingerprint(self) -> str:
-        """The hash of the whole."""
-
-
-class RequestView(Protocol):
-    """What keys are made from."""
-
-    @property
-    def client_key(self) -> str:
-        """The client's address as `ClientAddress.bucket` returns it."""
-
-    @property
-    def host(self) -> str:
-        """The host as `normal_host` returns it."""
-
-    @property
-    def method(self) -> str:
-        """The method as it was sent."""
-
-    @property
-    def path(self) -> str:
-        """The path as it was sent."""
-
-    @property
-    def query(self) -> str:
-        """The query as it was sent, without the question mark."""
-
-    @property
-    def headers(self) -> Fields:
-        """Header fields."""
-
-    @property
-    def client_certificate(self) -> CertificateView | None:
-        """The client's certificate, if it has shown one that was verified."""
 
 
 Key = str | tuple[str, ...] | Absence | Doubt

@@ -21,17 +21,9 @@ from ipaddress import ip_address
 from typing import Final
 
 from gateway.routing.escapes import PRINTABLE, Escapes
-from gateway.routing.keys import (
-    REJECT,
-    SKIP,
-    Absence,
-    Key,
-    KeyFunction,
-    RequestView,
-    combined,
-    each,
-)
+from gateway.routing.keys import REJECT, SKIP, Absence, Key, KeyFunction, combined, each
 from gateway.routing.path import counted_path
+from gateway.routing.request_view import RequestView
 from gateway.routing.values import Doubt, compile_read
 
 _odd: Final = re.compile(r"[^ -$&-z~]").search

@@ -15,11 +15,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote_plus
 
-if TYPE_CHECKING:
-    from gateway.routing.keys import RequestView
+from gateway.routing.request_view import RequestView
 
 SEVERAL_MAX: Final = 4
 """Identities that one request may be counted under by one limit."""
@@ -36,7 +35,7 @@ AMBIGUOUS: Final = Doubt.AMBIGUOUS
 Values = str | list[str] | Doubt | None
 """One value, or each of several; None or empty text for none."""
 
-Read = Callable[["RequestView"], Values]
+Read = Callable[[RequestView], Values]
 
 _LISTS: Final = {
     **dict.fromkeys(("x-forwarded-for", "forwarded", "via"), ", "),

@@ -1,0 +1,55 @@
+"""A request as routes, keys and templates look at it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gateway.routing.fields import Fields
+
+
+class CertificateView(Protocol):
+    """What a client has proved to be."""
+
+    @property
+    def subject(self) -> str:
+        """Its distinguished name."""
+
+    @property
+    def san(self) -> str:
+        """Its alternative names."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of the whole."""
+
+
+class RequestView(Protocol):
+    """What keys are made from."""
+
+    @property
+    def client_key(self) -> str:
+        """The client's address as `ClientAddress.bucket` returns it."""
+
+    @property
+    def host(self) -> str:
+        """The host as `normal_host` returns it."""
+
+    @property
+    def method(self) -> str:
+        """The method as it was sent."""
+
+    @property
+    def path(self) -> str:
+        """The path as it was sent."""
+
+    @property
+    def query(self) -> str:
+        """The query as it was sent, without the question mark."""
+
+    @property
+    def headers(self) -> Fields:
+        """Header fields."""
+
+    @property
+    def client_certificate(self) -> CertificateView | None:
+        """The client's certificate, if it has shown one that was verified."""
