@@ -140,8 +140,11 @@ class Gateway:
         self._certificates = certificates_of(config, has_frontends=has_frontends)
         self._upstreams = {
             name: Upstream(
-                *(name, upstream, self.metrics.upstream(name), MAX_ANSWER_HEAD),
-                self._certificates.upstreams.get(name),
+                name,
+                upstream,
+                self.metrics.upstream(name),
+                max_head=MAX_ANSWER_HEAD,
+                tls=self._certificates.upstreams.get(name),
             )
             for name, upstream in config.upstreams.items()
         }
@@ -152,11 +155,16 @@ class Gateway:
         routes = compile_routes(config, self._upstreams, policies, self.metrics)
         self._frontends: list[Frontend] = []
         if has_frontends:
-            tls = dict(zip(titles(config.listeners), self._certificates.frontends, strict=True))
-            shared = self._decider, store, policies, self.metrics, tls
+            certificates = self._certificates.frontends
             ground = FrontendContext(
-                *(config, *shared, lambda: self._phase is Phase.DRAINING),
-                seat.sharing if seat is not None else ALONE,
+                config=config,
+                decider=self._decider,
+                store=store,
+                policies=policies,
+                metrics=self.metrics,
+                tls=dict(zip(titles(config.listeners), certificates, strict=True)),
+                is_leaving=lambda: self._phase is Phase.DRAINING,
+                sharing=seat.sharing if seat is not None else ALONE,
             )
             self._frontends = make_frontends(ground)
         gate = Gate(
@@ -167,9 +175,13 @@ class Gateway:
         )
         self._max_connections = _max_connections(config)
         self._proxy = Proxy(
-            *(gate, config.server, self.metrics, access_log, self._max_connections),
-            reserved_fields(config),
-            compile_pages(config),
+            gate,
+            config.server,
+            self.metrics,
+            access_log=access_log,
+            max_connections=self._max_connections,
+            reserved=reserved_fields(config),
+            pages=compile_pages(config),
         )
         self._renewal = Renewal(self._certificates.all, self._note_certificates)
         self._listeners: list[tuple[ListenerConfig, asyncio.Server | Listener]] = []
@@ -308,8 +320,12 @@ class Gateway:
             times = self.config.server
             patience = HandshakeTimeouts(times.header_timeout / US, times.body_timeout / US)
             listener = Listener(
-                *(taken.socket, server, reception, patience, self.metrics),
-                self._max_connections,
+                taken.socket,
+                server,
+                reception,
+                patience=patience,
+                metrics=self.metrics,
+                most=self._max_connections,
             )
         self._listeners.append((config, listener))
 
@@ -392,7 +408,9 @@ def _max_connections(config: GatewayConfig) -> int:
         log.warning(
             "server.max_connections is %d, but the %d files that may be open are enough for %d; "
             "ulimit -n, or LimitNOFILE of systemd, allows more",
-            *(wanted, open_files, most),
+            wanted,
+            open_files,
+            most,
         )
     return min(wanted, most)
 

@@ -99,6 +99,9 @@ def reception_of(
     if listener.tls is not None and listener.tls.client_headers is not None:
         fields = tuple(listener.tls.client_headers.by_detail.items())
     return AcceptPlan(
-        *(tls, senders, isinstance(listener.address, UnixAddress), fields),
-        listener.redirect_to_https or 0,
+        tls=tls,
+        senders=senders,
+        is_local=isinstance(listener.address, UnixAddress),
+        fields=fields,
+        https_port=listener.redirect_to_https or 0,
     )

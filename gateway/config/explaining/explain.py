@@ -61,7 +61,8 @@ def explain(config: GatewayConfig) -> list[str]:
                     explain_reported(name, policy)
                     if name in reported
                     else explain_policy(
-                        *(name, policy),
+                        name,
+                        policy,
                         is_shared=is_shared,
                         by_clock=kind != "throttr",
                         is_asked=name in asked,

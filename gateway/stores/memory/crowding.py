@@ -138,13 +138,18 @@ class Crowd:
                 "requests of policy %s are refused, or will be sooner, for what other keys used: "
                 "the memory store is full (max_keys=%d) and cannot tell all keys apart; "
                 "%d since it last said so; %s",
-                *(policy, self._max_keys, refused, self._remedy),
+                policy,
+                self._max_keys,
+                refused,
+                self._remedy,
             )
         else:
             log.warning(
                 "the memory store is full (max_keys=%d): keys of policy %s make room before they "
                 "expire, and of these only what they used is kept; %s",
-                *(self._max_keys, policy, self._remedy),
+                self._max_keys,
+                policy,
+                self._remedy,
             )
 
 

@@ -92,7 +92,9 @@ class Subscription(SharedConnection):
             log.warning(
                 "%s lets nobody listen to the channel %s (%s); gateways on it do not hear of "
                 "each other",
-                *(address, self._channel.decode(), error),
+                address,
+                self._channel.decode(),
+                error,
             )
         raise error
 

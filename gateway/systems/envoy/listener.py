@@ -81,8 +81,11 @@ class EnvoyRls:
         )
         # Without the store the answer is one of ours, too: `on_store_error` says which.
         self._server = GrpcServer(
-            *([service], bounds_of(listener, ground), self._malformed, can_answer(ground, ())),
-            ground.sharing,
+            [service],
+            bounds_of(listener, ground),
+            malformed=self._malformed,
+            is_able=can_answer(ground, ()),
+            sharing=ground.sharing,
         )
 
     async def start(self) -> None:

@@ -348,7 +348,8 @@ class SmockronMaster:
             log.warning(
                 "smockron: the store does not take down messages (%s: %s); of what is lost "
                 "gatekeepers hear nothing",
-                *(error.reason, error),
+                error.reason,
+                error,
             )
 
     def _publish(self, told: Sequence[Accounting], found: Sequence[Answer]) -> None:
@@ -405,8 +406,11 @@ def make_master(
     # It has two sockets.
     affordable = affordable_connections(ground.config.listeners) // 2
     return SmockronMaster(
-        *(name, address, domains, open_reports(store.url, ground.config.domain)),
-        ground.metrics.frontend(name),
+        name,
+        address,
+        domains,
+        reports=open_reports(store.url, ground.config.domain),
+        metrics=ground.metrics.frontend(name),
         max_connections=max(min(settings.max_connections, affordable), 1),
         deadline_us=store.deadline,
         sharing=ground.sharing,

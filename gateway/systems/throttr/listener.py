@@ -179,7 +179,9 @@ class ThrottrFrontend:
         log.warning(
             "%s: a client said what is no request of Throttr %s (%s); its version or size may be "
             "another; more of these are only counted",
-            *(self._address, spoken, kind),
+            self._address,
+            spoken,
+            kind,
         )
 
     def _look(self) -> None:

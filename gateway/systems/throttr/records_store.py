@@ -285,7 +285,10 @@ class SharedBook:
         elif not is_lost and now_us - self._told_us >= QUIET_US:
             log.warning(
                 "requests to %s were refused, %d of them, since records could not be had (%s: %s)",
-                *(self._name, refused, error.reason, error),
+                self._name,
+                refused,
+                error.reason,
+                error,
             )
         else:
             return
