@@ -481,3 +481,17 @@ def member(answer: Answer, name: str) -> object:
     """A member of a problem document."""
     found: object = json.loads(answer.body)[name]
     return found
+
+
+async def test_who_sends_thousands_at_once_leaves_room_for_others(tmp_path: Path) -> None:
+    """Few of them are answered in a turn of the event loop; all of them are, and in order."""
+    number = 3_000
+    routes = {"/**": {"respond": {"status": 200, "body": "here"}}}
+    async with running(tmp_path, "http://127.0.0.1:9", routes=routes) as run:
+        client = await run.client()
+        client.send(b"".join(get(f"/{each}") for each in range(number)))
+        assert (await client.read()).status == 200
+        answered = sum(run.gateway.metrics.routes["/**"].statuses.values())
+        assert answered < number / 4
+        for _ in range(number - 1):
+            assert (await client.read()).body == b"here"

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 UNSENT_MAX = 128 * 1024
 """Bytes that the kernel holds for a client before it lets us wait."""
 
+TURN_MAX = 32
+"""Requests of one connection that are served in a turn of the event loop: a client that sends
+thousands at once, which are answered here, must not hold up all others."""
+
 LONGEST_SEGMENT = 4096
 """Bytes of a request that are kept to recognise it by."""
 
@@ -58,6 +62,7 @@ class ClientConnection(PunctualIntake):
 
     __slots__ = (
         "_half_closed",
+        "_has_turn",
         "_is_finished",
         "_is_refused",
         "_is_serving",
@@ -88,6 +93,7 @@ class ClientConnection(PunctualIntake):
         super().__init__(server, proxy, patience, parser, max_head, **options)
         self._half_closed: HalfClosed | None = None
         self._is_serving = False
+        self._has_turn = False
         self._is_finished = False
         self._is_refused = False
         self.peer = ""
@@ -209,10 +215,11 @@ class ClientConnection(PunctualIntake):
         """What aiohttp runs as the task of the connection: nothing; see `data_received`."""
 
     def serve_next(self) -> None:
-        """Serve the requests that are here, until one has to be waited for."""
+        """Serve the requests that are here, until one has to be waited for or a turn is over."""
+        left = TURN_MAX
         self._is_serving = True
         try:
-            while self._current is None and not self._force_close:
+            while self._current is None and not self._force_close and not self._has_turn:
                 if self._head is None and not self._rest:
                     return
                 if self._paused:
@@ -222,6 +229,11 @@ class ClientConnection(PunctualIntake):
                     if self._on_late != self._reader_is_late or self.due == inf:
                         self._await_reader()
                     return
+                if not left:
+                    self._has_turn = True
+                    self._loop.call_soon(self._take_turn)
+                    continue
+                left -= 1
                 if self._head is None and not self.read_head():
                     self._await_head()
                     return
@@ -242,6 +254,11 @@ class ClientConnection(PunctualIntake):
                     self._current = request
         finally:
             self._is_serving = False
+
+    def _take_turn(self) -> None:
+        self._has_turn = False
+        if self.transport is not None:
+            self.serve_next()
 
     def finished(self, request: Request) -> None:
         """A request has been served: go on with the next, or end."""
