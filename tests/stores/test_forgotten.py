@@ -276,10 +276,13 @@ def test_debts_and_counts_outlast_a_flood_and_changes_of_a_limit(
             limit = replace(limit, count=count, burst=count, period_us=period_us or limit.period_us)
         wait_us = DEBIT if is_debit else 0
         verdict = store.decide_now(Ask((limit,), (key,), cost, wait_us))
+        after, alone = algorithm.decide(states.get(key), clock(), cost, limit, wait_us)
         if verdict.allowed:
-            states[key], alone = algorithm.decide(states.get(key), clock(), cost, limit, wait_us)
             assert alone.allowed
             assert alone.wait_us <= verdict.wait_us
+        # What a refusal makes of a state is kept as well: a limit that was lowered bounds it then.
+        if verdict.allowed or not alone.allowed:
+            states[key] = after
         for number in range(flood, flood + others):
             store.decide_now(Ask((limit,), (f"other:{number}",), 1 + number % 5, 0))
         flood += others

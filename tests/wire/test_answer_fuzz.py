@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -77,6 +78,9 @@ def test_others_read_the_same(data: bytes, is_head: bool, ends: bool) -> None:
     trailers = ours.reader.trailers.lower()
     # Both take what trailers say of framing for what a head says, and refuse it.
     if not ours.is_whole or b"\r\ncontent-length:" in trailers or b"-encoding:" in trailers:
+        return
+    # Recipients accept blanks before a chunk extension (RFC 9112, section 7.1.1); h11 does not.
+    if re.search(rb"\n[0-9A-Fa-f]+[ \t]+;", data):
         return
     theirs = read_with_h11(data, is_head=is_head)
     assert (theirs.status, theirs.body) == (ours.reader.status, ours.body)
