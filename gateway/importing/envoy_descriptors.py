@@ -15,7 +15,7 @@ from gateway.base.errors import Problem
 from gateway.config.checking.check import Source
 from gateway.config.checking.messages import did_you_mean
 from gateway.config.reading.nodes import FilePlace, MappingNode, Node
-from gateway.importing.reading import Reading, is_nothing, member, problem_at
+from gateway.importing.reading import Reading, is_nothing, member
 from gateway.importing.yaml11 import plain_of
 
 UNITS: Final = {
@@ -124,7 +124,7 @@ def read_domains(sources: Sequence[Source], notes: list[Problem]) -> list[EnvoyD
         if _FILE_NAME in root.members:
             # The service knows the word, from limits, and does not look where it stands.
             message = "the service ignores a name here, and so does Sluice"
-            notes.append(problem_at(root.members[_FILE_NAME].key, message))
+            notes.append(root.members[_FILE_NAME].key.problem(message))
         message, hint = "the file names no domain", "such as domain: shop"
         name = reading.needed(member(root, "domain"), root.place, message, hint)
         found.setdefault(name, []).extend(_descriptors(reading, member(root, "descriptors")))

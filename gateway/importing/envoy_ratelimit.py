@@ -21,7 +21,7 @@ from gateway.importing.envoy_descriptors import (
     RateLimit,
     read_domains,
 )
-from gateway.importing.reading import in_order, problem_at
+from gateway.importing.reading import in_order
 from gateway.importing.writing import comment, data, mapping, quoted, sequence
 from gateway.limits.notation import MAX_COUNT, MAX_PER_SECOND
 
@@ -221,7 +221,7 @@ def _told(notes: Sequence[_Note]) -> list[Problem]:
     places: dict[str, list[FilePlace]] = {}
     for note in notes:
         places.setdefault(note.message, []).append(note.place)
-    told = [problem_at(found[0], message, _also(found)) for message, found in places.items()]
+    told = [found[0].problem(message, _also(found)) for message, found in places.items()]
     return in_order(told)
 
 

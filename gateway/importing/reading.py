@@ -14,13 +14,6 @@ from gateway.config.values.types import describe
 from gateway.importing.yaml11 import value_of
 
 
-def problem_at(place: FilePlace, message: str, hint: str = "") -> Problem:
-    """Something to say of a place in a file."""
-    document, line, column = place
-    source = document.around(line, column)
-    return Problem(document.file, line, column, "", message, hint, *source)
-
-
 def in_order(problems: Sequence[Problem]) -> list[Problem]:
     """By place; files in the order in which they first occur."""
     files = {one.file: at for at, one in reversed([*enumerate(problems)])}
@@ -39,7 +32,7 @@ class Reading:
 
     def wrong(self, place: FilePlace, message: str, hint: str = "") -> None:
         """Note a problem."""
-        self.problems.append(problem_at(place, message, hint))
+        self.problems.append(place.problem(message, hint))
 
     def end(self) -> None:
         """Raises `ConfigError` if there was any problem."""

@@ -309,12 +309,9 @@ class _Checker:
         if found.is_broken:
             return None
         place = found.key if path[-1:] == (KEY,) and found.place != self.root.place else found.place
-        document, line, column = place
         if finding.column and getattr(found.node, "is_verbatim", False):
-            column += finding.column - 1
+            place = place._replace(column=place.column + finding.column - 1)
         message, hint = finding.message, finding.hint
         if path[-1:] != (KEY,):
             message, hint = without_secrets(found.node, path, message, hint)
-        shown = show_path(found.path)
-        source = document.around(line, column)
-        return Problem(document.file, line, column, shown, message, hint, *source)
+        return place.problem(message, hint, show_path(found.path))

@@ -52,7 +52,6 @@ def _is_section(path: Path) -> bool:
 
 
 def _said_twice(first: FilePlace, second: FilePlace, path: Path, node: Node) -> Problem:
-    document, line, column = second
     what = show_path(path) or "this file"
     there = f"{first.document.file}:{first.line}"
     if isinstance(node, SequenceNode) and path:
@@ -61,5 +60,4 @@ def _said_twice(first: FilePlace, second: FilePlace, path: Path, node: Node) -> 
         message, hint = f"{what} stands in {there} already", "each name in one file only"
     else:
         message, hint = "this file is no mapping, so it cannot be joined with others", ""
-    source = document.around(line, column)
-    return Problem(document.file, line, column, show_path(path), message, hint, *source)
+    return second.problem(message, hint, show_path(path))

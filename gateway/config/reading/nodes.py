@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from gateway.base.errors import Problem
 from gateway.config.values.findings import KEY, Path
 from gateway.config.values.redaction import Secrets, redact_line
 
@@ -45,6 +46,20 @@ class FilePlace(NamedTuple):
     document: Document
     line: int
     column: int
+
+    def problem(self, message: str, hint: str = "", path: str = "") -> Problem:
+        """Something that is wrong here, with the line for display."""
+        source, source_column = self.document.around(self.line, self.column)
+        return Problem(
+            file=self.document.file,
+            line=self.line,
+            column=self.column,
+            path=path,
+            message=message,
+            hint=hint,
+            source=source,
+            source_column=source_column,
+        )
 
 
 @dataclass(slots=True)

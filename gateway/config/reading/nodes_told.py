@@ -79,12 +79,11 @@ def unwritten(root: Node) -> list[Problem]:
     """
     found: dict[tuple[str, int, int], Problem] = {}
     for path, node in scalars(root):
-        document, line, column = node.place
-        place = (document.file, line, column)
+        place = (node.place.document.file, node.place.line, node.place.column)
         said = _said_of(path, node)
         if said is not None and place not in found:
-            source = document.around(line, column)
-            found[place] = Problem(*place, show_path(path), *said, *source)
+            message, hint = said
+            found[place] = node.place.problem(message, hint, show_path(path))
     return list(found.values())
 
 

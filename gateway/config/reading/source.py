@@ -102,15 +102,9 @@ def read(
         document = Document(file, _LINE_BREAK.split(before))
         place = FilePlace(document, len(document.lines), len(document.lines[-1]) + 1)
         message = f"byte 0x{content[error.start]:02x} is not UTF-8"
-        return None, [_problem(place, message, "save the file as UTF-8")]
+        return None, [place.problem(message, "save the file as UTF-8")]
     reader = _Reader(Document(file, _LINE_BREAK.split(text)), environ, read_secret, secrets)
     return reader.read(text), reader.problems
-
-
-def _problem(place: FilePlace, message: str, hint: str = "", path: str = "") -> Problem:
-    document, line, column = place
-    source = document.around(line, column)
-    return Problem(document.file, line, column, path, message, hint, *source)
 
 
 def _secrets_of(text: str, filled: str = "", found: Iterable[str] = ()) -> Secrets | None:
@@ -157,7 +151,7 @@ class _Reader:
             lines = _LINE_BREAK.split(text[: odd.start()])
             place = FilePlace(self.document, len(lines), len(lines[-1]) + 1)
             message = f"the character U+{ord(odd.group()):04X} may not stand in YAML"
-            self.problems.append(_problem(place, message, "in double quotes it has an escape"))
+            self.problems.append(place.problem(message, "in double quotes it has an escape"))
             return None
         self._events = iter(yaml.parse(text, Loader=_BASE_LOADER))
         try:
@@ -336,9 +330,7 @@ class _Reader:
         return FilePlace(self.document, mark.line + 1, mark.column + 1)
 
     def _note(self, place: FilePlace, message: str, hint: str) -> None:
-        self.problems.append(
-            _problem(place, message, hint, show_path(tuple(self._path[:MAX_SHOWN])))
-        )
+        self.problems.append(place.problem(message, hint, show_path(tuple(self._path[:MAX_SHOWN]))))
 
     def _stop(self, place: FilePlace, message: str, hint: str = "") -> NoReturn:
         self._note(place, message, hint)
@@ -355,4 +347,4 @@ class _Reader:
             (begin.line, begin.column),
         )
         place = FilePlace(self.document, syntax.line + 1, syntax.column + 1)
-        self.problems.append(_problem(place, syntax.message, syntax.hint))
+        self.problems.append(place.problem(syntax.message, syntax.hint))
