@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from gateway.library.decision import Decision
 
@@ -44,7 +44,11 @@ class Unawaited(Coroutine[Any, Any, Decision]):
         """What else a coroutine has: its name, and `cr_frame`, by which a task shows its stack."""
         return getattr(self._coroutine, name)
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> bool:
+        is_begun = inspect.getcoroutinestate(self._coroutine) != inspect.CORO_CREATED
+        # Python 3.13's asyncio looks whether a task has a coroutine when it shows the task.
+        if is_begun or sys._getframe(1).f_globals.get("__name__") == "asyncio.base_tasks":  # noqa: SLF001
+            return True
         self._coroutine.close()
         raise TypeError("the decision was not awaited: write await before it")
 

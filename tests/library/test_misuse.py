@@ -105,6 +105,8 @@ async def test_tasks_and_mocks_see_the_coroutines_that_they_are() -> None:
     async with Limiter(Policy("p", "1/h"), Policy("other", "1/h")) as limiter:
         await limiter.acquire("k", policy="p")
         task = asyncio.create_task(limiter.wait("k", policy="p"))
+        # A task is shown before its first step, too, which must not cost it its coroutine.
+        assert "wait()" in repr(task)
         await asyncio.sleep(0)
         assert "wait() running at" in repr(task)
         assert task.get_stack()
