@@ -17,11 +17,18 @@ from tests.servers import RedisServer
 from tests.throttlex import Service
 from tests.upstreams import Upstream, start_nginx
 
-# Examples may take as long as real servers take; every test has its timeout. Each run of the suite
-# has other examples.
-settings.register_profile("default", deadline=None, max_examples=40, print_blob=True)
+# Examples may take as long as real servers take; every test has its timeout.
+# A run of the suite tells about the tree, not about luck: its examples change only with the test.
+# New ones are what `make fuzz` is for, and the profile `random` for a short look.
+settings.register_profile(
+    "default", deadline=None, max_examples=40, print_blob=True, derandomize=True
+)
+settings.register_profile(
+    "random", deadline=None, max_examples=200, print_blob=True, derandomize=False
+)
 settings.register_profile(
     "fuzz",
+    derandomize=False,
     deadline=None,
     max_examples=20_000,
     print_blob=True,

@@ -84,7 +84,8 @@ def counted_path(raw: str) -> str:
 
     Spellings that an origin may take for one path are one here, or a client could be somebody new
     with each: without parameters and a slash at the end, with `%2F` as a slash and runs of slashes
-    merged.
+    merged. `//a/x` counts as `/x`: to an origin that reads it as a URL, `a` is a host that means
+    nothing. (An origin that merges slashes has two counts for `/a/x` then, and never more.)
 
     Args:
         raw: as in `canonical_path`; a target that is no path (`*`) stays as it is.
@@ -92,6 +93,8 @@ def counted_path(raw: str) -> str:
     if not raw.startswith("/"):
         return raw
     path = canonical_path(raw)
+    if raw.startswith("//"):
+        path = canonical_path(_without_authority(raw))
     if _is_ambiguous(path):
         path = _merge_slashes(_cut_parameters(_decode_slashes(_cut_parameters(path))))
     return path.rstrip("/") or "/"
@@ -122,7 +125,7 @@ def _decoded_readings(raw: str) -> tuple[str, ...]:
     if text.startswith("//"):
         # As a reference (RFC 3986, section 4.2) it begins with an authority; URL parsers
         # that are handed the bare target drop it.
-        seen[text[text.find("/", 2) :] if "/" in text[2:] else "/"] = None
+        seen[_without_authority(text)] = None
     for rewrite in (_decode_slashes, _cut_parameters, _decode_slashes, _merge_slashes):
         seen.update(dict.fromkeys([rewrite(path) for path in seen]))
     return tuple(seen)
@@ -193,6 +196,11 @@ def _refuse_disguised_dots(text: str) -> None:
         text = text.replace("%2F", "/")
     if _has_dot_segment(text) or "/.;" in text or "/..;" in text:
         raise BadRequestError(_DISGUISED, kind="path")
+
+
+def _without_authority(path: str) -> str:
+    """Return the path of a URL that begins with `//` and an authority."""
+    return path[path.find("/", 2) :] if "/" in path[2:] else "/"
 
 
 def _decode_slashes(path: str) -> str:
