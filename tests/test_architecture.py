@@ -22,6 +22,7 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "observe.metrics": "counters, and how Prometheus reads them",
         "net.unsent": "bytes written to a client but not yet acknowledged",
         "systems.grpc.protobuf": "messages of Protocol Buffers",
+        "proxy.http1": "HTTP/1 as both sides of the proxy read it (pure)",
     },
     {
         "systems.*.codec*": "protocols of other systems: bytes to values and back (pure)",
@@ -39,7 +40,10 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "net.tls": "certificates, contexts, handshakes",
         "proxy.upstream.balancing": "which target is next, and which are left out (pure)",
     },
-    {"stores": "where counts live: memory, Redis, MySQL, the store that workers share"},
+    {
+        "stores": "where counts live: memory, Redis, MySQL, the store that workers share",
+        "proxy.head": "header fields on their way to an upstream (pure)",
+    },
     {"config.values": "types of single values: addresses, durations, sizes, URLs of stores"},
     {"systems.*.config": "how a listener for another system's clients is configured"},
     {"config.models": "everything that can be configured, checked and frozen"},
@@ -61,9 +65,13 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "observe.logs": "the access log, and lines about the gateway itself",
     },
     {"limiter": "one decision for a request: plans, batches, deadlines, failures, leases, queues"},
-    {"http": "answers of the gateway's own (pure)"},
     {
-        "proxy": "the way of a request: clients, routes, limits, upstreams",
+        "http": "answers of the gateway's own (pure)",
+        "proxy.client": "connections from clients, and the handler that serves their requests",
+        "proxy.upstream": "connections to upstreams, and which target is used",
+    },
+    {
+        "proxy": "the way of a request: its route and limits, its attempts, its response",
         "systems": "other rate limiting systems, a folder each: listener and store",
         "admin": "health, readiness and metrics of a running gateway",
     },
@@ -83,14 +91,6 @@ FACE: Final = {"gateway", "gateway.__version__"}
 CIRCLES: Final = frozenset(
     f"gateway.{name}"
     for name in (
-        "proxy.changes",
-        "proxy.direct_responses",
-        "proxy.request",
-        "proxy.routes",
-        "proxy.upstream.connecting",
-        "proxy.upstream.connection",
-        "proxy.upstream.load_balancer",
-        "proxy.upstream.pool",
         "stores.memory.crowding",
         "stores.memory.scope",
         "stores.memory.store",
@@ -114,6 +114,8 @@ PURE: Final = (
     "gateway.http.editing",
     "gateway.importing",
     "gateway.proxy.upstream.balancing",
+    "gateway.proxy.head",
+    "gateway.proxy.http1",
     "gateway.http.answer",
     "gateway.limiter.plan",
     "gateway.config.models.gateway",
@@ -192,6 +194,9 @@ def _place(name: str) -> tuple[int, str] | None:
 def _house(name: str) -> str:
     """What may import from itself as it likes: a room, or the folder of another system."""
     parts = name.split(".")
+    if parts[1:2] == ["proxy"]:
+        place = _place(name)
+        return place[1] if place is not None else name
     return ".".join(parts[: 3 if parts[1:2] in (["systems"], ["config"]) else 2])
 
 
@@ -238,6 +243,11 @@ def test_the_checks_bite() -> None:
     """An arrow up, an arrow sideways and a clock in a pure room are each seen."""
     assert _upward_imports("gateway.limits.rate", "from gateway.limiter.decider import Decider")
     assert _upward_imports("gateway.proxy.server", "import gateway.admin.api")
+    pool = "from gateway.proxy.upstream.pool import TargetPool"
+    assert _upward_imports("gateway.proxy.client.connection", pool)
+    assert _upward_imports("gateway.proxy.upstream.balancing.checks", pool)
+    assert _upward_imports("gateway.proxy.upstream.pool", "import gateway.proxy.client.handler")
+    assert _upward_imports("gateway.proxy.client.handler", "import gateway.proxy.exchange")
     assert _upward_imports(
         "gateway.base.errors", "def f():\n    from gateway.limits.rate import Limit"
     )

@@ -264,8 +264,13 @@ class ClientError(GatewayError):
         status: what the client is told.
         title: why; constant text.
         kind: one of `CLIENT_ERRORS`, a label for metrics and logs.
+        closes: whether the connection ends with the request, because it is not certain where the
+            next one would begin.
+        fields: more header lines of the response, each with its line end.
     """
 
+    closes = False
+    fields = b""
     status = 400
     title = "The request is not valid"
     kind = "syntax"
@@ -274,8 +279,18 @@ class ClientError(GatewayError):
 class BadRequestError(ClientError):
     """What was sent cannot be read as one request in one way."""
 
-    def __init__(self, title: str, status: int = 400, *, kind: str = "syntax") -> None:
+    def __init__(
+        self,
+        title: str,
+        status: int = 400,
+        *,
+        kind: str = "syntax",
+        closes: bool = False,
+        fields: bytes = b"",
+    ) -> None:
         super().__init__(title)
         self.title = title
         self.status = status
         self.kind = kind
+        self.closes = closes
+        self.fields = fields

@@ -1,7 +1,8 @@
-"""The data path: a request comes in, is held to its limits, goes on, and its answer returns.
+"""The data path: a request is held to its limits and forwarded, and its response returns.
 
-Read `server` first: the way of a request on one page. `client` and `upstream` are the two
-connections, `pool` lends the second kind out, `forward` and `upload` bring bytes from one to
-the other, and `tunnel` those of WebSockets. `head` decides without any I/O what of a
-request goes on; `grammar`, `answer_head`, `chunks` and `reader` what an answer is.
+`client` and `upstream` are the two sides and know nothing of each other; both read `http1`. On
+top, `server` has the clients, `driver` serves their requests, `gate` decides about them (`request`,
+`routes`, `ruling`), and `exchange` is the state machine of a request and its response (`step`,
+`attempts`). `request_head` and `upload` write to the upstream, `response` and `tunnel` to the
+client. `docs/architecture.md` follows a request through these files.
 """

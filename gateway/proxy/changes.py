@@ -21,25 +21,20 @@ if TYPE_CHECKING:
 _is_host_line: Final = re.compile(rb"(?im)^host:[^\n]*\n")
 
 
-def _route_name(request: Request) -> str:
-    return request.route.name if request.route is not None else ""
-
-
 GETTERS: Final[dict[str, Callable[[Request], str]]] = {
     "client_ip": lambda request: request.client,
     "host": lambda request: request.host,
     "method": lambda request: request.method,
     "path": lambda request: request.path,
     "query": lambda request: request.query,
-    "route": _route_name,
     "scheme": lambda request: request.scheme,
 }
-"""How each variable of a template is found in a request."""
+"""How each variable of a template is found in a request; `route` is known beforehand."""
 
 
-def make_renderer(template: Template) -> Callable[[Request], bytes] | bytes:
-    """What fills in a template for a request."""
-    getters = dict(GETTERS)
+def make_renderer(template: Template, route: str) -> Callable[[Request], bytes] | bytes:
+    """Return what fills in a template for the requests of a route."""
+    getters = {**GETTERS, "route": lambda _: route}
     for name in template.names:
         if name.startswith(HEADER):
             getters[name] = _header(name.removeprefix(HEADER))
@@ -50,12 +45,17 @@ def _header(name: str) -> Callable[[Request], str]:
     return lambda request: ", ".join(request.headers.getall(name, ()))
 
 
-def compile_edit(edits: FieldEdits) -> FieldEdit[Request] | None:
-    """The edits of header fields in one direction; None if there are none."""
+def compile_edit(edits: FieldEdits, route: str) -> FieldEdit[Request] | None:
+    """Return the edits of header fields in one direction; None if there are none.
+
+    Args:
+        edits: as configured.
+        route: the name of the route that they belong to.
+    """
     if edits.is_empty:
         return None
     lines = [
-        (name, make_renderer(template))
+        (name, make_renderer(template, route))
         for fields in (edits.set, edits.add)
         for name, template in fields.items()
     ]
@@ -109,7 +109,7 @@ class Outgoing:
 def compile_outgoing(route: RouteConfig) -> Outgoing | None:
     """What a route changes of its requests; None for nothing."""
     rewrite = compile_rewrite(route.path, route.path_change)
-    edit = compile_edit(route.request_headers)
+    edit = compile_edit(route.request_headers, route.name)
     told = route.upstream_host
     if rewrite is None and edit is None and told == "client":
         return None

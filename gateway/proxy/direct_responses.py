@@ -1,4 +1,4 @@
-"""Answers of routes that have no upstream, and the forms that errors take."""
+"""Responses of routes that have no upstream, and the forms that errors take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.config.models.direct_responses import (
     parse_location,
 )
 from gateway.config.models.gateway import ErrorPage, GatewayConfig, RouteConfig
-from gateway.http.answer import PROBLEM_TYPE, Answer, status_line
+from gateway.http.answer import PROBLEM_TYPE, Answer, problem, status_line
 from gateway.http.editing.negotiation import preferred
 from gateway.http.editing.template import renderer
 from gateway.proxy.head import http_date
@@ -28,9 +28,8 @@ from gateway.routing.rewrite import Rewrite
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
-    from gateway.proxy.upstream.answer_reader import AnswerReader
 
-    Own = Callable[[Request], Answer]
+    DirectResponse = Callable[[Request], Answer]
     Form = Literal["json", "html", "text"]
 
 _OFFERS: Final[dict[Form, tuple[str, ...]]] = {
@@ -38,16 +37,16 @@ _OFFERS: Final[dict[Form, tuple[str, ...]]] = {
     "html": ("text/html",),
     "text": ("text/plain",),
 }
-_told_with_errors: Final = re.compile(
+_kept_with_errors: Final = re.compile(
     rb"(?im)^((?:retry-after|www-authenticate|allow|proxy-status):[^\r\n]*)"
 ).findall
-"""What an error says to programs, and a page in its place has to say as well."""
+"""Fields of an error that programs act on: a page in its place has them as well."""
 _URL: Final = PRINTABLE.translate(None, b' "<>\\^`{|}')
 _escape: Final = Escapes(_URL).apply
 
 
-def compile_own(route: RouteConfig) -> Own | None:
-    """What answers the requests of a route without an upstream; None if it has one."""
+def compile_direct_response(route: RouteConfig) -> DirectResponse | None:
+    """Return what answers the requests of a route without an upstream; None if it has one."""
     if route.redirect is not None:
         return _redirect(route.path, route.redirect)
     if route.respond is None:
@@ -58,7 +57,7 @@ def compile_own(route: RouteConfig) -> Own | None:
     return lambda _: reply
 
 
-def _redirect(pattern: str, config: RedirectConfig) -> Own:
+def _redirect(pattern: str, config: RedirectConfig) -> DirectResponse:
     location = parse_location(pattern, config.to)
     taken = len(pattern.removesuffix("/**")[1:].split("/"))
     check = Rewrite(taken, (), keeps_rest=True) if location.indexes else None
@@ -104,22 +103,15 @@ def _segment(index: int, request: Request) -> str:
     return request.path[1:].split("/")[index]
 
 
-class InterceptedAnswer(Exception):
-    """An upstream's answer is not passed on: a page of the gateway's own takes its place.
+def intercepted(status: int, fields: bytes) -> Answer:
+    """Return the error that takes the place of an upstream's answer.
 
     Args:
-        answer: the upstream's.
-
-    Attributes:
         status: of the answer.
-        fields: those of its fields that the page has as well, each with its line end.
+        fields: its header lines, each behind a line end.
     """
-
-    def __init__(self, answer: AnswerReader) -> None:
-        super().__init__(answer.status)
-        self.status = answer.status
-        told = _told_with_errors(answer.head.fields)
-        self.fields = b"".join([b"%b\r\n" % line for line in told])
+    kept = b"".join([b"%b\r\n" % line for line in _kept_with_errors(fields)])
+    return problem(status, HTTPStatus(status).phrase, fields=kept)
 
 
 class ErrorPages:
@@ -144,8 +136,8 @@ class ErrorPages:
     def _page(self, status: int) -> ErrorPage | None:
         return self._pages.get(str(status)) or self._pages.get(f"{status // 100}xx")
 
-    def dress(self, reply: Answer, request: Request) -> Answer:
-        """A problem document in the form that the client would rather have."""
+    def render(self, reply: Answer, request: Request) -> Answer:
+        """Return a problem document in the form that the client prefers."""
         if not reply.fields.startswith(PROBLEM_TYPE):
             return reply
         form = preferred(request.headers.getall("Accept", ()), _OFFERS, "json")
@@ -191,8 +183,14 @@ def compile_pages(config: GatewayConfig, route: RouteConfig | None = None) -> Er
     return ErrorPages({**(config.error_pages or {}), **route.error_pages})
 
 
-def own_head(reply: Answer, connection: bytes = b"", fields: bytes = b"") -> bytes:
-    """The head of an answer of the gateway's own."""
+def response_head(reply: Answer, connection: bytes = b"", fields: bytes = b"") -> bytes:
+    """Return the head of a response of the gateway's own.
+
+    Args:
+        reply: the response.
+        connection: the header lines that concern the connection.
+        fields: further header lines.
+    """
     # RFC 9110, section 8.6: not even a length of 0.
     length = b"" if reply.status == 204 else b"Content-Length: %d\r\n" % len(reply.body)
     return b"%b%b%bDate: %b\r\n%b%b\r\n" % (

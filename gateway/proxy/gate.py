@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 from aiohttp.hdrs import CONTENT_LENGTH, EXPECT, MAX_FORWARDS, TRANSFER_ENCODING, VIA
@@ -31,6 +31,7 @@ from gateway.proxy.field_names import NOTHING_HIDDEN, Hidden, without
 from gateway.proxy.head import PSEUDONYM
 from gateway.proxy.request import Request
 from gateway.proxy.routes import Route
+from gateway.proxy.ruling import Ruling
 from gateway.routing.client_address import ClientAddress
 from gateway.routing.forwarding import read_story
 from gateway.routing.host import normal_host
@@ -50,20 +51,16 @@ KNOWN_MAX_LENGTH: Final = 256
 def _check_coding(request: Request) -> None:
     if request.is_http_1_0:
         # Framing that HTTP/1.0 does not know (RFC 9112, section 6.1).
-        request.keeps_alive = False
-        raise BadRequestError("A request of HTTP/1.0 has no chunks", kind="framing")
+        raise BadRequestError("A request of HTTP/1.0 has no chunks", kind="framing", closes=True)
     if request.headers[TRANSFER_ENCODING].lower() != "chunked":
-        request.keeps_alive = False
-        raise BadRequestError("This transfer coding is not known", 501, kind="framing")
+        raise BadRequestError("This transfer coding is not known", 501, kind="framing", closes=True)
 
 
 def _check_method(request: Request) -> None:
     if request.method == "CONNECT":
-        request.keeps_alive = False
-        raise BadRequestError("The request target is not valid", kind="target")
+        raise BadRequestError("The request target is not valid", kind="target", closes=True)
     if request.method == "TRACE":
-        request.keeps_alive = False
-        raise BadRequestError("This method is not allowed", 405, kind="method")
+        raise BadRequestError("This method is not allowed", 405, kind="method", closes=True)
 
 
 def _path(request: Request) -> str:
@@ -177,19 +174,18 @@ class Gate:
         if request.payload is EMPTY_PAYLOAD:
             # 2^64 - 1 is what the parser takes for no length at all.
             if TRANSFER_ENCODING in headers or headers.get(CONTENT_LENGTH, "").strip("0"):
-                request.keeps_alive = False
-                raise BadRequestError("The body's length is not valid", kind="framing")
+                raise BadRequestError("The body's length is not valid", kind="framing", closes=True)
         elif request.message.chunked:
             _check_coding(request)
         elif TRANSFER_ENCODING in headers:
             # An empty one beside a length, of which the parser takes no notice.
-            request.keeps_alive = False
-            raise BadRequestError("The body's length is not valid", kind="framing")
+            raise BadRequestError("The body's length is not valid", kind="framing", closes=True)
         if VIA in headers and _hops(headers.getall(VIA)) >= HOPS_MAX:
             raise BadRequestError("The request runs in circles", 508, kind="loop")
         if EXPECT in headers and ", ".join(headers.getall(EXPECT)).lower() != "100-continue":
-            request.keeps_alive = False
-            raise BadRequestError("What the request expects is not known", 417, kind="expect")
+            raise BadRequestError(
+                "What the request expects is not known", 417, kind="expect", closes=True
+            )
 
     def count_hop(self, request: Request) -> Answer | None:
         """Heed `Max-Forwards` of an OPTIONS request (RFC 9110, section 7.6.2).
@@ -229,42 +225,44 @@ class Gate:
     def _no_route(self, request: Request, path: str) -> NoReturn:
         allowed = self._routes.methods(request.host, path, request.headers)
         if allowed:
-            request.added_fields = b"Allow: %b\r\n" % ", ".join(sorted(allowed)).encode("ascii")
-            raise BadRequestError("This method is not allowed here", 405, kind="method")
+            fields = b"Allow: %b\r\n" % ", ".join(sorted(allowed)).encode("ascii")
+            message = "This method is not allowed here"
+            raise BadRequestError(message, 405, kind="method", fields=fields)
         raise BadRequestError("No route matches this request", 404, kind="no_route")
 
-    def ask(self, request: Request, route: Route) -> Outcome | Pending | None:
-        """Ask the decider; None if nothing counts this request.
+    def ask(self, request: Request, ruling: Ruling) -> Outcome | Pending | None:
+        """Ask the decider; returns None if nothing counts this request.
 
         Raises:
             BadRequestError: it lacks what it must be counted by.
         """
-        plan = route.plan
+        plan = ruling.route.plan
         if plan is None:
             return None
         question = plan.ask(request)
         if question is None or isinstance(question, Missing):
-            self._uncounted(request, plan, question)
+            self._uncounted(ruling, plan, question)
             return None
         return self._decider.decide(question[0], question[1])
 
-    def heed(self, request: Request, route: Route, outcome: Outcome) -> Answer | None:
-        """Note the decision; returns the refusal if it is one.
+    def apply(self, ruling: Ruling, outcome: Outcome) -> Answer | None:
+        """Add what the limits say to the ruling; returns the refusal if it is one.
 
         If the verdict has a wait, `wait` is to be awaited next.
         """
         verdict = outcome.verdict
         rules = outcome.rules
+        route = ruling.route
         if outcome.alone:
             if outcome.closed_by is not None:
-                return self._closed(request, outcome.closed_by, verdict)
-            request.decision = "error"
+                return self._closed(ruling, outcome.closed_by, verdict)
+            ruling.decision = "error"
         if route.limit_fields is not None and rules:
-            request.added_fields = route.limit_fields.lines(rules, verdict)
+            ruling.added_fields = route.limit_fields.lines(rules, verdict)
         if not verdict.allowed:
-            return self._refuse(request, outcome)
+            return self._refuse(ruling, outcome)
         if route.plan is not None and route.plan.holds:
-            self._hold(request, outcome)
+            self._hold(ruling, outcome)
         if verdict.wait_us:
             return None
         if outcome.alone:
@@ -272,8 +270,8 @@ class Gate:
                 for policy in route.plan.policies:
                     policy.metrics.store_error_passed += 1
             return None
-        request.policy = rules[0].policy.name
-        request.decision = "pass"
+        ruling.policy = rules[0].policy.name
+        ruling.decision = "pass"
         if len(rules) == 1:
             rules[0].policy.metrics.passed += 1
         else:
@@ -281,64 +279,71 @@ class Gate:
                 policy.metrics.passed += 1
         return None
 
-    def _hold(self, request: Request, outcome: Outcome) -> None:
+    def _hold(self, ruling: Ruling, outcome: Outcome) -> None:
         leases = leases_of(outcome)
         if leases is not None:
-            request.holding = HeldLease(self._decider, leases)
+            ruling.lease = HeldLease(self._decider, leases)
 
-    def _closed(self, request: Request, policy: CompiledPolicy, verdict: Verdict) -> Answer:
-        request.policy = policy.name
-        request.decision = "error"
-        request.error = "store"
+    def _closed(self, ruling: Ruling, policy: CompiledPolicy, verdict: Verdict) -> Answer:
+        ruling.policy = policy.name
+        ruling.decision = "error"
         policy.metrics.store_error_refused += 1
         if policy.body == "throttlex":
             return answer.throttlex_closed(verdict.retry_after_us, wall_us())
         return answer.closed(verdict.retry_after_us)
 
-    def _refuse(self, request: Request, outcome: Outcome) -> Answer:
+    def _refuse(self, ruling: Ruling, outcome: Outcome) -> Answer:
         policy = refusing_rule(outcome).policy
-        request.policy = policy.name
-        request.decision = "refuse"
+        ruling.policy = policy.name
+        ruling.decision = "refuse"
         policy.metrics.refused += 1
         if policy.body == "throttlex":
             key = refused_key(outcome)
             return answer.throttlex_refusal(policy, outcome.verdict, key, wall_us())
         return answer.refusal(policy, outcome.verdict)
 
-    async def wait(self, request: Request, outcome: Outcome) -> Answer | None:
-        """Return when the turn has come; or the refusal, if there is no room to wait."""
+    async def wait(
+        self, ruling: Ruling, outcome: Outcome, has_left: Callable[[], bool]
+    ) -> Answer | None:
+        """Return when the turn has come; or the refusal, if there is no room to wait.
+
+        Args:
+            ruling: what was decided so far.
+            outcome: the verdict, with the wait.
+            has_left: whether the client has left meanwhile; the turn is then for others.
+        """
         policy = slowest_rule(outcome).policy
         counters = policy.metrics
-        request.policy = policy.name
+        ruling.policy = policy.name
         if not self._decider.may_wait(outcome):
             self._decider.give_back(outcome)
             refused = outcome._replace(verdict=without_queue(outcome.verdict))
-            route = request.route
-            if route is not None and route.limit_fields is not None:
-                request.added_fields = route.limit_fields.lines(refused.rules, refused.verdict)
-            return self._refuse(request, refused)
-        request.decision = "delay"
+            fields = ruling.route.limit_fields
+            if fields is not None:
+                ruling.added_fields = fields.lines(refused.rules, refused.verdict)
+            return self._refuse(ruling, refused)
+        ruling.decision = "delay"
         counters.waiting += 1
         started_us = monotonic_us()
-        request.is_waiting = True
+        ruling.is_waiting = True
         try:
-            await self._decider.wait_turn(outcome, lambda: bool(request.error))
+            await self._decider.wait_turn(outcome, has_left)
         finally:
-            request.is_waiting = False
+            ruling.is_waiting = False
             counters.waiting -= 1
-            request.wait_us = monotonic_us() - started_us
+            ruling.wait_us = monotonic_us() - started_us
         counters.delayed += 1
-        counters.wait_us += request.wait_us
+        counters.wait_us += ruling.wait_us
         return None
 
-    def _uncounted(self, request: Request, plan: Plan, missing: Missing | None) -> None:
-        """A request that has nothing to be counted by: let it pass, or not."""
+    def _uncounted(self, ruling: Ruling, plan: Plan, missing: Missing | None) -> None:
+        """Admit a request that has nothing to be counted by, or refuse it."""
         if missing is None:
-            request.decision = "skip"
+            ruling.decision = "skip"
             for policy in plan.policies:
                 policy.metrics.skipped += 1
             return
-        request.policy = missing.policy.name
-        request.decision = "refuse"
+        ruling.policy = missing.policy.name
+        ruling.decision = "refuse"
         missing.policy.metrics.refused += 1
         raise BadRequestError(missing.title, kind="key")

@@ -8,15 +8,17 @@ from gateway.proxy.head import PSEUDONYM, RequestOrigin, request_fields
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
+    from gateway.proxy.ruling import Ruling
 
 VIA: Final = f"Via: 1.1 {PSEUDONYM}\r\n".encode("ascii")
 
 
-def request_head(request: Request, authority: str, framing: bytes) -> bytes:
-    """The head for the upstream.
+def request_head(request: Request, ruling: Ruling, authority: str, framing: bytes) -> bytes:
+    """Return the head for the upstream.
 
     Args:
-        request: that is sent on.
+        request: the request that is forwarded.
+        ruling: its route, and the target for the upstream.
         authority: of the target.
         framing: the header lines of its body's framing.
     """
@@ -40,11 +42,11 @@ def request_head(request: Request, authority: str, framing: bytes) -> bytes:
         client.sent_host = host
         client.sent_fields = fields
     target = request.target
-    route = request.route
-    if route is not None and route.outgoing is not None:
+    outgoing = ruling.route.outgoing
+    if outgoing is not None:
         # What is remembered above is the same for all routes; what one changes is not.
-        target = request.sent_target
-        fields = route.outgoing.fields(fields, request, authority)
+        target = ruling.sent_target
+        fields = outgoing.fields(fields, request, authority)
     return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (
         request.method.encode("ascii"),
         target.encode("utf-8", "surrogateescape"),

@@ -1,94 +1,71 @@
-"""WebSockets: after the handshake, bytes go both ways and nobody here reads them.
+"""WebSockets: after the handshake, bytes are copied both ways without being read.
 
 A handshake is a request like any other until its upstream answers 101 (RFC 9110, section 7.8;
 RFC 6455, section 4). From then on both connections belong to a `Tunnel`. What one side sends is
-written to the other as it is; who does not read holds the other back; who ends its sending
-(half-close) still gets what the other one sends; and a reset becomes a reset.
+written to the other as it is. If one side stops reading, the tunnel stops reading from the other.
+A side that ends its sending (half-close) still gets what the other one sends, and a reset becomes
+a reset.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
-
-from aiohttp.hdrs import UPGRADE
-from aiohttp.streams import EMPTY_PAYLOAD
+from typing import TYPE_CHECKING
 
 from gateway.base.clock import monotonic_ns
-from gateway.base.errors import BadRequestError
 from gateway.proxy.client.hang_up import HangUpWatch
 from gateway.proxy.client.reset import reset
 from gateway.proxy.upstream.answer_head import without_limits
+from gateway.proxy.websocket import SWITCH, SWITCHED
 
 if TYPE_CHECKING:
-    from gateway.proxy.request import Request
+    from gateway.observe.metrics import UpstreamMetrics
+    from gateway.proxy.exchange import Exchange
+    from gateway.proxy.ruling import Ruling
     from gateway.proxy.upstream.connection import UpstreamConnection
-
-SWITCHED: Final = 101
-SWITCH: Final = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
-"""What makes a request, or an answer, a handshake; both fields concern one connection only."""
-
-
-def asks_for_websocket(request: Request) -> bool:
-    """Whether a request asks for a WebSocket in a way that may be passed on.
-
-    Only GET of HTTP/1.1 can (RFC 6455, section 4.1), and a client that names other protocols
-    as well may not be taken by its upstream for one that means another.
-    """
-    return (
-        bool(request.message.upgrade)
-        and request.method == "GET"
-        and not request.is_http_1_0
-        and [value.strip().lower() for value in request.headers.getall(UPGRADE, ())]
-        == ["websocket"]
-    )
-
-
-def may_open_websocket(request: Request) -> bool:
-    """Whether an upstream may answer a request with 101.
-
-    Raises:
-        BadRequestError: the request has a body, whose end and the beginning of a WebSocket
-            might be seen at different places.
-    """
-    if not request.message.upgrade or not asks_for_websocket(request):
-        return False
-    route = request.route
-    if route is None or not route.websocket:
-        return False
-    if request.payload is not EMPTY_PAYLOAD:
-        request.keeps_alive = False
-        raise BadRequestError("A WebSocket handshake has no body", kind="framing")
-    return True
 
 
 class Tunnel:
     """Two connections that are one from now on.
 
     Args:
-        request: the handshake, whose answer is not passed on yet.
+        exchange: the handshake, whose answer is not passed on yet.
         connection: where the answer 101 came from.
+        ruling: the route of the handshake, and what its answer gets.
+        metrics: of the upstream.
     """
 
     __slots__ = (
         "_client",
+        "_client_connection",
         "_connection",
+        "_exchange",
         "_half_silence_s",
         "_loop",
-        "_request",
+        "_metrics",
+        "_ruling",
         "_silence_s",
         "_upstream",
         "done",
     )
 
-    def __init__(self, request: Request, connection: UpstreamConnection) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        connection: UpstreamConnection,
+        ruling: Ruling,
+        metrics: UpstreamMetrics,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._request = request
+        self._exchange = exchange
+        self._client_connection = exchange.request.connection
         self._connection = connection
+        self._ruling = ruling
+        self._metrics = metrics
         self._silence_s, self._half_silence_s = connection.silence_s
-        self._client = _ClientEnd(self, request)
-        self._upstream = _UpstreamEnd(self, request)
+        self._client = _ClientEnd(self, exchange, metrics)
+        self._upstream = _UpstreamEnd(self, exchange, metrics)
         self.done = self._loop.create_future()
 
     async def run(self) -> None:
@@ -99,41 +76,37 @@ class Tunnel:
         """
         if self._connection.error is not None:
             raise self._connection.error
-        request = self._request
-        metrics = request.pool.metrics
-        metrics.tunnels += 1
+        self._metrics.tunnels += 1
         try:
             self._open()
             await self.done
         finally:
-            metrics.tunnels -= 1
+            self._metrics.tunnels -= 1
 
     def _open(self) -> None:
-        request, client, upstream = self._request, self._client, self._upstream
-        route = request.route
-        request.status = SWITCHED
-        request.received = 0
-        request.keeps_alive = False
-        if route is not None:
-            duration_us = (monotonic_ns() - request.started_ns) // 1000
-            route.metrics.answered(SWITCHED, duration_us)
-        client.is_full = request.connection.writing_paused
+        exchange, client, upstream = self._exchange, self._client, self._upstream
+        exchange.status = SWITCHED
+        exchange.received = 0
+        exchange.keeps_alive = False
+        duration_us = (monotonic_ns() - exchange.request.started_ns) // 1000
+        self._ruling.route.metrics.answered(SWITCHED, duration_us)
+        client.is_full = self._client_connection.writing_paused
         due = self._loop.time() + self._silence_s
-        switched = request.connection.switch(client, due, self._is_silent)
+        switched = self._client_connection.switch(client, due, self._is_silent)
         client.transport, early, has_ended = switched
-        client.on_lost = request.connection.switched_lost
+        client.on_lost = self._client_connection.switched_lost
         upstream.transport, upstream.is_full = self._connection.switch(upstream)
         upstream.on_lost = self._connection.connection_lost
         client.other, upstream.other = upstream, client
         answer = self._connection.answer
         head, first = answer.head, answer.take()
-        added = request.added_fields
+        added = self._ruling.added_fields
         fields = without_limits(head.fields, added) if head.tells_limits else head.fields
         client.transport.write(b"%b%b\r\n%b%b\r\n" % (head.status_line, fields, added, SWITCH))
         if first:
             upstream.data_received(first)
         if upstream.transport is None:
-            # It has answered and left: there is nobody to send anything to.
+            # It has answered and left: nothing can be sent to it.
             client.transport.close()
             return
         if early:
@@ -147,19 +120,19 @@ class Tunnel:
         """Nothing came for the time of the limit, unless it came since that was last set."""
         due = max(self._client.seen, self._upstream.seen) + self._silence_s
         if due > self._loop.time():
-            self._request.connection.due = due
+            self._client_connection.due = due
             return
-        self._request.error = "tunnel_idle"
+        self._exchange.error = "tunnel_idle"
         self._client.give_up()
         self._upstream.give_up()
 
     def half(self) -> None:
-        """One side has ended its sending: whoever is to go on has less time to be silent.
+        """Give the other side less time to be silent: one side has ended its sending.
 
         A side that has left altogether looks the same at first.
         """
         self._silence_s = min(self._silence_s, self._half_silence_s)
-        self._request.connection.due = self._loop.time() + self._silence_s
+        self._client_connection.due = self._loop.time() + self._silence_s
 
     def lost(self) -> None:
         """One side is gone."""
@@ -184,10 +157,11 @@ class _End(asyncio.Protocol):
 
     other: _End
 
-    def __init__(self, tunnel: Tunnel, request: Request) -> None:
+    def __init__(self, tunnel: Tunnel, exchange: Exchange, metrics: UpstreamMetrics) -> None:
         self._loop = asyncio.get_running_loop()
         self._tunnel = tunnel
-        self._request = request
+        self._exchange = exchange
+        self._metrics = metrics
         self.transport: asyncio.Transport | None = None
         self.on_lost: Callable[[Exception | None], None] = lambda _: None
         self.is_full = False
@@ -196,7 +170,7 @@ class _End(asyncio.Protocol):
         self._hang_up_watch = HangUpWatch(lambda: self.other.is_full, self._hung_up)
 
     def _hung_up(self) -> None:
-        self._request.error = self._request.error or self.error
+        self._exchange.error = self._exchange.error or self.error
         if self.other.transport is not None:
             reset(self.other.transport)
         if self.transport is not None:
@@ -261,7 +235,7 @@ class _End(asyncio.Protocol):
         self.transport = None
         other = self.other.transport
         if exc is not None:
-            self._request.error = self._request.error or self.error
+            self._exchange.error = self._exchange.error or self.error
         if other is not None:
             if exc is not None:
                 reset(other)
@@ -276,8 +250,8 @@ class _ClientEnd(_End):
 
     def data_received(self, data: bytes) -> None:
         """The client has sent something."""
-        self._request.received += len(data)
-        self._request.pool.metrics.tunnel_received += len(data)
+        self._exchange.received += len(data)
+        self._metrics.tunnel_received += len(data)
         self.pass_on(data)
 
 
@@ -286,6 +260,6 @@ class _UpstreamEnd(_End):
 
     def data_received(self, data: bytes) -> None:
         """The upstream has sent something."""
-        self._request.sent += len(data)
-        self._request.pool.metrics.tunnel_sent += len(data)
+        self._exchange.sent += len(data)
+        self._metrics.tunnel_sent += len(data)
         self.pass_on(data)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gateway.proxy.client.connection import ClientConnection
     from gateway.proxy.request import Request
+    from gateway.proxy.routes import Route
     from gateway.proxy.upstream.connection import UpstreamConnection
 
 
@@ -108,11 +109,15 @@ def chunk(data: bytes, *, is_chunked: bool) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data) if is_chunked else data
 
 
-def take_body(request: Request) -> tuple[bytes, bytes, Upload | None]:
-    """The body if it is here already, its framing, and what is to be streamed if not.
+def take_body(
+    request: Request, route: Route, known: bytes | None
+) -> tuple[bytes | None, bytes, Upload | None]:
+    """Return the body if all of it is here, its framing, and what streams it if it is not.
 
     Args:
-        request: whose body it is; its route says how large it may be.
+        request: the request that it belongs to.
+        route: says how large it may be.
+        known: the body, if it was taken before.
 
     Raises:
         BadRequestError: it is larger than its route allows.
@@ -123,24 +128,23 @@ def take_body(request: Request) -> tuple[bytes, bytes, Upload | None]:
         is_announced = CONTENT_LENGTH in request.headers
         return b"", b"Content-Length: 0\r\n" if is_announced else b"", None
     length = None if request.message.chunked else int(request.headers[CONTENT_LENGTH])
-    route = request.route
-    max_body = None if route is None else route.max_body
+    max_body = route.max_body
     if payload.is_eof() and payload.exception() is None:
-        if request.body is None:
-            request.body = payload.read_nowait()
-            _check_size(len(request.body), max_body)
-        return request.body, b"Content-Length: %d\r\n" % len(request.body), None
+        if known is None:
+            known = payload.read_nowait()
+            _check_size(len(known), max_body)
+        return known, b"Content-Length: %d\r\n" % len(known), None
     upload = Upload(
         payload,
         request.connection,
         is_chunked=length is None,
         max_body=max_body,
-        max_kept=0 if route is None or route.retry is None else route.retry.max_body,
+        max_kept=0 if route.retry is None else route.retry.max_body,
     )
     if length is None:
-        return b"", b"Transfer-Encoding: chunked\r\n", upload
+        return None, b"Transfer-Encoding: chunked\r\n", upload
     _check_size(length, max_body)
-    return b"", b"Content-Length: %d\r\n" % length, upload
+    return None, b"Content-Length: %d\r\n" % length, upload
 
 
 def _check_size(size: int, max_body: int | None) -> None:

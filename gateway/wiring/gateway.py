@@ -44,7 +44,7 @@ from gateway.proxy.gate import Gate
 from gateway.proxy.routes import compile_routes
 from gateway.proxy.server import Proxy
 from gateway.proxy.upstream.health import HealthChecks
-from gateway.proxy.upstream.pool import Upstream
+from gateway.proxy.upstream.targets import Upstream
 from gateway.routing.client_address import ClientAddress
 from gateway.stores.base import Store, WarningStore
 from gateway.stores.migrating import MovingStore

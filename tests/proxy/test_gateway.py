@@ -154,7 +154,7 @@ async def test_what_is_remembered_of_targets_is_bounded(tmp_path: Path) -> None:
         for number in range(5_000):
             client.send(get(f"/{number}"))
             assert (await client.read()).status == 200
-        known = run.gateway._proxy.gate._known
+        known = run.gateway._proxy._gate._known
         assert 0 < len(known) <= 4096
         before = len(known)
         assert (await client.get("/" + "x" * 10_000)).status == 200

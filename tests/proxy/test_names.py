@@ -19,7 +19,7 @@ from gateway.proxy.upstream.addresses import MAX_ADDRESSES, SKIP_US, Addresses
 from gateway.proxy.upstream.connecting import NEXT_S, race
 from gateway.proxy.upstream.connection import UpstreamConnection
 from gateway.proxy.upstream.names import PAUSE_S, UNKNOWN_S, Name
-from gateway.proxy.upstream.pool import Upstream
+from gateway.proxy.upstream.targets import Upstream
 from tests import virtual_time
 from tests.proxy.wire import OK, Peer, ScriptedUpstream, get, running
 from tests.servers import until

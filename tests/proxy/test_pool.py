@@ -15,7 +15,8 @@ from gateway.config.models.gateway import UpstreamConfig
 from gateway.observe.metrics import UpstreamMetrics
 from gateway.proxy.upstream.connection import UpstreamConnection
 from gateway.proxy.upstream.health import check_request
-from gateway.proxy.upstream.pool import TargetPool, Upstream
+from gateway.proxy.upstream.pool import TargetPool
+from gateway.proxy.upstream.targets import Upstream
 from tests.proxy.wire import OK, Peer, ScriptedUpstream, answering, get, post, running
 from tests.servers import until
 

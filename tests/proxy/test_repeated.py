@@ -20,7 +20,7 @@ async def test_repeats_are_refused_and_counted_like_the_first(tmp_path: Path) ->
     """Each gets an answer, a place in the counters and a line in the log."""
     lines: list[str] = []
     async with answering(OK) as upstream, running(tmp_path, upstream, route=ONE_A_DAY) as run:
-        run.gateway._proxy._access_log = AccessLog(lines.append, "json")
+        run.gateway._proxy._driver.access_log = AccessLog(lines.append, "json")
         client = await run.client()
         answers = [await client.get("/a") for _ in range(6)]
 

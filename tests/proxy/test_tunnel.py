@@ -620,7 +620,7 @@ async def test_a_silent_tunnel_is_closed(tmp_path: Path) -> None:
     }
     lines: list[str] = []
     async with switching() as upstream, running(tmp_path, upstream, **config) as run:
-        run.gateway._proxy._access_log = AccessLog(lines.append, "json")
+        run.gateway._proxy._driver.access_log = AccessLog(lines.append, "json")
         client = await open_tunnel(run)
         loop = asyncio.get_running_loop()
         for _ in range(5):
@@ -723,7 +723,7 @@ async def test_what_is_told_of_a_websocket(tmp_path: Path, form: Literal["json",
     lines: list[str] = []
     config: dict[str, Any] = {"route": {"limit": "100/s"}}
     async with switching() as upstream, running(tmp_path, upstream, **config) as run:
-        run.gateway._proxy._access_log = AccessLog(lines.append, form)
+        run.gateway._proxy._driver.access_log = AccessLog(lines.append, form)
         client = await run.client()
         answer = await client.ask(HANDSHAKE)
         assert answer.get(b"RateLimit").startswith(b'"/**";r=99')

@@ -327,7 +327,7 @@ class Running:
             "client connections": len(proxy._clients),
             "connections of the server": len(proxy.server.connections),
             "connections counted": self.gateway.metrics.connections,
-            "uploads": len(proxy._forwarder._tasks),
+            "uploads": len(proxy._driver),
             "waiting requests": len(decider.waiting),
             "waiting queues": len(decider.waiting._queues),
             "decider tasks": len(decider._tasks),

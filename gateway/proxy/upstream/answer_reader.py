@@ -48,8 +48,6 @@ class AnswerReader:
         status: the status code, once `has_head`.
         head: what to pass on of the head, once `has_head`.
         length: of the body as announced; None if its end is marked otherwise.
-        may_switch: whether the request asked for a WebSocket, so that 101 may be the answer;
-            set after `start`.
         has_begun: whether any byte of the answer has arrived.
         has_head: whether the head is complete.
         is_complete: whether the whole answer is there.
@@ -66,6 +64,7 @@ class AnswerReader:
         "_is_head",
         "_left",
         "_max_head",
+        "_may_switch",
         "_on_interim",
         "_unread",
         "body",
@@ -76,7 +75,6 @@ class AnswerReader:
         "is_complete",
         "keeps_alive",
         "length",
-        "may_switch",
         "status",
         "trailers",
     )
@@ -89,12 +87,15 @@ class AnswerReader:
         state = "complete" if self.is_complete else "in its body" if self.has_head else "expected"
         return f"<AnswerReader: answer {self.status or ''} {state}>"
 
-    def start(self, *, is_head: bool, on_interim: Informational | None) -> None:
+    def start(
+        self, *, is_head: bool, on_interim: Informational | None, may_switch: bool = False
+    ) -> None:
         """Expect an answer.
 
         Args:
             is_head: whether it is one to HEAD, which has no body whatever it says.
             on_interim: called with the head of each interim answer.
+            may_switch: whether the request asked for a WebSocket, so that 101 may be the answer.
         """
         self._is_head = is_head
         self._on_interim = on_interim
@@ -103,7 +104,7 @@ class AnswerReader:
         self._left = 0
         self._chunks: Chunks | None = None
         self._ends_with_connection = False
-        self.may_switch = False
+        self._may_switch = may_switch
         self.keeps_alive = False
         self.has_begun = False
         self.has_head = False
@@ -198,7 +199,7 @@ class AnswerReader:
 
     def _begin_switch(self, head: AnswerHead, block: bytes, data: bytes) -> None:
         """The last head of this connection (RFC 9110, section 15.2.2)."""
-        if not self.may_switch:
+        if not self._may_switch:
             raise UpstreamProtocolError("switched protocols without being asked")
         if not switches_to_websocket(block) or head.is_chunked or head.length:
             raise UpstreamProtocolError("switched to something that was not asked for")

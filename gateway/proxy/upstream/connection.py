@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from gateway.base.errors import (
     UpstreamClosedError,
@@ -16,9 +16,6 @@ from gateway.base.errors import (
 from gateway.proxy.upstream.answer_reader import AnswerReader, Informational
 from gateway.proxy.upstream.read_after_reset import remains
 from gateway.proxy.upstream.small_buffer_reader import PIECE, SmallBufferReader, read_through
-
-if TYPE_CHECKING:
-    from gateway.proxy.request import Request
 
 HIGH_WATER: Final = 128 * 1024
 """Bytes of a body that may lie here unread before the upstream is held back."""
@@ -61,7 +58,6 @@ class UpstreamConnection(asyncio.Protocol):
         "_on_head",
         "_patience",
         "_phase",
-        "_request",
         "_total_due",
         "_waiter",
         "address",
@@ -91,8 +87,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._holds = 0
         self._is_busy = False
         self.error: UpstreamError | None = None
-        self._on_head: Callable[[Request], None] | None = None
-        self._request: Request | None = None
+        self._on_head: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._is_writing_paused = False
@@ -125,8 +120,8 @@ class UpstreamConnection(asyncio.Protocol):
         is_head: bool,
         on_interim: Informational | None,
         is_whole: bool,
-        on_head: Callable[[Request], None] | None = None,
-        request: Request | None = None,
+        may_switch: bool = False,
+        on_head: Callable[[], None] | None = None,
     ) -> None:
         """Send the head of a request, and as much of its body as is there.
 
@@ -136,17 +131,16 @@ class UpstreamConnection(asyncio.Protocol):
             on_interim: called with the head of each interim answer.
             is_whole: whether `data` is all; if not, the time for the first byte of the
                 answer begins with `sent`.
-            on_head: called once with `request` when the head of the answer is there, or
-                when it is certain that it will not come; in place of `await head()`.
-            request: for `on_head`.
+            may_switch: whether the request asks for a WebSocket, so that 101 may be the answer.
+            on_head: called once, when the head of the answer is there or it is certain that it
+                will not come; in place of `await head()`.
         """
         transport = self.transport
         if transport is None:
             raise UpstreamClosedError("closed before the request was sent")
-        self.answer.start(is_head=is_head, on_interim=on_interim)
+        self.answer.start(is_head=is_head, on_interim=on_interim, may_switch=may_switch)
         self._is_busy = True
         self._on_head = on_head
-        self._request = request
         if self._patience.total != inf:
             self._total_due = self._loop.time() + self._patience.total
         self._holds = 0
@@ -304,7 +298,6 @@ class UpstreamConnection(asyncio.Protocol):
     def forget(self) -> None:
         """Close at once; nobody waits any more."""
         self._on_head = None
-        self._request = None
         self.abort()
 
     async def _wait(self) -> None:
@@ -317,9 +310,7 @@ class UpstreamConnection(asyncio.Protocol):
     def _wake(self) -> None:
         if self._on_head is not None:
             on_head, self._on_head = self._on_head, None
-            request, self._request = self._request, None
-            if request is not None:
-                on_head(request)
+            on_head()
         elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

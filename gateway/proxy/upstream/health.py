@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Container, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.base.clock import US
 from gateway.base.errors import UpstreamError
 from gateway.base.tasks import Tasks
 from gateway.config.models.balancing import HealthConfig, numbers
 from gateway.config.values.units import format_duration
-
-if TYPE_CHECKING:
-    from gateway.proxy.upstream.pool import TargetPool, Upstream
+from gateway.proxy.upstream.pool import TargetPool
+from gateway.proxy.upstream.targets import Upstream
 
 JITTER: Final = 0.1
 """Checks are so much earlier or later, lest those of many gateways come all at the same moment."""

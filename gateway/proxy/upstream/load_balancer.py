@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.base.clock import US, Clock, monotonic_us
 from gateway.base.errors import (
@@ -49,11 +49,9 @@ from gateway.proxy.upstream.balancing import (
     TargetHealth,
     WindowBreaker,
 )
+from gateway.proxy.upstream.pool import AttemptOutcome, TargetPool
 from gateway.routing.keys import compile_key
-
-if TYPE_CHECKING:
-    from gateway.proxy.request import Request
-    from gateway.proxy.upstream.pool import Outcome, TargetPool
+from gateway.routing.request_view import RequestView
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +87,7 @@ class LoadBalancer:
         self._clock = clock
         self._targets = [metrics.target(pool.name) for pool in pools]
         self._retry_after_us = config.health.every if config.health is not None else US
-        self._key: Callable[[Request], str | None] | None = None
+        self._key: Callable[[RequestView], str | None] | None = None
         self._coming: Counter[TargetPool] = Counter()
         self._looks_at_load = config.balance in {"least_requests", "random_two"}
         self._balancer: Balancer
@@ -121,31 +119,44 @@ class LoadBalancer:
                 pool.judge = TargetJudge(self, index)
 
     def __repr__(self) -> str:
-        return f"<Chooser {self._name}: {list(self._standing.usable)}>"
+        return f"<LoadBalancer {self._name}: {list(self._standing.usable)}>"
 
-    def pick(self, request: Request | None, tried: Collection[TargetPool] = ()) -> TargetPool:
-        """The target for one try of a request.
-
-        Args:
-            request: the request; None for none in particular.
-            tried: targets to be avoided, as long as there are others.
+    def admit(self) -> int:
+        """Return the ticket of one attempt; `NO_TICKET` if there is no breaker.
 
         Raises:
             UpstreamError: the breaker is open, or there is no target.
         """
         now = self._refresh()
-        candidates = self._standing.usable
-        if not candidates:
+        if not self._standing.usable:
             raise UpstreamTargetError(self._retry_after_us)
-        if self._breaker is not None and request is not None:
-            self._admit(self._breaker, request, now)
+        breaker = self._breaker
+        if breaker is None:
+            return NO_TICKET
+        ticket = breaker.admit(now)
+        self._metrics.breaker = breaker.state.value
+        if ticket == NO_TICKET:
+            raise UpstreamBreakerError(breaker.retry_after_us(now) or 1)
+        return ticket
+
+    def key_of(self, request: RequestView) -> str | None:
+        """What a request is balanced by; None if that is not the request."""
+        return self._key(request) if self._key is not None else None
+
+    def pick(self, key: str | None, tried: Collection[TargetPool] = ()) -> TargetPool:
+        """Return the target for one attempt that was admitted.
+
+        Args:
+            key: what the request is balanced by; None if it has no such thing.
+            tried: targets to be avoided, as long as there are others.
+        """
+        candidates = self._standing.usable
         if tried:
             others = [one for one in candidates if self._pools[one.index] not in tried]
             candidates = others or candidates
         if len(candidates) == 1:
             index = candidates[0].index
         else:
-            key = self._key(request) if self._key is not None and request is not None else None
             index = self._balancer.pick(candidates, key).index
         self._targets[index].requests += 1
         pool = self._pools[index]
@@ -154,7 +165,7 @@ class LoadBalancer:
         return pool
 
     def _refresh(self) -> int:
-        """Let time have its way with the targets; returns the present."""
+        """End what is over by now, such as ejections; returns the time."""
         now = self._clock()
         if self._standing.due_us <= now:
             self._note(self._standing.refresh(now))
@@ -181,12 +192,18 @@ class LoadBalancer:
             asyncio.get_running_loop().call_soon(self._coming.clear)
         self._coming[pool] += 1
 
-    def observe(self, index: int, request: Request, outcome: Outcome) -> None:
-        """How a try went: what that says of the target, and of the upstream."""
-        is_failure = _is_failure(request, outcome)
-        if self._breaker is not None:
+    def observe(self, index: int, ticket: int, outcome: AttemptOutcome) -> None:
+        """Note how an attempt at a target went.
+
+        Args:
+            index: which target.
+            ticket: as `admit` returned it.
+            outcome: how it went.
+        """
+        is_failure = _is_failure(outcome)
+        if self._breaker is not None and ticket != NO_TICKET:
             failed = outcome in self._breaking if isinstance(outcome, int) else is_failure
-            self._report(self._breaker, request, is_failure=failed)
+            self._report(self._breaker, ticket, is_failure=failed)
         if isinstance(outcome, int):
             is_failure = outcome in self._ejecting
         if is_failure:
@@ -204,17 +221,7 @@ class LoadBalancer:
             changes = self._standing.checked(index, now, is_healthy=checks.is_healthy)
             self._note(changes, failure)
 
-    # The breaker.
-
-    def _admit(self, breaker: WindowBreaker, request: Request, now: int) -> None:
-        request.ticket = breaker.admit(now)
-        self._metrics.breaker = breaker.state.value
-        if request.ticket == NO_TICKET:
-            raise UpstreamBreakerError(breaker.retry_after_us(now) or 1)
-
-    def _report(self, breaker: WindowBreaker, request: Request, *, is_failure: bool | None) -> None:
-        # What is known of a try is told once: it may still be given up after its head.
-        ticket, request.ticket = request.ticket, NO_TICKET
+    def _report(self, breaker: WindowBreaker, ticket: int, *, is_failure: bool | None) -> None:
         now = self._clock()
         if not breaker.report(ticket, now, is_failure=is_failure):
             return
@@ -252,25 +259,23 @@ class LoadBalancer:
 
 
 class TargetJudge:
-    """What hears how tries at one target went."""
+    """Judges one target of a load balancer by how attempts at it went."""
 
-    __slots__ = ("_chooser", "_index")
+    __slots__ = ("_balancer", "_index")
 
-    def __init__(self, chooser: LoadBalancer, index: int) -> None:
-        self._chooser = chooser
+    def __init__(self, balancer: LoadBalancer, index: int) -> None:
+        self._balancer = balancer
         self._index = index
 
-    def observe(self, request: Request, outcome: Outcome) -> None:
-        """A try is decided."""
-        self._chooser.observe(self._index, request, outcome)
+    def observe(self, ticket: int, outcome: AttemptOutcome) -> None:
+        """Note how an attempt went."""
+        self._balancer.observe(self._index, ticket, outcome)
 
 
-def _is_failure(request: Request, outcome: Outcome) -> bool | None:
-    """Whether a try failed; None if that is not the target's doing. Statuses are for others."""
+def _is_failure(outcome: AttemptOutcome) -> bool | None:
+    """Whether an attempt failed by the target's fault; None if unknown. Statuses are apart."""
     if isinstance(outcome, UpstreamTimeout):
-        # A client that is slow with its body can use up all the time that there is.
-        is_clients = outcome.phase == "total" and not request.payload.is_eof()
-        return None if outcome.phase == "queue" or is_clients else True
+        return None if outcome.phase == "queue" else True
     if isinstance(outcome, UpstreamError):
         return None if isinstance(outcome, UpstreamBusyError) else True
     return None
@@ -282,13 +287,13 @@ def _in_words(outcome: object) -> str:
     return f"{outcome.kind} ({outcome})" if isinstance(outcome, UpstreamError) else str(outcome)
 
 
-def _key_of(by: HashBy) -> Callable[[Request], str | None]:
+def _key_of(by: HashBy) -> Callable[[RequestView], str | None]:
     """The function that gives a request's key; None where the request has none."""
     if by.words == ("path",):
         return lambda request: request.path
     key = compile_key(by.words, if_missing="skip", route="")
 
-    def read(request: Request) -> str | None:
+    def read(request: RequestView) -> str | None:
         value = key(request)
         if isinstance(value, tuple):
             return value[0]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from gateway.base.clock import US, monotonic_us
+from gateway.base.clock import US
 from gateway.base.deadlines import Watch
 from gateway.base.errors import (
     UpstreamBusyError,
@@ -29,28 +29,29 @@ from gateway.net.tls.client import UpstreamTls
 from gateway.observe.metrics import UpstreamMetrics
 from gateway.proxy.upstream.connecting import open_connection
 from gateway.proxy.upstream.connection import UpstreamConnection, UpstreamTimeouts
-from gateway.proxy.upstream.load_balancer import LoadBalancer
 from gateway.proxy.upstream.names import Name, Resolve, resolve
-from gateway.proxy.upstream.retry import RetryBudget, RetryRule
 from gateway.proxy.upstream.small_buffer_reader import SlowReaders
 
 log = logging.getLogger(__name__)
 
-if TYPE_CHECKING:
-    from gateway.proxy.request import Request
-
 SOCKET_HOST = "localhost"
 """What a server at a Unix socket is asked for by a client that names no host, as with nginx."""
 
-Outcome = int | UpstreamError | None
-"""How a try went: the status of its answer, why there is none, or None if it was given up."""
+AttemptOutcome = int | UpstreamError | None
+"""How an attempt went: the status of its response, why there is none, or None if it says nothing
+of the target, such as when the client has left."""
 
 
 class Judge(Protocol):
-    """Who wants to know how tries at a target went."""
+    """Judges a target by how attempts at it went."""
 
-    def observe(self, request: Request, outcome: Outcome) -> None:
-        """A try is decided; told once for each, as soon as the head of its answer is there."""
+    def observe(self, ticket: int, outcome: AttemptOutcome) -> None:
+        """Note how an attempt went, as soon as the head of its response is there.
+
+        Args:
+            ticket: what the upstream admitted the attempt with.
+            outcome: how it went.
+        """
 
 
 class TargetPool:
@@ -69,7 +70,7 @@ class TargetPool:
         authority: the same as a `Host` field says it.
         metrics: as given.
         total_s: how long an exchange may take, in seconds; `inf` for any time.
-        judge: is told how each try went; None if nobody wants to know.
+        judge: observes how each attempt went; None if the target is not judged.
         slow_readers: clients that do not take what comes from it.
     """
 
@@ -327,94 +328,3 @@ class TargetPool:
         self._retired.discard(connection)
         self._idle.pop(connection, None)
         self._admit_next()
-
-
-class Upstream:
-    """A named pool of targets.
-
-    Attributes:
-        name: as configured.
-        metrics: its counters.
-        health: how its targets are checked; None if they are not.
-        only: the target that every request goes to; None where `pick` has a choice.
-        budget: how often its requests may be sent again.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        config: UpstreamConfig,
-        metrics: UpstreamMetrics,
-        max_head: int,
-        tls: UpstreamTls | None = None,
-        look_up: Resolve = resolve,
-    ) -> None:
-        self.name = name
-        self.metrics = metrics
-        self.health = config.health
-        self._pools = tuple(
-            TargetPool(target, config, metrics, max_head, tls, look_up) for target in config.targets
-        )
-        needs_choice = len(self._pools) > 1 or config.health or config.breaker
-        self._chooser = LoadBalancer(name, config, self._pools, metrics) if needs_choice else None
-        self.only = self._pools[0] if self._chooser is None else None
-        self.budget = RetryBudget()
-
-    def __repr__(self) -> str:
-        return f"<Upstream {self.name}: {list(self._pools)}>"
-
-    @property
-    def total_s(self) -> float:
-        """How long an exchange may take, in seconds; `inf` for any time."""
-        return self._pools[0].total_s
-
-    def keep_to(self, seconds: float) -> None:
-        """Keep to a time limit of this length as well as to those of the configuration."""
-        for pool in self._pools:
-            pool.keep_to(seconds)
-
-    def may_retry(self, rule: RetryRule, reason: str) -> bool:
-        """Whether there may be one more retry now; it is counted, and so is its refusal."""
-        metrics = self.metrics
-        firsts = metrics.requests + self.budget.unsent - sum(metrics.retries.values())
-        if not self.budget.spend(monotonic_us(), firsts, rule.share, rule.floor):
-            metrics.retries_refused += 1
-            return False
-        metrics.retries[reason] += 1
-        return True
-
-    @property
-    def pools(self) -> tuple[TargetPool, ...]:
-        """Its targets, in the order of the configuration."""
-        return self._pools
-
-    def pick(
-        self, request: Request | None = None, tried: Collection[TargetPool] = ()
-    ) -> TargetPool:
-        """The target for one try of a request; how it went is for the target's `judge`.
-
-        Args:
-            request: the request; None for none in particular.
-            tried: targets to be avoided, as long as there are others.
-
-        Raises:
-            UpstreamError: nothing may be sent to this upstream now.
-        """
-        if self._chooser is None:
-            return self._pools[0]
-        return self._chooser.pick(request, tried)
-
-    def checked(self, index: int, failure: str) -> None:
-        """A target was checked; `failure` says why it did not pass, or nothing if it did."""
-        if self._chooser is not None:
-            self._chooser.checked(index, failure)
-
-    def start(self) -> None:
-        """Look up the names of its targets from now on; without it, from the first request on."""
-        for pool in self._pools:
-            pool.start()
-
-    def close(self) -> None:
-        """Close idle connections; those in use close when they come back."""
-        for pool in self._pools:
-            pool.close()

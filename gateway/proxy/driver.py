@@ -1,0 +1,340 @@
+"""Drives exchanges, from the head of a request to its line in the access log.
+
+A request whose limits are decided at once, and whose upstream has an idle connection, goes on
+without a task: the head of its response calls back. An asyncio task and its wake-ups would cost
+a small request as much as parsing it does. A task is started only for what must be waited for: a
+turn in a queue, a connection, a pause, the body of a request, a long response, a WebSocket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.base.clock import monotonic_ns
+from gateway.base.errors import ClientError, UpstreamError
+from gateway.base.tasks import Portions, Tasks
+from gateway.http import answer
+from gateway.http.answer import Answer
+from gateway.limiter.decider import Outcome, Pending
+from gateway.observe.logs import AccessLog
+from gateway.observe.metrics import GatewayMetrics
+from gateway.proxy.cached_refusal import remember
+from gateway.proxy.direct_responses import ErrorPages
+from gateway.proxy.exchange import Exchange
+from gateway.proxy.gate import Gate
+from gateway.proxy.request import Request
+from gateway.proxy.response import relay, send_reply, send_whole
+from gateway.proxy.ruling import Ruling
+from gateway.proxy.step import (
+    CONNECT,
+    DONE,
+    HEAD,
+    RELAY,
+    TUNNEL,
+    UPLOAD,
+    WHOLE,
+    Pause,
+    SendReply,
+    Step,
+)
+from gateway.proxy.tunnel import Tunnel
+from gateway.proxy.websocket import SWITCHED, asks_for_websocket
+
+if TYPE_CHECKING:
+    from aiohttp.http_parser import RawRequestMessage
+    from aiohttp.streams import StreamReader
+
+    from gateway.proxy.client.connection import ClientConnection
+
+log = logging.getLogger(__name__)
+
+CLIENT_LEFT: Final = 499
+"""The status of a request whose client left before there was a response, as nginx has it."""
+
+
+class Driver:
+    """Serves requests: an `ExchangeCallbacks`.
+
+    Args:
+        gate: decides which requests go where.
+        metrics: of the gateway.
+        access_log: takes one line for each request; None for none.
+        pages: the forms of errors where no route is known; None for problem documents.
+        crowd: does the work that comes with many clients that leave in the same moment.
+
+    Attributes:
+        access_log: as given.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        metrics: GatewayMetrics,
+        access_log: AccessLog | None,
+        pages: ErrorPages | None,
+        crowd: Portions,
+    ) -> None:
+        self.access_log = access_log
+        self._gate = gate
+        self._metrics = metrics
+        self._pages = pages
+        self._crowd = crowd
+        self._tasks = Tasks()
+
+    def __repr__(self) -> str:
+        return f"<Driver: {len(self._tasks)} tasks>"
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def serve(
+        self,
+        connection: ClientConnection,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        *,
+        is_last: bool,
+    ) -> Exchange:
+        """Begin to serve a request; `connection.finished` is called at its end.
+
+        Args:
+            connection: where it came from.
+            message: the parsed head.
+            payload: the body, as it arrives.
+            is_last: whether the connection ends with it.
+        """
+        request = Request(connection, message, payload)
+        exchange = Exchange(request, self)
+        if is_last or (
+            message.upgrade and not (asks_for_websocket(request) and connection.is_waiting)
+        ):
+            exchange.keeps_alive = False
+        try:
+            self._decide(exchange, request)
+        except Exception as error:  # noqa: BLE001 - judged in one place
+            self.fail(exchange, error)
+        return exchange
+
+    async def finish(self, seconds: float) -> None:
+        """Wait for all tasks, at most for `seconds`; the rest is cancelled."""
+        await self._tasks.finish(seconds)
+
+    # What is decided about a request.
+
+    def _decide(self, exchange: Exchange, request: Request) -> None:
+        """Find the route, and ask the limits."""
+        gate = self._gate
+        if request.connection.https_port and (reply := gate.to_https(request)) is not None:
+            self._reply(exchange, reply)
+            return
+        route = gate.find_route(request)
+        ruling = exchange.ruling = Ruling(route)
+        if request.method == "OPTIONS" and (reply := gate.count_hop(request)) is not None:
+            self._reply(exchange, reply)
+            return
+        if route.outgoing is not None:
+            ruling.sent_target = route.outgoing.target(request)
+        outcome = gate.ask(request, ruling)
+        if isinstance(outcome, Pending):
+            ruling.pending = outcome
+            outcome.then(partial(self._decided, exchange, ruling))
+        else:
+            self._apply(exchange, ruling, outcome)
+
+    def _decided(self, exchange: Exchange, ruling: Ruling, outcome: Outcome) -> None:
+        """Go on: the store has answered."""
+        ruling.pending = None
+        try:
+            self._apply(exchange, ruling, outcome)
+        except Exception as error:  # noqa: BLE001 - judged in one place
+            self.fail(exchange, error)
+
+    def _apply(self, exchange: Exchange, ruling: Ruling, outcome: Outcome | None) -> None:
+        """Refuse the request, let it wait or send it on, as the limits say."""
+        if outcome is not None:
+            refusal = self._gate.apply(ruling, outcome)
+            if refusal is not None:
+                if outcome.closed_by is not None:
+                    exchange.error = "store"
+                reply = send_reply(exchange, refusal, self._pages)
+                remember(exchange, outcome, reply, self.access_log)
+                self._finish(exchange)
+                return
+            if outcome.verdict.wait_us:
+                self._start(exchange, self._wait_turn(exchange, ruling, outcome))
+                return
+        self.advance(exchange, exchange.forward())
+
+    # What becomes of it.
+
+    def client_left(self, exchange: Exchange) -> None:
+        """Give an exchange up: its client is gone."""
+        if not exchange.error:
+            self._metrics.clients_left += 1
+            exchange.error = "client_left"
+        exchange.status = exchange.status or CLIENT_LEFT
+        ruling, task = exchange.ruling, exchange.task
+        if task is not None:
+            if ruling is not None:
+                # The place is free at once, not when the task has come to its end.
+                ruling.release()
+                if ruling.is_waiting:
+                    self._crowd.do(task.cancel)
+                    return
+            task.cancel()
+            return
+        if ruling is not None and ruling.pending is not None:
+            ruling.pending.abandon()
+        exchange.give_up()
+        self._note(exchange)
+
+    def advance(self, exchange: Exchange, step: Step) -> None:
+        """Do what is next, as far as nothing has to be waited for."""
+        if step is HEAD:
+            return
+        try:
+            if step is WHOLE:
+                self._pass_whole_on(exchange)
+            elif step is DONE:
+                self._finish(exchange)
+            elif isinstance(step, SendReply):
+                self._reply(exchange, step.answer)
+            elif step is UPLOAD:
+                assert exchange.connection is not None
+                assert exchange.upload is not None
+                exchange.pump = self._tasks.start(exchange.upload.pump(exchange.connection))
+            else:
+                self._start(exchange, self._go_on(exchange, step))
+        except Exception as error:  # noqa: BLE001 - judged in one place
+            self.fail(exchange, error)
+
+    def _pass_whole_on(self, exchange: Exchange) -> None:
+        """Pass a response on in one piece."""
+        assert exchange.ruling is not None
+        assert exchange.connection is not None
+        send_whole(exchange, exchange.ruling, exchange.connection)
+        exchange.relayed()
+        self._finish(exchange)
+
+    def _start(self, exchange: Exchange, work: Coroutine[Any, Any, Step]) -> None:
+        """Go on in a task."""
+        task = self._tasks.start(self._run(exchange, work))
+        task.add_done_callback(partial(self._ended, exchange, work))
+        exchange.task = task
+
+    async def _run(self, exchange: Exchange, work: Coroutine[Any, Any, Step]) -> None:
+        """Wait for a piece of work, and go on without a task if that can be."""
+        try:
+            step = await work
+        except Exception as error:  # noqa: BLE001 - judged in one place
+            exchange.task = None
+            self.fail(exchange, error)
+        else:
+            exchange.task = None
+            self.advance(exchange, step)
+
+    async def _wait_turn(self, exchange: Exchange, ruling: Ruling, outcome: Outcome) -> Step:
+        """Wait in the queue of a policy; returns what is next."""
+        refusal = await self._gate.wait(ruling, outcome, lambda: bool(exchange.error))
+        if refusal is not None:
+            return SendReply(refusal)
+        return await self._go_on(exchange, exchange.forward())
+
+    async def _go_on(self, exchange: Exchange, step: Step) -> Step:
+        """Do what has to be waited for; returns the first step that goes on without a task."""
+        while True:
+            if step is CONNECT:
+                try:
+                    connection = await exchange.connect()
+                except UpstreamError as error:
+                    step = exchange.failed(error)
+                else:
+                    step = exchange.connected(connection)
+            elif isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+                step = exchange.attempt()
+            elif step is RELAY or step is TUNNEL:
+                step = await self._pass_on(exchange, step)
+            else:
+                return step
+
+    @staticmethod
+    async def _pass_on(exchange: Exchange, step: Step) -> Step:
+        """Pass a response on as it comes, or the bytes of a WebSocket; returns what is next."""
+        ruling, pool, connection = exchange.ruling, exchange.pool, exchange.connection
+        assert ruling is not None
+        assert pool is not None
+        assert connection is not None
+        try:
+            if step is RELAY:
+                await relay(exchange, ruling, connection, pool.slow_readers)
+            else:
+                await Tunnel(exchange, connection, ruling, pool.metrics).run()
+        except UpstreamError as error:
+            if exchange.status:
+                raise
+            return exchange.failed(error)
+        return exchange.relayed()
+
+    def _ended(
+        self, exchange: Exchange, work: Coroutine[Any, Any, Step], task: asyncio.Task[None]
+    ) -> None:
+        """Clean up after a task that was cancelled, perhaps before it began."""
+        if task.cancelled():
+            work.close()
+            exchange.give_up()
+            self._note(exchange)
+
+    # How it ends.
+
+    def _reply(self, exchange: Exchange, reply: Answer) -> None:
+        """End with a response of the gateway's own."""
+        send_reply(exchange, reply, self._pages)
+        self._finish(exchange)
+
+    def fail(self, exchange: Exchange, error: Exception) -> None:
+        """End with an error; tell the client, if anything can still be told."""
+        exchange.give_up()
+        if isinstance(error, ClientError):
+            exchange.error = exchange.error or error.kind
+            exchange.keeps_alive = exchange.keeps_alive and not error.closes
+            self._metrics.client_errors[error.kind] += 1
+            reply = answer.problem(error.status, error.title, fields=error.fields)
+        elif isinstance(error, UpstreamError):
+            exchange.error = error.kind
+            ruling = exchange.ruling
+            if ruling is not None and ruling.route.upstream is not None:
+                ruling.route.upstream.metrics.errors[error.kind] += 1
+            reply = answer.failed(error)
+        else:
+            log.error("A request could not be served", exc_info=error)
+            exchange.error = "internal"
+            exchange.keeps_alive = False
+            reply = answer.problem(500, "The gateway failed")
+        if exchange.status:
+            # Part of a response is out already: it must not look whole.
+            exchange.keeps_alive = False
+            exchange.request.connection.break_off()
+        else:
+            send_reply(exchange, reply, self._pages)
+        self._finish(exchange)
+
+    def _finish(self, exchange: Exchange) -> None:
+        self._note(exchange)
+        exchange.request.connection.finished(exchange)
+
+    def _note(self, exchange: Exchange) -> None:
+        """Count and log an exchange that has ended."""
+        ruling = exchange.ruling
+        duration_us = (monotonic_ns() - exchange.request.started_ns) // 1000
+        if ruling is not None:
+            ruling.release()
+            if exchange.status != SWITCHED:
+                # A WebSocket was counted when the protocol was switched.
+                ruling.route.metrics.answered(exchange.status, duration_us)
+        if self.access_log is not None:
+            self.access_log.log(exchange.log_entry(duration_us))

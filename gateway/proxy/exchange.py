@@ -1,0 +1,450 @@
+"""One request and its response: a state machine that says what to do next.
+
+`Exchange` does at once whatever can be done without waiting: it chooses a target, sends the
+request over an idle connection, judges the head of the response, and writes a small response in
+one piece. Where it has to wait, it returns a `Step`. Who waits is no concern of the machine:
+`driver.py` lets a callback or a task do so, and calls the method that the step names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol
+
+from gateway.base.clock import US, monotonic_ns
+from gateway.base.errors import (
+    UpstreamClosedError,
+    UpstreamError,
+    UpstreamProtocolError,
+    UpstreamTimeout,
+)
+from gateway.observe.logs import AccessEntry
+from gateway.proxy.attempts import Attempts
+from gateway.proxy.direct_responses import intercepted
+from gateway.proxy.request_head import request_head
+from gateway.proxy.step import (
+    CONNECT,
+    DONE,
+    HEAD,
+    RELAY,
+    TUNNEL,
+    UPLOAD,
+    WHOLE,
+    Pause,
+    SendReply,
+    Step,
+)
+from gateway.proxy.upload import Upload, take_body
+from gateway.proxy.upstream.answer_head import without_length
+from gateway.proxy.upstream.balancing import NO_TICKET
+from gateway.proxy.upstream.retry import IDEMPOTENT
+from gateway.proxy.websocket import SWITCH, SWITCHED, may_open_websocket
+
+if TYPE_CHECKING:
+    from gateway.proxy.request import Request
+    from gateway.proxy.routes import Route
+    from gateway.proxy.ruling import Ruling
+    from gateway.proxy.upstream.answer_head import AnswerHead
+    from gateway.proxy.upstream.connection import UpstreamConnection
+    from gateway.proxy.upstream.pool import AttemptOutcome, TargetPool
+    from gateway.proxy.upstream.retry import RetryRule
+
+NS: Final = 1e9
+
+
+class ExchangeCallbacks(Protocol):
+    """What an exchange calls when something happens that it has waited for."""
+
+    def advance(self, exchange: Exchange, step: Step) -> None:
+        """Do what is next."""
+
+    def fail(self, exchange: Exchange, error: Exception) -> None:
+        """End the exchange with an error."""
+
+    def client_left(self, exchange: Exchange) -> None:
+        """Give an exchange up: its client is gone."""
+
+
+class Exchange:
+    """How the exchange of one request went, and what is next.
+
+    Attributes:
+        request: what was asked.
+        ruling: what was decided; None until the route is known.
+        keeps_alive: whether the client's connection may carry another request.
+        status: the status of the response; 0 before its head is written.
+        sent: bytes of body that were written to the client.
+        received: bytes that the client sent through a tunnel; -1 if there is none.
+        error: what went wrong, as a short kind.
+        upstream_name: the targets that the request was sent to, for the log.
+        upstream_us: the time until the first byte of the response; -1 if none came.
+        pool: the target of the present attempt; None before the first one.
+        connection: the upstream connection of the present attempt; None without one.
+        attempts: the attempts so far, if there may be several and the first one was not all.
+        upload: the body while it is streamed; None if all of it is here.
+        pump: the task that streams it.
+        task: what works on the exchange, if a task does.
+    """
+
+    __slots__ = (
+        "_body",
+        "_callbacks",
+        "_framing",
+        "_may_repeat",
+        "_may_switch",
+        "_sent_ns",
+        "_ticket",
+        "attempts",
+        "connection",
+        "error",
+        "keeps_alive",
+        "pool",
+        "pump",
+        "received",
+        "request",
+        "ruling",
+        "sent",
+        "status",
+        "task",
+        "upload",
+        "upstream_name",
+        "upstream_us",
+    )
+
+    def __init__(self, request: Request, callbacks: ExchangeCallbacks) -> None:
+        self.request = request
+        self._callbacks = callbacks
+        self.ruling: Ruling | None = None
+        self.keeps_alive: bool = not request.message.should_close
+        self.status = 0
+        self.sent = 0
+        self.received = -1
+        self.error = ""
+        self.upstream_name = ""
+        self.upstream_us = -1
+        self.pool: TargetPool | None = None
+        self.connection: UpstreamConnection | None = None
+        self.attempts: Attempts | None = None
+        self.upload: Upload | None = None
+        self.pump: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        self._body: bytes | None = None
+        self._framing = b""
+        self._may_switch = False
+        self._may_repeat = False
+        self._sent_ns = 0
+        self._ticket = NO_TICKET
+
+    # What the client's connection sees.
+
+    @property
+    def is_http_1_0(self) -> bool:
+        """Whether the client speaks HTTP/1.0, which has no interim responses."""
+        return self.request.is_http_1_0
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the response in progress comes from an upstream that announced no length."""
+        return self.connection is not None and self.connection.answer.length is None
+
+    def client_left(self) -> None:
+        """Stop serving: the client is gone before its response was complete."""
+        self._callbacks.client_left(self)
+
+    # What is next.
+
+    def forward(self) -> Step:
+        """Begin: answer, or send the request to its upstream.
+
+        Raises:
+            ClientError: the request cannot be forwarded.
+            UpstreamError: nothing may be sent to the upstream now.
+        """
+        assert self.ruling is not None
+        route = self.ruling.route
+        if route.direct_response is not None:
+            return SendReply(route.direct_response(self.request))
+        return self.attempt()
+
+    def attempt(self) -> Step:
+        """Choose a target, and send the request if there is an idle connection to it.
+
+        Raises:
+            ClientError: the request cannot be forwarded.
+            UpstreamError: nothing may be sent to the upstream now.
+        """
+        request, route = self.request, self._route
+        upstream = route.upstream
+        assert upstream is not None
+        self._body, self._framing, self.upload = take_body(request, route, self._body)
+        if request.message.upgrade and may_open_websocket(request, route):
+            self._may_switch = True
+            self._framing += SWITCH
+        attempts = self.attempts
+        pool = upstream.only
+        if pool is None:
+            self._ticket = upstream.admit()
+            tried = () if attempts is None else attempts.tried
+            pool = upstream.pick(upstream.key_of(request), tried)
+        self.pool = pool
+        self.upstream_name = pool.name if attempts is None else attempts.named(pool)
+        self._may_repeat = True
+        connection = pool.take_idle()
+        if connection is None:
+            return self._connect()
+        return self._send(pool, connection)
+
+    async def connect(self) -> UpstreamConnection:
+        """Wait for a connection to the target.
+
+        Raises:
+            UpstreamError: there is none.
+        """
+        pool, attempts = self.pool, self.attempts
+        assert pool is not None
+        return await (pool.connect() if attempts is None else pool.connect(attempts.due))
+
+    def connected(self, connection: UpstreamConnection) -> Step:
+        """Send the request over a connection that is new, or was handed over by another request."""
+        assert self.pool is not None
+        self._may_repeat = self._may_repeat and connection.answer.is_complete
+        return self._send(self.pool, connection)
+
+    def failed(self, error: UpstreamError) -> Step:
+        """Go on after an attempt that brought no response.
+
+        Raises:
+            ClientError: the client is to blame.
+            UpstreamError: as given; nothing else may be tried.
+        """
+        pool, connection, upload = self.pool, self.connection, self.upload
+        assert pool is not None
+        if connection is not None:
+            connection.abort()
+            if self._is_lost_in_reuse(connection, error):
+                # Only once (RFC 9112, section 9.3.1).
+                self._may_repeat = False
+                self.connection = None
+                return self._connect()
+        if upload is not None:
+            self._stop_upload(upload)
+            if upload.error is not None:
+                raise upload.error from None
+        self._judge(pool, error)
+        if not self._may_follow(pool, error):
+            raise error
+        return self._next()
+
+    def head_arrived(self) -> Step:
+        """Go on: the head of the response is there, or is certain not to come.
+
+        Raises:
+            ClientError: the client is to blame that there is none.
+            UpstreamError: there is no valid response, and nothing else may be tried.
+        """
+        pool, connection = self.pool, self.connection
+        assert pool is not None
+        assert connection is not None
+        answer = connection.answer
+        if not answer.has_head:
+            return self.failed(connection.error or UpstreamClosedError("no response"))
+        self.upstream_us = (monotonic_ns() - self._sent_ns) // 1000
+        pool.metrics.first_byte.observe(self.upstream_us)
+        self._judge(pool, answer.status)
+        upload = self.upload
+        if upload is not None:
+            # The client's rest may come too late; then the connection must end.
+            self.keeps_alive = self.keeps_alive and upload.is_done
+            if upload.is_done:
+                self._body = upload.kept
+        route = self._route
+        if route.retry is not None and self._may_follow(pool, answer.status):
+            connection.read_now()
+            self._return_connection(pool, connection)
+            return self._next()
+        if route.intercepted is not None and answer.status in route.intercepted:
+            self.give_up()
+            return SendReply(intercepted(answer.status, answer.head.fields))
+        if answer.status == SWITCHED:
+            return TUNNEL
+        if answer.is_complete:
+            return RELAY if self.request.connection.writing_paused else WHOLE
+        if isinstance(connection.error, UpstreamProtocolError):
+            # Nothing has been passed on yet that could not be taken back.
+            raise connection.error
+        return RELAY
+
+    def relayed(self) -> Step:
+        """End: the whole response has been passed on."""
+        assert self.pool is not None
+        assert self.connection is not None
+        self._return_connection(self.pool, self.connection)
+        return DONE
+
+    def give_up(self) -> None:
+        """Close what is in use: nothing more is expected of the upstream."""
+        if self.upload is not None:
+            self._stop_upload(self.upload)
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.forget()
+        if self.pool is not None:
+            self._judge(self.pool, None)
+
+    # How that is done.
+
+    @property
+    def _route(self) -> Route:
+        assert self.ruling is not None
+        return self.ruling.route
+
+    def _connect(self) -> Step:
+        """Wait for a connection; from now on the time of all attempts counts."""
+        rule = self._route.retry
+        if rule is not None and self.attempts is None:
+            self.attempts = self._begin_attempts(rule)
+        return CONNECT
+
+    def _send(self, pool: TargetPool, connection: UpstreamConnection) -> Step:
+        """Send the request, as far as it is here."""
+        assert self.ruling is not None
+        request, upload = self.request, self.upload
+        self.connection = connection
+        self._sent_ns = monotonic_ns()
+        pool.metrics.requests += 1
+        head = request_head(request, self.ruling, pool.authority, self._framing)
+        try:
+            connection.begin(
+                head + self._body if self._body else head,
+                is_head=request.method == "HEAD",
+                on_interim=None if request.is_http_1_0 else self._on_interim,
+                is_whole=upload is None,
+                may_switch=self._may_switch,
+                on_head=self._on_head,
+            )
+        except UpstreamError as error:
+            return self.failed(error)
+        rule = self.ruling.route.retry
+        if rule is not None:
+            self._limit(connection, rule)
+        return HEAD if upload is None else UPLOAD
+
+    def _on_head(self) -> None:
+        try:
+            step = self.head_arrived()
+        except Exception as error:  # noqa: BLE001 - judged in one place
+            self._callbacks.fail(self, error)
+        else:
+            self._callbacks.advance(self, step)
+
+    def _on_interim(self, head: AnswerHead) -> None:
+        """Pass an interim response on (RFC 9110, section 15.2)."""
+        request = self.request
+        if head.status != 100 or "Expect" in request.headers:
+            # It has no body, and so must not have a length (RFC 9110, section 8.6).
+            fields = head.fields if head.length is None else without_length(head.fields)
+            request.connection.send(b"%b%b\r\n\r\n" % (head.status_line, fields))
+
+    def _limit(self, connection: UpstreamConnection, rule: RetryRule) -> None:
+        """Give an attempt that has just begun less time if another one may follow."""
+        attempts = self.attempts
+        may_retry = rule.methods is None or self.request.method in rule.methods
+        has_time = rule.timeout_s if may_retry and self._is_kept(rule) else None
+        if attempts is None:
+            connection.limit(has_time, inf)
+        else:
+            connection.limit(None if attempts.is_last else has_time, attempts.due)
+
+    def _begin_attempts(self, rule: RetryRule) -> Attempts:
+        assert self.ruling is not None
+        upstream = self.ruling.route.upstream
+        assert upstream is not None
+        gone_s = (monotonic_ns() - self.request.started_ns) / NS - self.ruling.wait_us / US
+        due = asyncio.get_running_loop().time() + upstream.total_s - gone_s
+        return Attempts(rule, upstream, self.request.method, due)
+
+    def _may_follow(self, pool: TargetPool, outcome: int | UpstreamError) -> bool:
+        """Whether another attempt may follow; it is counted if so."""
+        rule = self._route.retry
+        if rule is None or self.status:
+            return False
+        if self.attempts is None:
+            self.attempts = self._begin_attempts(rule)
+        answer = None if self.connection is None else self.connection.answer
+        return self.attempts.may_follow(pool, outcome, answer, is_kept=self._is_kept(rule))
+
+    def _is_kept(self, rule: RetryRule) -> bool:
+        """Whether the body is here as a whole and may be sent again."""
+        return self._body is not None and len(self._body) <= rule.max_body
+
+    def _next(self) -> Step:
+        """Go on with another attempt."""
+        assert self.attempts is not None
+        self.connection = None
+        pause_s = self.attempts.pause_s(asyncio.get_running_loop().time())
+        return self.attempt() if pause_s is None else Pause(pause_s)
+
+    def _is_lost_in_reuse(self, connection: UpstreamConnection, error: UpstreamError) -> bool:
+        """Whether to send again: the upstream closed an idle connection just as it was used."""
+        return (
+            self._may_repeat
+            and self.upload is None
+            and isinstance(error, UpstreamClosedError)
+            and not connection.answer.has_begun
+            and self.request.method in IDEMPOTENT
+        )
+
+    def _judge(self, pool: TargetPool, outcome: AttemptOutcome) -> None:
+        """Tell the target's judge how an attempt went."""
+        judge = pool.judge
+        if judge is None:
+            return
+        if isinstance(outcome, UpstreamTimeout) and outcome.phase == "total":
+            # A client that is slow with its body can use up all the time that there is.
+            outcome = outcome if self.request.payload.is_eof() else None
+        # A ticket is good for one report: an attempt may still be given up after its head.
+        ticket, self._ticket = self._ticket, NO_TICKET
+        judge.observe(ticket, outcome)
+
+    def _return_connection(self, pool: TargetPool, connection: UpstreamConnection) -> None:
+        """Give the connection back, for the next request."""
+        self.connection = None
+        if self.upload is not None and not self.upload.is_done:
+            # The response was there before the request was: nothing can follow on either side.
+            self._stop_upload(self.upload)
+            connection.abort()
+        else:
+            pool.give_back(connection)
+
+    def _stop_upload(self, upload: Upload) -> None:
+        """Stop streaming the body, if it has not all been sent."""
+        if upload.is_done:
+            if upload.kept is not None:
+                self._body = upload.kept
+            return
+        pump, self.pump = self.pump, None
+        if pump is not None:
+            # From here on the client's time is counted for what comes next, which the pump, when
+            # its end reaches it, must not touch.
+            self.request.connection.due = inf
+            pump.cancel()
+
+    def log_entry(self, duration_us: int = 0) -> AccessEntry:
+        """Return what the access log says of the exchange."""
+        request, ruling = self.request, self.ruling
+        # Each request is here once: keywords to the class would cost another half microsecond.
+        entry = AccessEntry(request.client, request.method, request.raw_host, request.target)
+        if ruling is not None:
+            entry.route = ruling.route.name
+            entry.policy = ruling.policy
+            entry.decision = ruling.decision
+            entry.wait_us = ruling.wait_us
+        entry.upstream = self.upstream_name
+        entry.upstream_us = self.upstream_us
+        entry.status = self.status
+        entry.body_bytes = self.sent
+        entry.duration_us = duration_us
+        entry.error = self.error
+        entry.bytes_received = self.received
+        return entry

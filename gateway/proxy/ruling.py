@@ -1,0 +1,55 @@
+"""What was decided about a request before anything was forwarded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.limiter.decider import Pending
+    from gateway.limiter.lease_keeper import HeldLease
+    from gateway.proxy.routes import Route
+
+
+class Ruling:
+    """The route of a request, and what its limits say; `Gate` fills it in.
+
+    Attributes:
+        route: the route that the request takes.
+        sent_target: the request target for the upstream, if the route changes requests.
+        added_fields: header lines about limits that the response gets.
+        policy: the policy that decided; empty if none did.
+        decision: as in `gateway.observe.logs.AccessEntry`.
+        wait_us: how long the request waited for its turn.
+        is_waiting: whether it waits for its turn now.
+        pending: the store's decision, while it is on its way.
+        lease: the request's place among those in flight, if a limit counts these.
+    """
+
+    __slots__ = (
+        "added_fields",
+        "decision",
+        "is_waiting",
+        "lease",
+        "pending",
+        "policy",
+        "route",
+        "sent_target",
+        "wait_us",
+    )
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.sent_target = ""
+        self.added_fields = b""
+        self.policy = ""
+        self.decision = "none"
+        self.wait_us = 0
+        self.is_waiting = False
+        self.pending: Pending | None = None
+        self.lease: HeldLease | None = None
+
+    def release(self) -> None:
+        """Give back what the request held for as long as it lasted."""
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            lease.release()

@@ -1,0 +1,48 @@
+"""WebSocket handshakes: which requests may open one (RFC 6455, section 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiohttp.hdrs import UPGRADE
+from aiohttp.streams import EMPTY_PAYLOAD
+
+from gateway.base.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from gateway.proxy.request import Request
+    from gateway.proxy.routes import Route
+
+SWITCHED: Final = 101
+SWITCH: Final = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+"""What makes a request, or an answer, a handshake; both fields concern one connection only."""
+
+
+def asks_for_websocket(request: Request) -> bool:
+    """Whether a request asks for a WebSocket in a way that may be passed on.
+
+    Only GET of HTTP/1.1 can (RFC 6455, section 4.1), and a client that names other protocols
+    as well may not be taken by its upstream for one that means another.
+    """
+    return (
+        bool(request.message.upgrade)
+        and request.method == "GET"
+        and not request.is_http_1_0
+        and [value.strip().lower() for value in request.headers.getall(UPGRADE, ())]
+        == ["websocket"]
+    )
+
+
+def may_open_websocket(request: Request, route: Route) -> bool:
+    """Whether the upstream of a route may answer a request with 101.
+
+    Raises:
+        BadRequestError: the request has a body, whose end and the beginning of a WebSocket
+            might be seen at different places.
+    """
+    if not route.websocket or not asks_for_websocket(request):
+        return False
+    if request.payload is not EMPTY_PAYLOAD:
+        message = "A WebSocket handshake has no body"
+        raise BadRequestError(message, kind="framing", closes=True)
+    return True
