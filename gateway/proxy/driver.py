@@ -68,6 +68,7 @@ class Driver:
 
     Attributes:
         access_log: as given.
+        is_draining: whether every connection ends with the request that comes next.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Driver:
         crowd: Portions,
     ) -> None:
         self.access_log = access_log
+        self.is_draining = False
         self._gate = gate
         self._metrics = metrics
         self._pages = pages
@@ -92,12 +94,7 @@ class Driver:
         return len(self._tasks)
 
     def serve(
-        self,
-        connection: ClientConnection,
-        message: RawRequestMessage,
-        payload: StreamReader,
-        *,
-        is_last: bool,
+        self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader
     ) -> Exchange:
         """Begin to serve a request; `connection.finished` is called at its end.
 
@@ -105,16 +102,33 @@ class Driver:
             connection: where it came from.
             message: the parsed head.
             payload: the body, as it arrives.
-            is_last: whether the connection ends with it.
         """
         request = Request(connection, message, payload)
         exchange = Exchange(request, self)
-        if is_last or (
-            message.upgrade and not (asks_for_websocket(request) and connection.is_waiting)
+        if (
+            self.is_draining
+            or connection.is_closing
+            or (message.upgrade and not (asks_for_websocket(request) and connection.is_waiting))
         ):
             exchange.keeps_alive = False
+        gate = self._gate
         try:
-            self._decide(exchange, request)
+            if connection.https_port and (reply := gate.to_https(request)) is not None:
+                self._reply(exchange, reply)
+                return exchange
+            route = gate.find_route(request)
+            ruling = exchange.ruling = Ruling(route)
+            if request.method == "OPTIONS" and (reply := gate.count_hop(request)) is not None:
+                self._reply(exchange, reply)
+                return exchange
+            if route.outgoing is not None:
+                ruling.sent_target = route.outgoing.target(request)
+            outcome = gate.ask(request, ruling)
+            if isinstance(outcome, Pending):
+                ruling.pending = outcome
+                outcome.then(partial(self._decided, exchange, ruling))
+            else:
+                self._apply(exchange, ruling, outcome)
         except Exception as error:  # noqa: BLE001 - judged in one place
             self.fail(exchange, error)
         return exchange
@@ -122,28 +136,6 @@ class Driver:
     async def finish(self, seconds: float) -> None:
         """Wait for all tasks, at most for `seconds`; the rest is cancelled."""
         await self._tasks.finish(seconds)
-
-    # What is decided about a request.
-
-    def _decide(self, exchange: Exchange, request: Request) -> None:
-        """Find the route, and ask the limits."""
-        gate = self._gate
-        if request.connection.https_port and (reply := gate.to_https(request)) is not None:
-            self._reply(exchange, reply)
-            return
-        route = gate.find_route(request)
-        ruling = exchange.ruling = Ruling(route)
-        if request.method == "OPTIONS" and (reply := gate.count_hop(request)) is not None:
-            self._reply(exchange, reply)
-            return
-        if route.outgoing is not None:
-            ruling.sent_target = route.outgoing.target(request)
-        outcome = gate.ask(request, ruling)
-        if isinstance(outcome, Pending):
-            ruling.pending = outcome
-            outcome.then(partial(self._decided, exchange, ruling))
-        else:
-            self._apply(exchange, ruling, outcome)
 
     def _decided(self, exchange: Exchange, ruling: Ruling, outcome: Outcome) -> None:
         """Go on: the store has answered."""
@@ -167,7 +159,9 @@ class Driver:
             if outcome.verdict.wait_us:
                 self._start(exchange, self._wait_turn(exchange, ruling, outcome))
                 return
-        self.advance(exchange, exchange.forward())
+        step = exchange.forward()
+        if step is not HEAD:
+            self.advance(exchange, step)
 
     # What becomes of it.
 
@@ -198,7 +192,9 @@ class Driver:
             return
         try:
             if step is WHOLE:
-                self._pass_whole_on(exchange)
+                send_whole(exchange)
+                exchange.release()
+                self._finish(exchange)
             elif step is DONE:
                 self._finish(exchange)
             elif isinstance(step, SendReply):
@@ -211,14 +207,6 @@ class Driver:
                 self._start(exchange, self._go_on(exchange, step))
         except Exception as error:  # noqa: BLE001 - judged in one place
             self.fail(exchange, error)
-
-    def _pass_whole_on(self, exchange: Exchange) -> None:
-        """Pass a response on in one piece."""
-        assert exchange.ruling is not None
-        assert exchange.connection is not None
-        send_whole(exchange, exchange.ruling, exchange.connection)
-        exchange.relayed()
-        self._finish(exchange)
 
     def _start(self, exchange: Exchange, work: Coroutine[Any, Any, Step]) -> None:
         """Go on in a task."""
@@ -256,7 +244,7 @@ class Driver:
                     step = exchange.connected(connection)
             elif isinstance(step, Pause):
                 await asyncio.sleep(step.seconds)
-                step = exchange.attempt()
+                step = exchange.forward()
             elif step is RELAY or step is TUNNEL:
                 step = await self._pass_on(exchange, step)
             else:
@@ -278,7 +266,8 @@ class Driver:
             if exchange.status:
                 raise
             return exchange.failed(error)
-        return exchange.relayed()
+        exchange.release()
+        return DONE
 
     def _ended(
         self, exchange: Exchange, work: Coroutine[Any, Any, Step], task: asyncio.Task[None]

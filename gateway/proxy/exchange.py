@@ -25,7 +25,6 @@ from gateway.proxy.direct_responses import intercepted
 from gateway.proxy.request_head import request_head
 from gateway.proxy.step import (
     CONNECT,
-    DONE,
     HEAD,
     RELAY,
     TUNNEL,
@@ -43,12 +42,12 @@ from gateway.proxy.websocket import SWITCH, SWITCHED, may_open_websocket
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
-    from gateway.proxy.routes import Route
     from gateway.proxy.ruling import Ruling
     from gateway.proxy.upstream.answer_head import AnswerHead
     from gateway.proxy.upstream.connection import UpstreamConnection
-    from gateway.proxy.upstream.pool import AttemptOutcome, TargetPool
+    from gateway.proxy.upstream.pool import AttemptOutcome, Judge, TargetPool
     from gateway.proxy.upstream.retry import RetryRule
+    from gateway.proxy.upstream.targets import Upstream
 
 NS: Final = 1e9
 
@@ -155,45 +154,31 @@ class Exchange:
     # What is next.
 
     def forward(self) -> Step:
-        """Begin: answer, or send the request to its upstream.
+        """Answer the request, or choose a target and send it there if a connection is idle.
 
         Raises:
             ClientError: the request cannot be forwarded.
             UpstreamError: nothing may be sent to the upstream now.
         """
-        assert self.ruling is not None
-        route = self.ruling.route
-        if route.direct_response is not None:
-            return SendReply(route.direct_response(self.request))
-        return self.attempt()
-
-    def attempt(self) -> Step:
-        """Choose a target, and send the request if there is an idle connection to it.
-
-        Raises:
-            ClientError: the request cannot be forwarded.
-            UpstreamError: nothing may be sent to the upstream now.
-        """
-        request, route = self.request, self._route
+        request, ruling = self.request, self.ruling
+        assert ruling is not None
+        route = ruling.route
         upstream = route.upstream
-        assert upstream is not None
+        if upstream is None:
+            assert route.direct_response is not None
+            return SendReply(route.direct_response(request))
         self._body, self._framing, self.upload = take_body(request, route, self._body)
         if request.message.upgrade and may_open_websocket(request, route):
             self._may_switch = True
             self._framing += SWITCH
-        attempts = self.attempts
         pool = upstream.only
         if pool is None:
-            self._ticket = upstream.admit()
-            tried = () if attempts is None else attempts.tried
-            pool = upstream.pick(upstream.key_of(request), tried)
+            pool = self._pick(upstream)
         self.pool = pool
-        self.upstream_name = pool.name if attempts is None else attempts.named(pool)
+        self.upstream_name = pool.name if self.attempts is None else self.attempts.named(pool)
         self._may_repeat = True
         connection = pool.take_idle()
-        if connection is None:
-            return self._connect()
-        return self._send(pool, connection)
+        return self._connect() if connection is None else self._send(pool, connection, ruling)
 
     async def connect(self) -> UpstreamConnection:
         """Wait for a connection to the target.
@@ -208,8 +193,9 @@ class Exchange:
     def connected(self, connection: UpstreamConnection) -> Step:
         """Send the request over a connection that is new, or was handed over by another request."""
         assert self.pool is not None
+        assert self.ruling is not None
         self._may_repeat = self._may_repeat and connection.answer.is_complete
-        return self._send(self.pool, connection)
+        return self._send(self.pool, connection, self.ruling)
 
     def failed(self, error: UpstreamError) -> Step:
         """Go on after an attempt that brought no response.
@@ -231,7 +217,8 @@ class Exchange:
             self._stop_upload(upload)
             if upload.error is not None:
                 raise upload.error from None
-        self._judge(pool, error)
+        if pool.judge is not None:
+            self._judge(pool.judge, error)
         if not self._may_follow(pool, error):
             raise error
         return self._next()
@@ -243,44 +230,52 @@ class Exchange:
             ClientError: the client is to blame that there is none.
             UpstreamError: there is no valid response, and nothing else may be tried.
         """
-        pool, connection = self.pool, self.connection
+        pool, connection, ruling = self.pool, self.connection, self.ruling
         assert pool is not None
         assert connection is not None
+        assert ruling is not None
         answer = connection.answer
         if not answer.has_head:
             return self.failed(connection.error or UpstreamClosedError("no response"))
         self.upstream_us = (monotonic_ns() - self._sent_ns) // 1000
         pool.metrics.first_byte.observe(self.upstream_us)
-        self._judge(pool, answer.status)
+        if pool.judge is not None:
+            self._judge(pool.judge, answer.status)
         upload = self.upload
         if upload is not None:
             # The client's rest may come too late; then the connection must end.
             self.keeps_alive = self.keeps_alive and upload.is_done
             if upload.is_done:
                 self._body = upload.kept
-        route = self._route
+        route = ruling.route
         if route.retry is not None and self._may_follow(pool, answer.status):
             connection.read_now()
-            self._return_connection(pool, connection)
+            self.release()
             return self._next()
         if route.intercepted is not None and answer.status in route.intercepted:
             self.give_up()
             return SendReply(intercepted(answer.status, answer.head.fields))
         if answer.status == SWITCHED:
             return TUNNEL
-        if answer.is_complete:
-            return RELAY if self.request.connection.writing_paused else WHOLE
-        if isinstance(connection.error, UpstreamProtocolError):
+        if answer.is_complete and not self.request.connection.writing_paused:
+            return WHOLE
+        if not answer.is_complete and isinstance(connection.error, UpstreamProtocolError):
             # Nothing has been passed on yet that could not be taken back.
             raise connection.error
         return RELAY
 
-    def relayed(self) -> Step:
-        """End: the whole response has been passed on."""
-        assert self.pool is not None
-        assert self.connection is not None
-        self._return_connection(self.pool, self.connection)
-        return DONE
+    def release(self) -> None:
+        """Give the connection back: the response has been passed on, or is not wanted."""
+        pool, connection, upload = self.pool, self.connection, self.upload
+        assert pool is not None
+        assert connection is not None
+        self.connection = None
+        if upload is None or upload.is_done:
+            pool.give_back(connection)
+        else:
+            # The response was there before the request was: nothing can follow on either side.
+            self._stop_upload(upload)
+            connection.abort()
 
     def give_up(self) -> None:
         """Close what is in use: nothing more is expected of the upstream."""
@@ -289,31 +284,36 @@ class Exchange:
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.forget()
-        if self.pool is not None:
-            self._judge(self.pool, None)
+        if self.pool is not None and self.pool.judge is not None:
+            self._judge(self.pool.judge, None)
 
     # How that is done.
 
-    @property
-    def _route(self) -> Route:
-        assert self.ruling is not None
-        return self.ruling.route
+    def _pick(self, upstream: Upstream) -> TargetPool:
+        """Choose a target.
+
+        Raises:
+            UpstreamError: nothing may be sent to the upstream now.
+        """
+        self._ticket = upstream.admit()
+        tried = () if self.attempts is None else self.attempts.tried
+        return upstream.pick(upstream.key_of(self.request), tried)
 
     def _connect(self) -> Step:
         """Wait for a connection; from now on the time of all attempts counts."""
-        rule = self._route.retry
+        assert self.ruling is not None
+        rule = self.ruling.route.retry
         if rule is not None and self.attempts is None:
             self.attempts = self._begin_attempts(rule)
         return CONNECT
 
-    def _send(self, pool: TargetPool, connection: UpstreamConnection) -> Step:
+    def _send(self, pool: TargetPool, connection: UpstreamConnection, ruling: Ruling) -> Step:
         """Send the request, as far as it is here."""
-        assert self.ruling is not None
         request, upload = self.request, self.upload
         self.connection = connection
         self._sent_ns = monotonic_ns()
         pool.metrics.requests += 1
-        head = request_head(request, self.ruling, pool.authority, self._framing)
+        head = request_head(request, ruling, pool.authority, self._framing)
         try:
             connection.begin(
                 head + self._body if self._body else head,
@@ -325,9 +325,8 @@ class Exchange:
             )
         except UpstreamError as error:
             return self.failed(error)
-        rule = self.ruling.route.retry
-        if rule is not None:
-            self._limit(connection, rule)
+        if ruling.route.retry is not None:
+            self._limit(connection, ruling.route.retry)
         return HEAD if upload is None else UPLOAD
 
     def _on_head(self) -> None:
@@ -366,7 +365,8 @@ class Exchange:
 
     def _may_follow(self, pool: TargetPool, outcome: int | UpstreamError) -> bool:
         """Whether another attempt may follow; it is counted if so."""
-        rule = self._route.retry
+        assert self.ruling is not None
+        rule = self.ruling.route.retry
         if rule is None or self.status:
             return False
         if self.attempts is None:
@@ -383,7 +383,7 @@ class Exchange:
         assert self.attempts is not None
         self.connection = None
         pause_s = self.attempts.pause_s(asyncio.get_running_loop().time())
-        return self.attempt() if pause_s is None else Pause(pause_s)
+        return self.forward() if pause_s is None else Pause(pause_s)
 
     def _is_lost_in_reuse(self, connection: UpstreamConnection, error: UpstreamError) -> bool:
         """Whether to send again: the upstream closed an idle connection just as it was used."""
@@ -395,27 +395,14 @@ class Exchange:
             and self.request.method in IDEMPOTENT
         )
 
-    def _judge(self, pool: TargetPool, outcome: AttemptOutcome) -> None:
-        """Tell the target's judge how an attempt went."""
-        judge = pool.judge
-        if judge is None:
-            return
+    def _judge(self, judge: Judge, outcome: AttemptOutcome) -> None:
+        """Tell the judge of the target how an attempt went."""
         if isinstance(outcome, UpstreamTimeout) and outcome.phase == "total":
             # A client that is slow with its body can use up all the time that there is.
             outcome = outcome if self.request.payload.is_eof() else None
         # A ticket is good for one report: an attempt may still be given up after its head.
         ticket, self._ticket = self._ticket, NO_TICKET
         judge.observe(ticket, outcome)
-
-    def _return_connection(self, pool: TargetPool, connection: UpstreamConnection) -> None:
-        """Give the connection back, for the next request."""
-        self.connection = None
-        if self.upload is not None and not self.upload.is_done:
-            # The response was there before the request was: nothing can follow on either side.
-            self._stop_upload(self.upload)
-            connection.abort()
-        else:
-            pool.give_back(connection)
 
     def _stop_upload(self, upload: Upload) -> None:
         """Stop streaming the body, if it has not all been sent."""

@@ -23,8 +23,8 @@ class Hidden(NamedTuple):
     """Fields that are looked at and count for nothing.
 
     Attributes:
-        from_strangers: those that only a trusted proxy may send, with
-        from_all: those that nobody may send.
+        from_strangers: those that only a trusted proxy may send, and those of `from_all`.
+        from_all: those that no client may send.
     """
 
     from_strangers: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What is decided about a request before anything is forwarded: its route, its limits."""
+"""Decides about a request before anything is forwarded: its route, and its limits."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ class Gate:
 
     Args:
         routes: where requests go.
-        addresses: who is trusted to name the client.
+        addresses: which proxies are trusted to name the client.
         decider: asks the store.
-        hidden: fields that are looked at and count for nothing.
+        hidden: fields that the configuration looks at and that clients may not set.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class Gate:
         self._known: dict[tuple[str, str, str], tuple[str, Route]] = {}
 
     def recognise(self, peer: str) -> tuple[str, bool]:
-        """What a peer is counted under, and whether it may speak for others."""
+        """Return what a peer is counted under, and whether it is a trusted proxy."""
         return self._addresses.bucket(peer), self._addresses.is_trusted(peer)
 
     def _find_client(self, request: Request) -> None:
-        """Find the client of a request that a trusted proxy has sent on, and what it asked by."""
+        """Find the client, and the scheme it used, of a request that a trusted proxy has sent."""
         story = request.story = read_story(self._addresses, request.client, request.headers)
         if story is not None:
             request.client = story.client
@@ -188,7 +188,7 @@ class Gate:
             )
 
     def count_hop(self, request: Request) -> Answer | None:
-        """Heed `Max-Forwards` of an OPTIONS request (RFC 9110, section 7.6.2).
+        """Apply `Max-Forwards` of an OPTIONS request (RFC 9110, section 7.6.2).
 
         Returns:
             The answer, if the request is to go no further.

@@ -68,10 +68,12 @@ def send_reply(exchange: Exchange, reply: Answer, pages: ErrorPages | None) -> b
     return data
 
 
-def send_whole(exchange: Exchange, ruling: Ruling, connection: UpstreamConnection) -> None:
+def send_whole(exchange: Exchange) -> None:
     """Pass a response on that is here as a whole, in one piece."""
+    request, ruling, connection = exchange.request, exchange.ruling, exchange.connection
+    assert ruling is not None
+    assert connection is not None
     answer = connection.answer
-    request = exchange.request
     body = connection.read_now()
     framing = b""
     if answer.length is None and request.method != "HEAD" and answer.status not in NO_BODY:
@@ -102,7 +104,7 @@ async def relay(
     request = exchange.request
     client = request.connection
     if answer.is_complete:
-        send_whole(exchange, ruling, connection)
+        send_whole(exchange)
         await client.drained()
         return
     is_chunked = False

@@ -30,11 +30,7 @@ from gateway.proxy.driver import Driver
 from gateway.proxy.gate import Gate
 
 if TYPE_CHECKING:
-    from aiohttp.http_parser import RawRequestMessage
-    from aiohttp.streams import StreamReader
-
     from gateway.proxy.client.handler import ServedRequest
-    from gateway.proxy.exchange import Exchange
     from gateway.routing.spelling import Reserved
 
 log = logging.getLogger(__name__)
@@ -58,6 +54,7 @@ class Proxy:
     Attributes:
         server: makes a connection object for each client, for `loop.create_server`.
         crowd: does the work that comes with many clients that leave in the same moment.
+        serve: begins to serve a request; see `Driver.serve`.
     """
 
     def __init__(
@@ -72,11 +69,12 @@ class Proxy:
     ) -> None:
         self._gate = gate
         self._metrics = metrics
-        self._is_draining = False
         self._clients: set[ClientConnection] = set()
         self._all_gone = asyncio.Event()
         self.crowd = Portions()
         self._driver = Driver(gate, metrics, access_log, pages, self.crowd)
+        # A call less for each request.
+        self.serve = self._driver.serve
         timeouts = ClientTimeouts(
             head=config.header_timeout / US,
             body=config.body_timeout / US,
@@ -152,13 +150,6 @@ class Proxy:
         if served is not None:
             served.error = "send_timeout"
 
-    def serve(
-        self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader
-    ) -> Exchange:
-        """Begin to serve a request; `connection.finished` is called at its end."""
-        is_last = self._is_draining or connection.is_closing
-        return self._driver.serve(connection, message, payload, is_last=is_last)
-
     def reject(self, connection: ClientConnection, error: BadRequestError) -> None:
         """Answer a request that could not be parsed; the connection ends with it."""
         self._metrics.client_errors[error.kind] += 1
@@ -181,7 +172,7 @@ class Proxy:
         Returns:
             How many requests were cut off.
         """
-        self._is_draining = True
+        self._driver.is_draining = True
         for connection in tuple(self._clients):
             connection.close_when_idle()
         if self._clients:

@@ -15,14 +15,14 @@ class Wait(Enum):
     CONNECT = "a connection to the target; then `connected` or `failed`"
     HEAD = "the head of the response; the upstream connection calls back"
     UPLOAD = "the same, while the body of the request is streamed"
-    WHOLE = "nothing: all of the response is here, to be passed on; then `relayed`"
-    RELAY = "the rest of the response, as it comes; then `relayed`"
-    TUNNEL = "the end of a WebSocket; then `relayed`"
+    WHOLE = "nothing: all of the response is here, to be passed on; then `release`"
+    RELAY = "the rest of the response, as it comes; then `release`"
+    TUNNEL = "the end of a WebSocket; then `release`"
     DONE = "nothing: the response is written"
 
 
 class Pause(NamedTuple):
-    """Wait before the next attempt; then `attempt`."""
+    """Wait before the next attempt; then `forward`."""
 
     seconds: float
 

@@ -1,4 +1,4 @@
-"""A request's body on its way to the upstream, also while it is still arriving."""
+"""The body of a request on its way to the upstream, also while it is still arriving."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Upload:
 
     Args:
         payload: where it arrives.
-        client: who sends it.
+        client: the connection that it comes from.
         is_chunked: whether its length is not known beforehand.
         max_body: bytes that it may have; None for any.
         max_kept: bytes of it that are kept once they are sent.
@@ -67,7 +67,7 @@ class Upload:
             self.error = BadRequestError("The request's body is not valid", kind="framing")
             connection.abort()
         except UpstreamError:
-            # Whoever waits for the answer is told the same.
+            # What waits for the response gets the same error.
             pass
 
     async def _pump(self, connection: UpstreamConnection) -> None:
@@ -105,7 +105,7 @@ class Upload:
 
 
 def chunk(data: bytes, *, is_chunked: bool) -> bytes:
-    """A piece of a body as it is written (RFC 9112, section 7.1, where it is chunked)."""
+    """Return a piece of a body as it is written (RFC 9112, section 7.1, where it is chunked)."""
     return b"%x\r\n%b\r\n" % (len(data), data) if is_chunked else data
 
 

@@ -24,7 +24,7 @@ async def open_connection(
     port: int,
     *,
     on_close: Callable[[UpstreamConnection], None],
-    patience: UpstreamTimeouts,
+    timeouts: UpstreamTimeouts,
     ssl_context: ssl.SSLContext | None,
     max_head: int,
     server_name: str = "",
@@ -35,7 +35,7 @@ async def open_connection(
         place: a target at an address or a socket, or the name of one.
         port: of the server.
         on_close: told when the connection is closed.
-        patience: its time limits.
+        timeouts: its time limits.
         ssl_context: for TLS; None for none.
         max_head: bytes of header fields that one answer may have.
         server_name: what is asked for and checked with TLS.
@@ -49,7 +49,7 @@ async def open_connection(
     loop = asyncio.get_running_loop()
 
     def connection() -> UpstreamConnection:
-        return UpstreamConnection(on_close, patience, max_head, address)
+        return UpstreamConnection(on_close, timeouts, max_head, address)
 
     try:
         if not isinstance(place, Name) and place.socket:
@@ -104,9 +104,9 @@ async def race(addresses: Addresses, order: Sequence[str], port: int) -> tuple[s
                 address = left.pop(0)
                 family = socket.AF_INET6 if ":" in address else socket.AF_INET
                 under_way[loop.create_task(_connect(family, (address, port)))] = address
-            patience_s = NEXT_S if left else None
+            wait_s = NEXT_S if left else None
             done, _ = await asyncio.wait(
-                under_way, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
+                under_way, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
                 failure = task.exception()

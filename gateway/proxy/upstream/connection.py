@@ -34,9 +34,9 @@ class UpstreamTimeouts(NamedTuple):
 class UpstreamConnection(asyncio.Protocol):
     """A connection that belongs to one exchange at a time.
 
-    Use: `begin`, any number of `write`s, `await head()`, then `await read()` until it
-    returns nothing. `is_reusable` then says whether it may serve another exchange. Whoever
-    watches it calls `expire` once the loop's time is past `due`.
+    Use: `begin`, any number of `write`s, `await head()` or the callback of `begin`, then
+    `await read()` until it returns nothing. `is_reusable` then says whether it may serve another
+    exchange. Its watch calls `expire` once the loop's time is past `due`.
 
     Attributes:
         answer: what has arrived of the answer.
@@ -56,8 +56,8 @@ class UpstreamConnection(asyncio.Protocol):
         "_loop",
         "_on_close",
         "_on_head",
-        "_patience",
         "_phase",
+        "_timeouts",
         "_total_due",
         "_waiter",
         "address",
@@ -70,14 +70,14 @@ class UpstreamConnection(asyncio.Protocol):
     def __init__(
         self,
         on_close: Callable[[UpstreamConnection], None],
-        patience: UpstreamTimeouts,
+        timeouts: UpstreamTimeouts,
         max_head: int,
         address: str = "",
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_close = on_close
-        self._patience = patience
-        self._first_byte_s = patience.first_byte
+        self._timeouts = timeouts
+        self._first_byte_s = timeouts.first_byte
         self.address = address
         self.answer = AnswerReader(max_head)
         self.transport: asyncio.Transport | None = None
@@ -141,8 +141,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.answer.start(is_head=is_head, on_interim=on_interim, may_switch=may_switch)
         self._is_busy = True
         self._on_head = on_head
-        if self._patience.total != inf:
-            self._total_due = self._loop.time() + self._patience.total
+        if self._timeouts.total != inf:
+            self._total_due = self._loop.time() + self._timeouts.total
         self._holds = 0
         if is_whole:
             self._await("first_byte", self._first_byte_s)
@@ -178,26 +178,26 @@ class UpstreamConnection(asyncio.Protocol):
             self.due = self._total_due
 
     def hold_clock(self) -> None:
-        """Whatever takes long now is the client's fault: until `run_clock`, as often as held."""
+        """Stop the clock until `run_clock`, as often as held: what takes long is the client."""
         self._holds += 1
         self.due = self._total_due
         self._phase = "total"
 
     def run_clock(self) -> None:
-        """The upstream is expected to go on."""
+        """Let the clock run: the upstream is expected to go on."""
         self._holds -= 1
         if not self._holds and not self.answer.is_complete:
-            self._await("idle", self._patience.idle)
+            self._await("idle", self._timeouts.idle)
 
     def hold_back(self) -> None:
-        """Whoever reads the answer is slow: take no more of it, until `flow`."""
+        """Read no more of the answer until `flow`: the client is slow to take it."""
         self.hold_clock()
         if not self._is_reading_paused and self.transport is not None:
             self._is_reading_paused = True
             self.transport.pause_reading()
 
     def narrow(self, buffer: bytearray) -> None:
-        """Until `release` read no more at a time than fits this buffer."""
+        """Read no more at a time than fits this buffer, until `release`."""
         if not self._is_narrow:
             self._is_narrow = True
             read_through(
@@ -210,7 +210,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._resume_reading()
 
     def expire(self) -> None:
-        """The time is over."""
+        """Close: the time limit is over."""
         self._fail(UpstreamTimeout(self._phase))
 
     async def write(self, data: bytes) -> None:
@@ -219,7 +219,7 @@ class UpstreamConnection(asyncio.Protocol):
             raise self.error or UpstreamClosedError("closed while the request was sent")
         self.transport.write(data)
         if self._is_writing_paused:
-            self._await("idle", self._patience.idle)
+            self._await("idle", self._timeouts.idle)
             self._drained = self._loop.create_future()
             await self._drained
             self.due = self._total_due
@@ -269,16 +269,16 @@ class UpstreamConnection(asyncio.Protocol):
             self._is_narrow = False
             read_through(self, self.transport, is_paused=self._is_reading_paused)
         self._total_due = inf
-        self._await("keepalive", self._patience.keepalive)
+        self._await("keepalive", self._timeouts.keepalive)
 
     def abort(self) -> None:
-        """Close at once; whoever waits is told that the exchange was given up."""
+        """Close immediately; what waits for the answer gets an error."""
         self._fail(UpstreamClosedError("given up"))
 
     @property
     def silence_s(self) -> tuple[float, float]:
         """How long a tunnel may be silent: as a whole, and when one side has ended, in seconds."""
-        return self._patience.tunnel, self._patience.idle
+        return self._timeouts.tunnel, self._timeouts.idle
 
     def switch(self, protocol: asyncio.Protocol) -> tuple[asyncio.Transport | None, bool]:
         """Let another protocol have the connection, after the answer 101.
@@ -296,7 +296,7 @@ class UpstreamConnection(asyncio.Protocol):
         return self.transport, self._is_writing_paused
 
     def forget(self) -> None:
-        """Close at once; nobody waits any more."""
+        """Close immediately, without calling back."""
         self._on_head = None
         self.abort()
 
@@ -338,7 +338,7 @@ class UpstreamConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read what the upstream sent."""
         if not self._is_busy:
-            # Nobody asked: whatever it is, it must not become somebody's answer.
+            # No request is in progress: these bytes must not become the answer to another one.
             self._fail(UpstreamProtocolError("bytes that no request asked for"))
             return
         answer = self.answer
@@ -351,7 +351,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.due = inf
         else:
             if not self._holds:
-                self._await("idle", self._patience.idle)
+                self._await("idle", self._timeouts.idle)
             most = PIECE // 2 if self._is_narrow else HIGH_WATER
             if answer.buffered > most and not self._is_reading_paused and self.transport:
                 self._is_reading_paused = True
@@ -360,11 +360,11 @@ class UpstreamConnection(asyncio.Protocol):
             self._wake()
 
     def eof_received(self) -> bool:
-        """Close; `connection_lost` judges what that means."""
+        """Close; `connection_lost` judges what it means."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever waits, and the pool."""
+        """Tell what waits for the answer, and the pool."""
         transport, self.transport = self.transport, None
         self.due = inf
         if self.error is None and self._is_busy:

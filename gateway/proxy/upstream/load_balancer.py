@@ -1,8 +1,7 @@
-"""Which target a request goes to, and what the way it went says of that target.
+"""Chooses the target of each attempt, and judges targets by how attempts went.
 
-What is decided is in `gateway.proxy.upstream.balancing`; here it meets the
-clock, chance, counters and the log. An upstream of one target without checks and without a breaker
-has no `LoadBalancer`.
+The decisions are in `gateway.proxy.upstream.balancing`. Here they meet the clock, chance, counters
+and the log. An upstream of one target without checks and without a breaker has no `LoadBalancer`.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class LoadBalancer:
         else:
             self._balancer = BALANCERS[config.balance]()
         ejects = config.eject is not None and len(self._pools) > 1
-        self._standing = TargetHealth(
+        self._health = TargetHealth(
             self._candidates(config),
             _ejection(config.eject) if config.eject is not None else None,
             config.slow_start or 0,
@@ -113,13 +112,13 @@ class LoadBalancer:
         self._breaker = _breaker(config.breaker) if config.breaker else None
         if self._breaker is not None:
             metrics.breaker = self._breaker.state.value
-        metrics.refresh = lambda: self._note(self._standing.refresh(self._clock()))
+        metrics.refresh = lambda: self._note(self._health.refresh(self._clock()))
         if ejects or self._breaker is not None:
             for index, pool in enumerate(pools):
                 pool.judge = TargetJudge(self, index)
 
     def __repr__(self) -> str:
-        return f"<LoadBalancer {self._name}: {list(self._standing.usable)}>"
+        return f"<LoadBalancer {self._name}: {list(self._health.usable)}>"
 
     def admit(self) -> int:
         """Return the ticket of one attempt; `NO_TICKET` if there is no breaker.
@@ -128,7 +127,7 @@ class LoadBalancer:
             UpstreamError: the breaker is open, or there is no target.
         """
         now = self._refresh()
-        if not self._standing.usable:
+        if not self._health.usable:
             raise UpstreamTargetError(self._retry_after_us)
         breaker = self._breaker
         if breaker is None:
@@ -150,7 +149,7 @@ class LoadBalancer:
             key: what the request is balanced by; None if it has no such thing.
             tried: targets to be avoided, as long as there are others.
         """
-        candidates = self._standing.usable
+        candidates = self._health.usable
         if tried:
             others = [one for one in candidates if self._pools[one.index] not in tried]
             candidates = others or candidates
@@ -167,12 +166,12 @@ class LoadBalancer:
     def _refresh(self) -> int:
         """End what is over by now, such as ejections; returns the time."""
         now = self._clock()
-        if self._standing.due_us <= now:
-            self._note(self._standing.refresh(now))
+        if self._health.due_us <= now:
+            self._note(self._health.refresh(now))
         return now
 
     def _candidates(self, config: UpstreamConfig) -> list[Candidate]:
-        """Named by where they are, so that gateways agree whatever the order is."""
+        """Return the candidates, named by address: gateways agree whatever the order is."""
         candidates: list[Candidate] = []
         names: list[str] = []
         for index, (pool, target) in enumerate(zip(self._pools, config.targets, strict=True)):
@@ -186,7 +185,7 @@ class LoadBalancer:
         return pool.in_flight + self._coming[pool]
 
     def _expect(self, pool: TargetPool) -> None:
-        """Who has yet to connect is in flight, too, for others of the same turn of the loop."""
+        """Count a request that has yet to connect as in flight, for others of the same turn."""
         if not self._coming:
             # In the next turn its task runs, and the pool counts it itself.
             asyncio.get_running_loop().call_soon(self._coming.clear)
@@ -207,9 +206,9 @@ class LoadBalancer:
         if isinstance(outcome, int):
             is_failure = outcome in self._ejecting
         if is_failure:
-            self._note(self._standing.failed(index, self._clock()), outcome)
-        elif is_failure is not None and not self._standing.is_spotless(index):
-            self._standing.succeeded(index, self._clock())
+            self._note(self._health.failed(index, self._clock()), outcome)
+        elif is_failure is not None and not self._health.is_spotless(index):
+            self._health.succeeded(index, self._clock())
 
     def checked(self, index: int, failure: str) -> None:
         """A target was checked; `failure` says why it did not pass, or nothing if it did."""
@@ -218,7 +217,7 @@ class LoadBalancer:
         target.checks_failed += bool(failure)
         if checks.passed(is_passed=not failure):
             now = self._clock()
-            changes = self._standing.checked(index, now, is_healthy=checks.is_healthy)
+            changes = self._health.checked(index, now, is_healthy=checks.is_healthy)
             self._note(changes, failure)
 
     def _report(self, breaker: WindowBreaker, ticket: int, *, is_failure: bool | None) -> None:
@@ -232,14 +231,12 @@ class LoadBalancer:
         else:
             log.info("upstream %s: requests succeed again; all are sent", self._name)
 
-    # What is told of targets.
-
     def _note(self, changes: Sequence[Change], why: object = "") -> None:
         for change in changes:
             index = change.target
             target = self._targets[index]
-            target.is_healthy = self._standing.is_healthy(index)
-            target.is_ejected = self._standing.is_ejected(index)
+            target.is_healthy = self._health.is_healthy(index)
+            target.is_ejected = self._health.is_ejected(index)
             name = self._pools[index].name
             if change.kind == "ejected":
                 target.ejections += 1
@@ -251,10 +248,10 @@ class LoadBalancer:
                 log.warning(message, self._name, name, why)
             elif target.is_healthy and not target.is_ejected:
                 log.info("upstream %s: %s is used again", self._name, name)
-        if changes and self._is_panic != self._standing.is_panic:
+        if changes and self._is_panic != self._health.is_panic:
             self._is_panic = not self._is_panic
             if self._is_panic:
-                then = "used nevertheless" if self._standing.usable else "requests are answered 503"
+                then = "used nevertheless" if self._health.usable else "requests are answered 503"
                 log.error("upstream %s: all targets are left out; %s", self._name, then)
 
 

@@ -1,4 +1,4 @@
-"""Connections to the targets of an upstream: kept, lent out, bounded and timed.
+"""Connections to one target of an upstream: kept, lent, bounded and timed.
 
 A connection comes back only after its answer has been handed over, so that a freed
 connection can never touch an answer that is still being read.
@@ -119,15 +119,15 @@ class TargetPool:
             "(timeouts.queue, or timeouts.total for all tries)"
         )
         timeouts = config.timeouts
-        self._patience = UpstreamTimeouts(
+        self._timeouts = UpstreamTimeouts(
             first_byte=timeouts.first_byte / US,
             idle=timeouts.idle / US,
             total=inf if timeouts.total is None else timeouts.total / US,
             keepalive=config.keepalive / US,
             tunnel=inf if timeouts.tunnel is None else timeouts.tunnel / US,
         )
-        self.total_s = self._patience.total
-        self._watch = Watch(self._open, min(self._patience))
+        self.total_s = self._timeouts.total
+        self._watch = Watch(self._open, min(self._timeouts))
 
     def __repr__(self) -> str:
         return (
@@ -150,7 +150,7 @@ class TargetPool:
         return len(self._open) + self._connecting >= self._max_connections
 
     def keep_to(self, seconds: float) -> None:
-        """Keep to a time limit of this length as well as to those of the configuration."""
+        """Watch connections often enough for a time limit of this length as well."""
         self._watch.keep_to(seconds)
 
     def take_idle(self) -> UpstreamConnection | None:
@@ -178,7 +178,7 @@ class TargetPool:
                 break
             if freed.is_open:
                 return freed
-            # It was closed on its way here: whose turn it was is still before all others.
+            # It was closed on its way here: the request stays first in line.
             was_first = True
         else:
             self._connecting += 1
@@ -222,7 +222,7 @@ class TargetPool:
             connection.abort()
 
     async def open_apart(self) -> UpstreamConnection:
-        """A connection that is no part of the pool: to be watched and aborted by who asks.
+        """Open a connection that is no part of the pool; the caller watches and aborts it.
 
         Raises:
             UpstreamConnectError: it could not be had.
@@ -236,7 +236,7 @@ class TargetPool:
             self._target if self._named is None else self._named,
             self._target.port,
             on_close=on_close,
-            patience=self._patience,
+            timeouts=self._timeouts,
             ssl_context=self._tls.context if self._tls is not None else None,
             server_name=(self._tls.server_name if self._tls is not None else "")
             or self._target.tls_name,
@@ -299,7 +299,7 @@ class TargetPool:
             raise
 
     def _pass_on(self, granted: UpstreamConnection | None) -> None:
-        """What was granted to somebody who is gone goes to the next in line."""
+        """Give what was granted to a request that is gone to the next in line."""
         if granted is None:
             self._connecting -= 1
             self._admit_next()

@@ -1,10 +1,10 @@
 """Reading in small pieces, while many answers come at once or many clients are slow to take theirs.
 
 An event loop reads as much as is there, up to 256 KiB at a time, and all of that lies here while
-the client does not take it: for some hundred slow clients, some hundred MiB. Whoever takes his or
-not, some hundred reads of that size in one turn of the loop are a time in which nobody else is
-served. Small pieces cost twice the time for each byte (bench: transfer), so answers are read in
-them only where they are needed.
+the client does not take it: for some hundred slow clients, some hundred MiB. Even with fast
+clients, some hundred reads of that size in one turn of the loop are a time in which no other
+request is served. Small pieces cost twice the time for each byte (bench: transfer), so answers are
+read in them only where they are needed.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Upstream:
         return self._pools[0].total_s
 
     def keep_to(self, seconds: float) -> None:
-        """Keep to a time limit of this length as well as to those of the configuration."""
+        """Watch connections often enough for a time limit of this length as well."""
         for pool in self._pools:
             pool.keep_to(seconds)
 
