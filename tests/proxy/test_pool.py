@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,10 +34,13 @@ async def exchange(connection: UpstreamConnection) -> bytes:
 
 @asynccontextmanager
 async def pool_of(
-    upstream: ScriptedUpstream, **settings: object
+    upstream: ScriptedUpstream, **settings: Any
 ) -> AsyncIterator[tuple[TargetPool, Upstream]]:
     """The pool of one target; when the test is over, nothing may be lent, wanted or lost."""
-    config = UpstreamConfig.model_validate({"targets": upstream.url, **settings})
+    # Nothing here is about connections that cannot be made in time.
+    timeouts = {"connect": "20s", **settings.pop("timeouts", {})}
+    options = {"targets": upstream.url, "timeouts": timeouts, **settings}
+    config = UpstreamConfig.model_validate(options)
     whole = Upstream("u", config, UpstreamMetrics(), MAX_HEAD)
     pool = whole.pick()
     try:
@@ -103,7 +107,7 @@ async def test_a_connection_in_the_middle_of_an_answer_is_closed() -> None:
 
 async def test_idle_connections_expire() -> None:
     """After `keepalive` without use."""
-    async with answering(OK) as upstream, pool_of(upstream, keepalive="60ms") as (pool, _):
+    async with answering(OK) as upstream, pool_of(upstream, keepalive="1s") as (pool, _):
         connection = await pool.connect()
         await exchange(connection)
         pool.give_back(connection)
