@@ -265,7 +265,7 @@ async def test_who_leaves_the_line_loses_nothing_for_others(when: str, answer: b
             while len(pool._pending) == 2:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             first.cancel()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             connection = await second
         assert await exchange(connection) == b"ok"
         pool.give_back(connection)
@@ -299,7 +299,7 @@ async def test_a_connection_that_dies_in_the_hands_of_the_line() -> None:
         assert connection.transport is not None
         connection.transport.close()
         pool.give_back(connection)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             fresh = await waiting
         assert fresh is not connection
         await exchange(fresh)
