@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.clock import monotonic_ns
 from gateway.base.errors import ClientError, UpstreamError
-from gateway.base.tasks import Portions, Tasks
+from gateway.base.tasks import Tasks
 from gateway.http import answer
 from gateway.http.answer import Answer
 from gateway.limiter.decider import Outcome, Pending
@@ -64,7 +64,6 @@ class Driver:
         metrics: of the gateway.
         access_log: takes one line for each request; None for none.
         pages: the forms of errors where no route is known; None for problem documents.
-        crowd: does the work that comes with many clients that leave in the same moment.
 
     Attributes:
         access_log: as given.
@@ -77,14 +76,12 @@ class Driver:
         metrics: GatewayMetrics,
         access_log: AccessLog | None,
         pages: ErrorPages | None,
-        crowd: Portions,
     ) -> None:
         self.access_log = access_log
         self.is_draining = False
         self._gate = gate
         self._metrics = metrics
         self._pages = pages
-        self._crowd = crowd
         self._tasks = Tasks()
 
     def __repr__(self) -> str:
@@ -176,9 +173,6 @@ class Driver:
             if ruling is not None:
                 # The place is free at once, not when the task has come to its end.
                 ruling.release()
-                if ruling.is_waiting:
-                    self._crowd.do(task.cancel)
-                    return
             task.cancel()
             return
         if ruling is not None and ruling.pending is not None:
@@ -227,7 +221,8 @@ class Driver:
 
     async def _wait_turn(self, exchange: Exchange, ruling: Ruling, outcome: Outcome) -> Step:
         """Wait in the queue of a policy; returns what is next."""
-        refusal = await self._gate.wait(ruling, outcome, lambda: bool(exchange.error))
+        connection = exchange.request.connection
+        refusal = await self._gate.wait(ruling, outcome, lambda: connection.transport is None)
         if refusal is not None:
             return SendReply(refusal)
         return await self._go_on(exchange, exchange.forward())

@@ -72,7 +72,7 @@ class Proxy:
         self._clients: set[ClientConnection] = set()
         self._all_gone = asyncio.Event()
         self.crowd = Portions()
-        self._driver = Driver(gate, metrics, access_log, pages, self.crowd)
+        self._driver = Driver(gate, metrics, access_log, pages)
         # A call less for each request.
         self.serve = self._driver.serve
         timeouts = ClientTimeouts(

@@ -44,6 +44,10 @@ class ServedRequest(Protocol):
         """Bytes of the response's body that were written."""
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether it only waits for its turn in a queue."""
+
+    @property
     def is_endless(self) -> bool:
         """Whether the response in progress comes from an upstream that announced no length."""
 
