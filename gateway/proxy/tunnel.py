@@ -66,6 +66,7 @@ class Tunnel:
         self._silence_s, self._half_silence_s = connection.silence_s
         self._client = _ClientEnd(self, exchange, metrics)
         self._upstream = _UpstreamEnd(self, exchange, metrics)
+        self._client.other, self._upstream.other = self._upstream, self._client
         self.done = self._loop.create_future()
 
     async def run(self) -> None:
@@ -97,7 +98,6 @@ class Tunnel:
         client.on_lost = self._client_connection.switched_lost
         upstream.transport, upstream.is_full = self._connection.switch(upstream)
         upstream.on_lost = self._connection.connection_lost
-        client.other, upstream.other = upstream, client
         answer = self._connection.answer
         head, first = answer.head, answer.take()
         added = self._ruling.added_fields
@@ -155,13 +155,13 @@ class _End(asyncio.Protocol):
     error = ""
     """What is noted of the request if this side breaks off."""
 
-    other: _End
-
     def __init__(self, tunnel: Tunnel, exchange: Exchange, metrics: UpstreamMetrics) -> None:
         self._loop = asyncio.get_running_loop()
         self._tunnel = tunnel
         self._exchange = exchange
         self._metrics = metrics
+        # Until the tunnel gives it the other side.
+        self.other: _End = self
         self.transport: asyncio.Transport | None = None
         self.on_lost: Callable[[Exception | None], None] = lambda _: None
         self.is_full = False
