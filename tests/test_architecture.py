@@ -39,9 +39,19 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "net.tls": "certificates, contexts, handshakes",
         "proxy.upstream.balancing": "which target is next, and which are left out (pure)",
     },
-    {"stores": "where counts live: memory, Redis, MySQL, the store that workers share"},
-    {"config.values": "types of single values: addresses, durations, sizes, URLs of stores"},
-    {"systems.*.config": "how a listener for another system's clients is configured"},
+    {
+        "stores": "where counts live: memory, Redis, MySQL, the store that workers share",
+        "observe.logs": "the access log, and lines about the gateway itself",
+    },
+    {
+        "config.values": "types of single values: addresses, durations, sizes, URLs of stores",
+        "limiter": "one decision: plans, batches, deadlines, failures, leases, queues",
+    },
+    {
+        "systems.*.config": "how a listener for another system's clients is configured",
+        "net": "sockets to listen on, and what keeps a gateway from starting",
+        "http": "answers of the gateway's own (pure)",
+    },
     {"config.models": "everything that can be configured, checked and frozen"},
     {
         "systems.*.capabilities": "which policies another system's servers can keep",
@@ -57,12 +67,6 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
     },
     {
         "importing": "configurations of other systems, turned into ours (pure)",
-        "net": "sockets to listen on, and what keeps a gateway from starting",
-        "observe.logs": "the access log, and lines about the gateway itself",
-    },
-    {"limiter": "one decision for a request: plans, batches, deadlines, failures, leases, queues"},
-    {"http": "answers of the gateway's own (pure)"},
-    {
         "proxy": "the way of a request: clients, routes, limits, upstreams",
         "systems": "other rate limiting systems, a folder each: listener and store",
         "admin": "health, readiness and metrics of a running gateway",
@@ -128,6 +132,7 @@ PURE: Final = (
     "gateway.proxy.upstream.balancing",
     "gateway.http.answer",
     "gateway.limiter.plan",
+    "gateway.wiring.policies",
     "gateway.config.models.gateway",
     "gateway.config.reading.source",
     "gateway.config.checking.check",

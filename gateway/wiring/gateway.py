@@ -22,7 +22,6 @@ from gateway.base.tasks import becomes
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
 from gateway.config.values.address import UnixAddress
-from gateway.limiter.plan import compile_policies
 from gateway.net.binding import (
     ALONE,
     BACKLOG,
@@ -38,10 +37,7 @@ from gateway.observe.logs import AccessLog, LineWriter, open_output, setup_loggi
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.admission import affordable
 from gateway.proxy.client.listener import HandshakeTimeouts, Listener
-from gateway.proxy.direct_responses import compile_pages
-from gateway.proxy.field_names import hidden_fields, reserved_fields
 from gateway.proxy.gate import Gate
-from gateway.proxy.routes import compile_routes
 from gateway.proxy.server import Proxy
 from gateway.proxy.upstream.health import HealthChecks
 from gateway.proxy.upstream.pool import Upstream
@@ -50,8 +46,11 @@ from gateway.stores.base import Store, WarningStore
 from gateway.stores.migrating import MovingStore
 from gateway.systems.base import Frontend, FrontendContext
 from gateway.systems.listeners import make_frontends
+from gateway.wiring.field_names import hidden_fields, reserved_fields
 from gateway.wiring.limiter import book_of, decider_of, reader_of, store_of
 from gateway.wiring.listeners import certificates_of, reception_of
+from gateway.wiring.policies import compile_policies, plans_of
+from gateway.wiring.routes import compile_pages, compile_routes
 
 log = logging.getLogger(__name__)
 
@@ -161,6 +160,7 @@ class Gateway:
                 decider=self._decider,
                 store=store,
                 policies=policies,
+                plan_of=plans_of(config.policies, policies),
                 metrics=self.metrics,
                 tls=dict(zip(titles(config.listeners), certificates, strict=True)),
                 is_leaving=lambda: self._phase is Phase.DRAINING,

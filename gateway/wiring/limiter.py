@@ -11,7 +11,6 @@ from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.store_url import parse_store_url
 from gateway.limiter.decider import Decider
-from gateway.limiter.plan import limits_of
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import GatewayMetrics, StoreMetrics
@@ -21,6 +20,7 @@ from gateway.stores.base import ImmediateStore, PreparedStore, Store
 from gateway.stores.memory.store import MemoryStore
 from gateway.stores.migrating import chosen, moving_store
 from gateway.systems.smockron.masters import of_masters_only
+from gateway.wiring.policies import limits_of
 
 if TYPE_CHECKING:
     from gateway.stores.mysql.policies import PolicyReader

@@ -9,17 +9,11 @@ import pytest
 from multidict import CIMultiDict
 
 from gateway.config.models.gateway import PolicyConfig
-from gateway.limiter.plan import (
-    UNBOUNDED_WAIT_US,
-    Missing,
-    Plan,
-    RouteKeys,
-    compile_plan,
-    compile_policy,
-)
+from gateway.limiter.plan import UNBOUNDED_WAIT_US, Missing, Plan
 from gateway.net.tls.peer import ClientCertificate
 from gateway.observe.metrics import PolicyMetrics
 from gateway.stores.base import Ask
+from gateway.wiring.policies import RouteKeys, compile_plan, compile_policy
 
 SECOND_US = 1_000_000
 

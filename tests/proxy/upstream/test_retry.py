@@ -16,7 +16,8 @@ from gateway.base.errors import (
 )
 from gateway.config.models.gateway import RetryConfig
 from gateway.limits.consistency_mode import PARTS_PER_WHOLE
-from gateway.proxy.upstream.retry import SLOTS, RetryBudget, RetryRule, compile_rule
+from gateway.proxy.upstream.retry import SLOTS, RetryBudget, RetryRule
+from gateway.wiring.routes import compile_rule
 
 US = 1_000_000
 

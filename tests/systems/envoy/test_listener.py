@@ -21,12 +21,10 @@ from gateway.base.errors import StoreUnavailable
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.address import Address, UnixAddress
 from gateway.limiter.decider import Decider
-from gateway.limiter.plan import compile_policies
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
 from gateway.stores.scripted import Fail, ScriptedHold, ScriptedStore
-from gateway.systems.base import FrontendContext
 from gateway.systems.envoy import listener as envoy_rls
 from gateway.systems.envoy import rules as envoy_rls_rules
 from gateway.systems.envoy.listener import MAX_DESCRIPTORS, make
@@ -46,6 +44,7 @@ from tests.conftest import StartGateway
 from tests.envoy_rls import PATH, Asked, call, codes, config_of, question, serving, still_clock
 from tests.processes import free_port
 from tests.servers import RedisServer, until
+from tests.systems.context import context_of
 
 A = {"a": "1"}
 LIMITS = """
@@ -98,7 +97,7 @@ async def served(
     metrics = GatewayMetrics()
     decider = decider_of(config, store, metrics.store("main"))
     await decider.start()
-    ground = FrontendContext(config, decider, store, compile_policies(config, metrics), metrics)
+    ground = context_of(config, decider, store, metrics)
     front = make("rls", config.listeners[0], ground)
     await front.start()
     try:
@@ -304,9 +303,7 @@ async def test_a_port_that_another_has_is_an_error() -> None:
     async with served() as service:
         other = config_of(LIMITS).listeners[0].model_copy(update={"bind": service.address})
         metrics = GatewayMetrics()
-        ground = FrontendContext(
-            CONFIG, service.decider, MemoryStore(), compile_policies(CONFIG, metrics), metrics
-        )
+        ground = context_of(CONFIG, service.decider, MemoryStore(), metrics)
         with pytest.raises(OSError, match="in use"):
             await make("other", other, ground).start()
 

@@ -15,7 +15,6 @@ from gateway.base.clock import Clock, ManualClock, monotonic_us
 from gateway.base.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
 from gateway.config.models.policies import PolicyConfig
 from gateway.limiter.decider import Decider, Outcome
-from gateway.limiter.plan import RouteKeys, compile_plan, compile_policy
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import PolicyMetrics, StoreMetrics
@@ -31,6 +30,7 @@ from gateway.systems.ratio.messages import (
     write_code,
 )
 from gateway.systems.ratio.store import MAX_CALLS, RatioStore, resource_of
+from gateway.wiring.policies import RouteKeys, compile_plan, compile_policy
 from tests import grpc_engine
 from tests.servers import until
 from tests.systems.ratio.server import RatioServer, fail, hang, say

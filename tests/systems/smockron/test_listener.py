@@ -18,11 +18,9 @@ from hypothesis import strategies as st
 from gateway.base.clock import Clock, ManualClock, wall_us
 from gateway.config.checking.check import check_text
 from gateway.limiter.decider import Decider
-from gateway.limiter.plan import compile_policies
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores import find_store
 from gateway.stores.memory.store import MemoryStore
-from gateway.systems.base import FrontendContext
 from gateway.systems.smockron.codec import DelayUntil
 from gateway.systems.smockron.listener import LINES_PER_SECOND, SmockronMaster, make_master
 from gateway.systems.smockron.other_masters import WAITING_MAX
@@ -30,6 +28,7 @@ from gateway.systems.smockron.relay_codec import write_relay
 from tests.processes import free_pair
 from tests.servers import ClusterServers, RedisServer
 from tests.smockron import PROBE_LIMIT, TestGatekeeper, gatekeeper, now_ms
+from tests.systems.context import context_of
 
 SECOND_MS: Final = 1_000
 HOUR_MS: Final = 3_600_000
@@ -81,7 +80,7 @@ listeners:
     decider = Decider(
         memory, deadline_us=1_000_000, share=None, max_waiting=1, metrics=metrics.store("main")
     )
-    ground = FrontendContext(config, decider, memory, compile_policies(config, metrics), metrics)
+    ground = context_of(config, decider, memory, metrics)
     master = make_master("smockron", config.listeners[0], ground, clock)
     await master.start()
     try:

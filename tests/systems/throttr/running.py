@@ -12,12 +12,11 @@ from typing import Final
 from gateway.base.clock import Clock, monotonic_ns
 from gateway.config.checking.check import check_text
 from gateway.limiter.decider import Decider
-from gateway.limiter.plan import compile_policies
 from gateway.observe.metrics import FrontendMetrics, GatewayMetrics
 from gateway.stores.memory.store import MemoryStore
-from gateway.systems.base import FrontendContext
 from gateway.systems.throttr.listener import ThrottrFrontend, make_throttr
 from tests.grpc_engine import port_of
+from tests.systems.context import context_of
 
 WAIT_S: Final = 20.0
 INSERT: Final = bytes.fromhex("01 e803 06 0100 01 6b")
@@ -65,7 +64,7 @@ async def running(
     decider = Decider(
         memory, deadline_us=1_000_000, share=None, max_waiting=1, metrics=metrics.store("main")
     )
-    ground = FrontendContext(config, decider, memory, compile_policies(config, metrics), metrics)
+    ground = context_of(config, decider, memory, metrics)
     frontend = make_throttr("throttr", config.listeners[0], ground, clock)
     await frontend.start()
     try:
