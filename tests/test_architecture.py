@@ -13,6 +13,8 @@ from typing import Final
 
 import pytest
 
+from tests.covered import COVERED
+
 ROOT: Final = Path(__file__).parent.parent
 
 LAYERS: Final[tuple[Mapping[str, str], ...]] = (
@@ -187,6 +189,12 @@ def _is_in(name: str, module: str) -> bool:
     return name == module or name.startswith(module + ".")
 
 
+def _is(name: str, pattern: str) -> bool:
+    """Whether a dotted name is what a pattern with `*` names, word by word."""
+    words, parts = name.split("."), pattern.split(".")
+    return len(words) == len(parts) and all(map(fnmatchcase, words, parts))
+
+
 def _fits(name: str, pattern: str) -> bool:
     """Whether a dotted name is in a room, or in one that a pattern with `*` names."""
     words, parts = name.split("."), pattern.split(".")
@@ -265,6 +273,8 @@ def test_the_checks_bite() -> None:
     assert _place("gateway.systems.throttr.codec_v5") == (2, "systems.*.codec*")
     assert _place("gateway.net.tls.files") == (3, "net.tls")
     assert _circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {"b", "c"}
+    assert "gateway.proxy.server" in _leads_to("tests.e2e.test_limits")
+    assert "gateway.proxy.server" not in _leads_to("tests.limits.test_notation")
 
 
 def _graph() -> dict[str, set[str]]:
@@ -307,6 +317,86 @@ def _public_classes() -> Iterator[str]:
 def test_a_class_name_means_one_thing() -> None:
     """No public class has the name of another."""
     assert {name for name, times in Counter(_public_classes()).items() if times > 1} == TWICE
+
+
+STARTS: Final = {"tests.processes": "gateway.__main__"}
+"""What a helper of the tests runs as a process of its own."""
+
+_REFERENCE: Final = re.compile(r'"(gateway[.\w]+):\w+"')
+"""A module that is imported by its name, once it is needed."""
+
+
+@cache
+def _reached(path: Path) -> frozenset[str]:
+    """What a file imports, now or once it is needed."""
+    source = path.read_text()
+    names = {one for _, one in _imports(source)} | set(_REFERENCE.findall(source))
+    return frozenset(names | {one.rpartition(".")[0] for one in names})
+
+
+@cache
+def _leads_to(name: str) -> frozenset[str]:
+    """All modules that an import of this one leads to, of the package and of the tests."""
+    seen: set[str] = set()
+    left = [name]
+    while left:
+        here = left.pop()
+        path = MODULES.get(here) or ROOT / (here.replace(".", "/") + ".py")
+        if here in seen or not path.is_file():
+            continue
+        seen.add(here)
+        left += _reached(path)
+        left += [STARTS[here]] if here in STARTS else []
+    return frozenset(seen)
+
+
+def _mirror(path: Path) -> Path:
+    """The test file that is named after a module."""
+    below = path.relative_to(ROOT / "gateway")
+    return ROOT / "tests" / below.with_name(f"test_{below.name}")
+
+
+def _is_only_a_face(path: Path) -> bool:
+    """Whether a module only says where others are, and what is in them."""
+    plain = ast.Expr | ast.Import | ast.ImportFrom | ast.Assign
+    return all(isinstance(node, plain) for node in ast.parse(path.read_text()).body)
+
+
+@cache
+def _covered_by() -> Mapping[str, tuple[str, str]]:
+    """For each module without a test file of its own name, the row for it; empty if there is none.
+
+    Of several rows it is the one that names it best.
+    """
+    rows = [(one, file) for file, names in COVERED.items() for one in names.split()]
+    found: dict[str, tuple[str, str]] = {}
+    for module, path in MODULES.items():
+        if not _mirror(path).is_file() and not _is_only_a_face(path):
+            name = ".".join(path.relative_to(ROOT / "gateway").with_suffix("").parts)
+            fitting = [row for row in rows if _is(name, row[0])]
+            found[module] = min(fitting, key=lambda row: row[0].count("*"), default=("", ""))
+    return found
+
+
+def test_every_module_has_a_test() -> None:
+    """It has the module's name, or the table of `tests/covered.py` names it."""
+    assert [module for module, row in _covered_by().items() if row == ("", "")] == []
+
+
+def test_no_name_in_the_table_of_tests_is_left_over() -> None:
+    """Each stands for a module that has no test file of its own name."""
+    used = {one for one, _ in _covered_by().values()}
+    assert set(" ".join(COVERED.values()).split()) == used
+
+
+@pytest.mark.parametrize("file", COVERED)
+def test_what_covers_a_module_leads_to_it(file: str) -> None:
+    """A test file that covers modules imports them, or starts a process that does."""
+    path = ROOT / "tests" / file
+    assert path.is_file()
+    found = _leads_to(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    covered = {module for module, (_, row) in _covered_by().items() if row == file}
+    assert covered - found == set()
 
 
 def test_a_second_has_its_microseconds_in_one_place() -> None:
