@@ -27,8 +27,7 @@ from gateway.base.errors import (
     UpstreamTimeout,
 )
 from gateway.observe.metrics import GatewayMetrics, Histogram, MemoryMetrics, add, pieces
-from gateway.observe.metrics.exposition import expose, render
-from gateway.observe.metrics.families import CHILDREN_PER_PIECE, SAMPLES_PER_PIECE
+from gateway.observe.metrics.exposition import CHILDREN_PER_PIECE, SAMPLES_PER_PIECE, expose, render
 from gateway.stores.redis import pipe as redis_pipe
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
