@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from gateway.base.errors import ConfigError, LimitSyntaxError, Problem
-from gateway.config.checking.check import check_text
+from gateway.base.errors import LimitSyntaxError
 from gateway.limits.notation import parse_limit
+from tests.config.said import said_of
 from tests.processes import ROOT
 
 UPSTREAM: Final = "upstream: http://127.0.0.1:9000"
@@ -495,17 +495,9 @@ FILES: Final = [
 ]
 
 
-def said_of(text: str) -> Problem:
-    """The first thing that is said of a configuration."""
-    try:
-        return check_text(text, environ=QUOTED).warnings[0]
-    except ConfigError as error:
-        return error.problems[0]
-
-
 def judge(text: str, message: str, hint: str) -> None:
     """What is said of a configuration is this, and at its place."""
-    problem = said_of(text)
+    problem = said_of(text, QUOTED)[0]
     assert (problem.message, problem.hint) == (message, hint)
     assert problem.line >= 1
 

@@ -5,27 +5,17 @@ Each was written by somebody who had read the README and no more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import pytest
 
-from gateway.base.errors import ConfigError, Problem
 from gateway.config.checking.check import check_text
 from gateway.config.explaining.explain import explain
+from tests.config.said import said_of
 
 UPSTREAM: Final = "upstream: http://127.0.0.1:9000"
 THE_REST: Final = f"routes: {{/**: {{{UPSTREAM}}}}}\n"
 PORT: Final = {"PORT": "8081", "AN_UNRELATED": "x"}
-
-
-def said_of(text: str, environ: Mapping[str, str] | None = None) -> list[Problem]:
-    """Return the problems of a configuration, or its warnings if it has none."""
-    try:
-        checked = check_text(text, environ=environ)
-    except ConfigError as error:
-        return list(error.problems)
-    return list(checked.warnings)
 
 
 @pytest.mark.parametrize(
