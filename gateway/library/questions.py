@@ -80,11 +80,11 @@ class Questions:
         self,
         policies: Mapping[str, PolicyConfig],
         metrics: GatewayMetrics,
-        book: KeyOverrides | None = None,
+        overrides: KeyOverrides | None = None,
     ) -> None:
         self._configs = dict(policies)
         self._policies: dict[str, CompiledPolicy] = {
-            name: compile_policy(name, config, metrics.policy(name), book)
+            name: compile_policy(name, config, metrics.policy(name), overrides)
             for name, config in policies.items()
         }
         self._known: dict[Names, LimitQuestion] = {}

@@ -49,7 +49,7 @@ class CompiledPolicy:
         terms: how exactly its limits are kept among gateways; None for strict.
         max_wait_us: how long a request in the queue may wait.
         throttlex_headers: whether answers carry what ThrottleX's do.
-        book: the numbers of keys that have some of their own; None if no key has.
+        overrides: the numbers of keys that have some of their own; None if no key has.
     """
 
     name: str
@@ -63,7 +63,7 @@ class CompiledPolicy:
     terms: Terms | None = None
     max_wait_us: int = 0
     throttlex_headers: bool = False
-    book: KeyOverrides | None = None
+    overrides: KeyOverrides | None = None
 
 
 class Rule(NamedTuple):
@@ -224,15 +224,15 @@ class KeyedRules:
         _, keys, cost, max_wait_us = ask
         found = tuple(
             [
-                rule if rule.policy.book is None else self._of_key(rule, key)
+                rule if rule.policy.overrides is None else self._of_key(rule, key)
                 for rule, key in zip(rules, keys, strict=True)
             ]
         )
         return Ask(tuple([rule.limit for rule in found]), keys, cost, max_wait_us), found
 
     def _of_key(self, rule: Rule, key: str) -> Rule:
-        book = rule.policy.book
-        numbers = book.find(key) if book is not None else None
+        overrides = rule.policy.overrides
+        numbers = overrides.find(key) if overrides is not None else None
         if numbers is None:
             return rule
         name = (id(rule), numbers)
@@ -250,7 +250,7 @@ class KeyedRules:
 
 def is_keyed(rules: Sequence[Rule]) -> bool:
     """Whether the numbers of one of these depend on the key."""
-    return any(rule.policy.book is not None for rule in rules)
+    return any(rule.policy.overrides is not None for rule in rules)
 
 
 def bounded(limit: Limit, max_wait_us: int, queue_max: int) -> Limit:

@@ -29,7 +29,7 @@ from gateway.routing.throttlex_key import compile_throttlex_key
 
 
 def compile_policy(
-    name: str, config: PolicyConfig, metrics: PolicyMetrics, book: KeyOverrides | None = None
+    name: str, config: PolicyConfig, metrics: PolicyMetrics, overrides: KeyOverrides | None = None
 ) -> CompiledPolicy:
     """The run-time form of a policy; its limits are compiled with the route, by `compile_plan`.
 
@@ -37,7 +37,7 @@ def compile_policy(
         name: as configured.
         config: the policy.
         metrics: its counters.
-        book: what the table of policies says, for those who heed it.
+        overrides: what the table of policies says, for those who heed it.
     """
     is_keyed = config.throttlex is not None and config.throttlex.policies == "table"
     return CompiledPolicy(
@@ -52,16 +52,16 @@ def compile_policy(
         terms=config.terms,
         max_wait_us=config.queue.max_wait if config.queue else 0,
         throttlex_headers=config.headers == "throttlex",
-        book=book if is_keyed else None,
+        overrides=overrides if is_keyed else None,
     )
 
 
 def compile_policies(
-    config: GatewayConfig, metrics: GatewayMetrics, book: KeyOverrides | None = None
+    config: GatewayConfig, metrics: GatewayMetrics, overrides: KeyOverrides | None = None
 ) -> dict[str, CompiledPolicy]:
-    """The run-time form of every policy of a configuration, by name; `book` as above."""
+    """The run-time form of every policy of a configuration, by name; `overrides` as above."""
     return {
-        name: compile_policy(name, policy, metrics.policy(name), book)
+        name: compile_policy(name, policy, metrics.policy(name), overrides)
         for name, policy in config.policies.items()
     }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.base.install_hint import libraries, remedy
+from gateway.base.install_hint import install_hint, libraries
 from tests.processes import ROOT
 
 FIRST = {"mysql": "asyncmy", "grpc": "grpcio", "zmq": "pyzmq"}
@@ -19,8 +19,8 @@ FIRST = {"mysql": "asyncmy", "grpc": "grpcio", "zmq": "pyzmq"}
 def test_hints_name_libraries_and_not_this_distribution(extra: str) -> None:
     """Whoever has its name in an index would be installed otherwise (dependency confusion)."""
     assert any(one.startswith(FIRST[extra]) for one in libraries(extra))
-    assert remedy(extra).startswith(f"{sys.executable} -m pip install ")
-    assert "sluice" not in remedy(extra).removeprefix(sys.executable)
+    assert install_hint(extra).startswith(f"{sys.executable} -m pip install ")
+    assert "sluice" not in install_hint(extra).removeprefix(sys.executable)
 
 
 def test_hints_of_a_source_that_is_not_installed_name_its_folder() -> None:
@@ -30,7 +30,7 @@ def test_hints_of_a_source_that_is_not_installed_name_its_folder() -> None:
             sys.executable,
             "-S",
             "-c",
-            "from gateway.base.install_hint import remedy as hint; print(hint('zmq'))",
+            "from gateway.base.install_hint import install_hint as hint; print(hint('zmq'))",
         ],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=ROOT,

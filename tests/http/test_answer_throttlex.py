@@ -44,7 +44,7 @@ def rule(
         legacy_headers=legacy,
         metrics=PolicyMetrics(),
         throttlex_headers=throttlex,
-        book=book,
+        overrides=book,
     )
     return Rule(policy, limit, lambda _: "k", "api", "ip")
 

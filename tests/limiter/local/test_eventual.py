@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.base.clock import ManualClock
 from gateway.limiter.decider import Outcome
 from gateway.limiter.local.eventual import MAX_KEYS, MAX_LOOKS, EventualState
-from gateway.limiter.local.eventual_state import WHOLLY_HEARD
+from gateway.limiter.local.eventual_state import FULLY_KNOWN
 from gateway.limiter.local.reporting import REPORTS_A_CALL
 from gateway.limiter.reports import MAX_PIECES
 from gateway.limits.consistency_mode import Eventual
@@ -364,7 +364,7 @@ def test_whoever_obeys_passes_whatever_has_not_been_heard(
         for gateway, requests, cost, pause_s in steps:
             for _ in range(requests):
                 # What a sum says of one cost says little of another: see docs/consistency.md.
-                cost = min(cost, count) if algorithm in WHOLLY_HEARD else 1  # noqa: PLW2901
+                cost = min(cost, count) if algorithm in FULLY_KNOWN else 1  # noqa: PLW2901
                 outcome = await gateways.ask(gateway, cost=cost)
                 if outcome.verdict.allowed:
                     last_us[gateway] = clock()()
@@ -377,7 +377,7 @@ def test_whoever_obeys_passes_whatever_has_not_been_heard(
         if not verdict.allowed:
             await asyncio.sleep(verdict.retry_after_us / SECOND_US)
             # What comes back of a sum others estimate, until they have asked about the key.
-            there = returns_to if algorithm in WHOLLY_HEARD else asked
+            there = returns_to if algorithm in FULLY_KNOWN else asked
             assert (await gateways.ask(there)).verdict.allowed
         await gateways.aclose()
 
@@ -534,5 +534,5 @@ def test_a_small_burst_of_a_long_period_is_not_waited_for_a_whole_period(
         assert (await gateways.ask(returns_to)).verdict.allowed
         await gateways.aclose()
 
-    for returns_to in range(number if algorithm in WHOLLY_HEARD else 1):
+    for returns_to in range(number if algorithm in FULLY_KNOWN else 1):
         run(told(0, returns_to))

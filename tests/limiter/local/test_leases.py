@@ -322,7 +322,7 @@ def test_a_lease_never_grows_above_its_size() -> None:
     limit_decision = _allowed(90)
     for _ in range(2):
         assert book.spend(limit, "k", TENTH, 1, 0) is None
-    book.heard(limit, "k", TENTH, ONE, StoreAnswer(limit_decision, now))
+    book.answered(limit, "k", TENTH, ONE, StoreAnswer(limit_decision, now))
     assert book.wanted(limit, "k") == 10
     book.granted(limit, "k", TENTH, 10, _allowed(80), now)
     spent = [book.spend(limit, "k", TENTH, 1, 0) for _ in range(5)]
@@ -340,7 +340,7 @@ def test_what_is_spent_is_not_remembered_for_long() -> None:
     book = LeaseBook(lambda: 0, one.lifetime_us)
     for _ in range(2):
         book.spend(limit, "k", one, 1, 0)
-    book.heard(limit, "k", one, ONE, StoreAnswer(_allowed(90), 0))
+    book.answered(limit, "k", one, ONE, StoreAnswer(_allowed(90), 0))
     receipts = []
     for _ in range(5 * MAX_SPENT):
         assert book.wanted(limit, "k") == 1

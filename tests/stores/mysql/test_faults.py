@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from gateway.base.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
-from gateway.base.install_hint import remedy
+from gateway.base.install_hint import install_hint
 from gateway.limits.rate import Limit
 from gateway.stores import open_store
 from gateway.stores.base import Ask
@@ -609,4 +609,4 @@ def test_without_its_driver() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert remedy("mysql") in done.stdout
+    assert install_hint("mysql") in done.stdout

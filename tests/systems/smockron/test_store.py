@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.base.clock import ManualClock
 from gateway.base.errors import ConfigError
-from gateway.base.install_hint import remedy
+from gateway.base.install_hint import install_hint
 from gateway.limits.decision import NEVER, Verdict
 from gateway.limits.rate import Limit
 from gateway.stores import find_store
@@ -464,4 +464,4 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError) as failure:
         find_store("smockron://127.0.0.1")
     (problem,) = failure.value.problems
-    assert problem.hint == remedy("zmq")
+    assert problem.hint == install_hint("zmq")

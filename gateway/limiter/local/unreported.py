@@ -13,7 +13,7 @@ from gateway.limits.fixed_window import bounds
 from gateway.limits.paced_history import window_us
 from gateway.limits.rate import NS_PER_US, Limit
 
-HEARD_INTERVALS: Final = 2
+REPORTED_INTERVALS: Final = 2
 """After so many intervals what was let through has been reported: one to gather it, and as much
 again for the way."""
 
