@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -82,6 +82,46 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
     },
 )
 """Rooms from the bottom up, and what lives there; a module is in the room that names it best."""
+
+INNER: Final[Mapping[str, tuple[str, ...]]] = {
+    "gateway.limiter": (
+        "plan reports waiting_room local.eventual_state local.generations local.unreported",
+        "outcome local.eventual local.leases",
+        "parts fallback local.leasing",
+        "backfill local.reporting",
+        "local.local_decider",
+        "decider",
+        "lease_keeper",
+    ),
+    "gateway.config.values": (
+        "base findings header_names hosts redaction shorthand_place units words",
+        "address paths written",
+        "store_parts types",
+        "bounds lines places store_url",
+    ),
+    "gateway.config.models": (
+        "changes consistency direct_responses listeners throttlex shorthand_listeners",
+        "balancing frontends policies retry shorthand",
+        "methods upstreams",
+        "defaults routes service",
+        "gateway",
+        "library",
+    ),
+    "gateway.config.reading": ("nodes substitute syntax", "merge node_findings source"),
+    "gateway.config.checking": (
+        "capabilities foreign_names lints throttlex_checks",
+        "messages",
+        "cross",
+        "check",
+        "load",
+    ),
+    "gateway.config.explaining": (
+        "changes consistency limits render retry schema_listeners store tls upstreams",
+        "frontends schema",
+        "explain",
+    ),
+}
+"""Layers within a room, from the bottom up; each module is on one of them."""
 
 FACE: Final = {"gateway", "gateway.__version__"}
 """What any module may import from above: the package itself, for its version."""
@@ -253,6 +293,33 @@ def test_arrows_point_one_way(module: str) -> None:
     assert _upward_imports(module, MODULES[module].read_text()) == []
 
 
+def _inner_floors(room: str) -> dict[str, int]:
+    """The layer of each module within a room."""
+    return {
+        f"{room}.{name}": number
+        for number, names in enumerate(INNER[room])
+        for name in names.split()
+    }
+
+
+def _inner_upward(room: str, module: str, targets: Iterable[str]) -> list[str]:
+    """Imports of a module that do not lead to a lower layer of its own room."""
+    floors = _inner_floors(room)
+    return [one for one in targets if one in floors and floors[one] >= floors[module]]
+
+
+@pytest.mark.parametrize("room", INNER)
+def test_arrows_within_a_room_point_one_way(room: str) -> None:
+    """Each module is on one layer of its room, and imports from lower ones only."""
+    listed = " ".join(INNER[room]).split()
+    there = {name for name, path in MODULES.items() if _is_in(name, room)}
+    there = {name for name in there if MODULES[name].name != "__init__.py"}
+    assert sorted(f"{room}.{name}" for name in listed) == sorted(there)
+    graph = _graph()
+    wrong = {module: _inner_upward(room, module, graph[module]) for module in there}
+    assert {module: targets for module, targets in wrong.items() if targets} == {}
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_pure_modules_stay_pure(module: str) -> None:
     """What decides knows no loop, socket, clock, dice, log or server library."""
@@ -273,10 +340,14 @@ def test_the_checks_bite() -> None:
     assert _place("gateway.systems.throttr.codec_v5") == (2, "systems.*.codec*")
     assert _place("gateway.net.tls.files") == (3, "net.tls")
     assert _circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {"b", "c"}
+    decider, plan = "gateway.limiter.decider", "gateway.limiter.plan"
+    assert _inner_upward("gateway.limiter", plan, {decider})
+    assert not _inner_upward("gateway.limiter", decider, {plan})
     assert "gateway.proxy.server" in _leads_to("tests.e2e.test_limits")
     assert "gateway.proxy.server" not in _leads_to("tests.limits.test_notation")
 
 
+@cache
 def _graph() -> dict[str, set[str]]:
     """Which module imports which, for types too."""
     graph: dict[str, set[str]] = {}
