@@ -98,7 +98,7 @@ async def test_while_the_store_is_away(
             policies=policies,
             route={"policies": ["p"]},
             store={"url": NOBODY, "share": 1},
-            complaint="the store does not decide (connect",
+            complaint="store unavailable (connect",
         ) as run,
     ):
         assert isinstance(run.gateway._decider._store, RedisStore)
@@ -120,7 +120,7 @@ async def test_a_client_that_leaves_while_the_store_is_asked(tmp_path: Path) -> 
             upstream,
             route={"limit": "9/h"},
             store=NOBODY,
-            complaint="the store does not decide (connect",
+            complaint="store unavailable (connect",
         ) as run,
     ):
         for _ in range(5):
