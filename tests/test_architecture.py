@@ -537,6 +537,25 @@ def test_only_the_composition_root_and_the_command_line_load_configurations() ->
     assert users <= {"gateway.wiring.gateway", "gateway.command.cli", "gateway.library.limiter"}
 
 
+MODELED: Final = (
+    *("gateway.config", "gateway.command", "gateway.library", "gateway.wiring", "gateway.workers"),
+    *("gateway.proxy.gate", "gateway.proxy.server", "gateway.proxy.upstream", "gateway.systems"),
+)
+"""Who reads models. Those of the proxy and the systems are to become less: `wiring` is for it."""
+
+
+def test_checked_models_become_objects_in_one_place() -> None:
+    """What runs is given plain values, but for rooms that build themselves from models as yet."""
+    readers = {
+        module
+        for module, path in MODULES.items()
+        for _, name in _imports(path.read_text())
+        if _is_in(name, "gateway.config.models")
+    }
+    assert [one for one in readers if not any(_is_in(one, room) for room in MODELED)] == []
+    assert [room for room in MODELED if not any(_is_in(one, room) for one in readers)] == []
+
+
 def test_the_proxy_names_no_store_and_stores_know_no_http() -> None:
     """What forwards asks the decider; what counts has never heard of a request."""
     for module, path in MODULES.items():
