@@ -172,7 +172,7 @@ def test_what_passed_during_an_outage_is_counted_after_it(
 ) -> None:
     """One of two gateways spends its half while Redis is frozen; then both have the other half."""
     config = f"""
-store: {{ url: '{redis_server.url}', deadline: 100ms }}
+store: {{ url: '{redis_server.url}', deadline: 1s }}
 policies:
   main: {{ limit: 60/h per all }}
 routes:
