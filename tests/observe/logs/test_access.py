@@ -158,9 +158,10 @@ def test_time_moves_on() -> None:
 def test_what_must_be_escaped_costs_what_its_bytes_do(log_format: LogFormat, piece: str) -> None:
     """A path of thousands of quotes, or of bytes that are no UTF-8, takes no step for each."""
     lines = []
-    for count in (4, 4000):
+    # The first line of a route in a process is made without what is remembered of it.
+    for count in (4, 4, 4000):
         fields = ("203.0.113.9", "GET", "a", "/" + count * piece, "r", "p", "pass", 0, "", -1)
         with counted(access, escape) as work:
             log_line(log_format, *fields, 200, 1, 1)
         lines.append(work.lines)
-    assert lines[1] == lines[0]
+    assert lines[2] == lines[1]
