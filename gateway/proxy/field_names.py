@@ -1,8 +1,6 @@
-"""Which header fields of clients mean something to a configuration, and whose may be sent.
+"""Header fields that are hidden from keys, routes and templates if a client sent them.
 
-What is counted and what the upstream sees must be the same. So a field that never reaches the
-upstream from a client is none for keys, routes and templates either; and one that they look at
-reaches it in no spelling that they do not know.
+`gateway.wiring.field_names` finds them in a configuration.
 """
 
 from __future__ import annotations

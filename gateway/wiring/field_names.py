@@ -1,4 +1,9 @@
-"""Which header fields of clients mean something to a configuration, and who may send them."""
+"""Which header fields of clients mean something to a configuration, and who may send them.
+
+What is counted and what the upstream sees must be the same. So a field that never reaches the
+upstream from a client is none for keys, routes and templates either; and one that they look at
+reaches it in no spelling that they do not know.
+"""
 
 from __future__ import annotations
 
