@@ -554,5 +554,6 @@ def test_the_command_line_says_what_can_be_imported() -> None:
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "sluice: 'nginx' cannot be imported\n  hint: what can: envoy-ratelimit\n"
+        "sluice: 'nginx' cannot be imported\n"
+        "  hint: systems that can be imported: envoy-ratelimit\n"
     )
