@@ -1,7 +1,7 @@
 """Percent-encoding (RFC 3986, section 2.1) at the speed of copying.
 
-Clients choose how many escapes there are, so there is no step in Python for each: a path of 16 kB
-that is all escapes costs little more than one without any.
+Clients choose how many escapes there are, so there is no Python step per escape: a path of 16 kB
+made of escapes costs little more than one without.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 from typing import Final
 
 PRINTABLE: Final = bytes(range(0x20, 0x7F))
-"""ASCII that can be seen, and the space."""
+"""Printable ASCII, including the space."""
 
 _PERCENT: Final = ord("%")
 _FEW: Final = 24
-"""So many different bytes are replaced one after the other; beyond that one walk is shorter."""
+"""Up to this many different bytes are replaced one after the other; beyond that, one pass is
+faster.
+"""
 
 
 class Escapes:
     """Escapes all bytes but some.
 
     Args:
-        kept: those that stand for themselves: printable ASCII, letters and digits among them.
+        kept: the bytes that are not escaped: printable ASCII, including letters and digits.
     """
 
     __slots__ = ("_escapes", "_kept", "_texts")
@@ -31,12 +33,12 @@ class Escapes:
         self._escapes = [text.encode("ascii") for text in self._texts]
 
     def apply(self, data: bytes) -> str:
-        """The bytes as text, escaped."""
+        """Return the bytes as escaped text."""
         others = set(data.translate(None, self._kept))
         if len(others) > _FEW:
             return "".join(map(self._texts.__getitem__, data))
         if _PERCENT in others:
-            # Before there are others of it.
+            # Before other escapes contain it.
             others.discard(_PERCENT)
             data = data.replace(b"%", b"%25")
         for byte in others:
@@ -45,11 +47,11 @@ class Escapes:
 
 
 def unescape(data: bytes) -> bytes:
-    """Undo all escapes.
+    """Decode all escapes.
 
     Raises:
         ValueError: a `%` is not followed by two hexadecimal digits.
     """
-    # Escapes of Python's own, but for one byte of their beginning, and undone in C.
+    # Python's own escapes, decoded in C after a change of one byte.
     text = data.replace(b"\\", b"%5C").replace(b"%", b"\\x").decode("unicode_escape")
     return text.encode("latin-1")
