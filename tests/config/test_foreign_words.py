@@ -47,7 +47,7 @@ def test_a_switch_may_be_a_text_where_that_is_said() -> None:
     [
         ("request_headers: {remove: 'X-*'}", "no pattern"),
         ("request_headers: {set: {'*': a}}", "no pattern"),
-        ("rewrite: /a/$1", "a segment of the route is {name}"),
+        ("rewrite: /a/$1", "a parameter of the route is written {name}"),
         ("host: off", "leave the host out"),
         ("upstream_host: Target", "write target"),
         ("upstream_host: $host", "write ${host}"),
@@ -62,7 +62,7 @@ def test_words_of_other_programs_in_routes(text: str, hint: str) -> None:
     ("to", "hint"),
     [
         ("/new$request_uri", "write {path}"),
-        ("https://a/$1", "a segment of the route is {name}"),
+        ("https://a/$1", "a parameter of the route is written {name}"),
         ("https://a/?h=$host", "write {host}"),
         ("https://$host/", "write {host}"),
     ],

@@ -106,7 +106,7 @@ def test_the_hint_is_what_to_write(host: str, said: str) -> None:
         ("ratio://r?owner=$OWNER", "write ${OWNER}"),
         ("unix:///run/$NAME/redis.sock", "write ${NAME}"),
         ("redis://:{{ .Values.password }}@redis", "write variables as ${NAME}"),
-        ("throttr+v5://h ?size=8", "leave it out"),
+        ("throttr+v5://h ?size=8", "remove it"),
     ],
 )
 def test_the_rest_of_a_store_is_no_variable_either(url: str, said: str) -> None:

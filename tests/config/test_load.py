@@ -92,7 +92,7 @@ def test_what_is_not_there_is_a_problem(tmp_path: Path) -> None:
         "/no.yaml: cannot be read: No such file or directory"
     ]
     assert _problems(folder) == [
-        "/conf: the folder has no configuration (its files end in .yaml or .yml)"
+        "/conf: the folder has no configuration (its files must end in .yaml or .yml)"
     ]
 
 

@@ -117,7 +117,7 @@ def test_the_host_may_be_said(host: str, address: Address) -> None:
         ("RATIO_LIMIT", "5/Minute", "'Minute' is not a unit of time"),
         ("RATIO_LIMIT", "5/s per ip+route", "callers"),
         ("RATIO_HOST", "a b", "'a b' is not a host name"),
-        ("SLUICE_DOMAIN", "a b", "'a b' cannot be a domain"),
+        ("SLUICE_DOMAIN", "a b", "'a b' is not a valid domain"),
         ("SLUICE_ADMIN", "x", "'x' has no port"),
     ],
 )

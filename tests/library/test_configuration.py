@@ -88,7 +88,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (Limiter, "Limiter: policies: there is nothing in it (at least one)"),
+        (Limiter, "Limiter: policies: it is empty (at least one)"),
         (lambda: Limiter.from_mapping({}), "policies is missing (such as policies: {pay: "),
         (lambda: Limiter(Policy("a", "1/s"), Policy("a", "2/s")), "two policies are named 'a'"),
         (lambda: Limiter.from_mapping({"policies": {"a": b"1/s"}}), "a value of type bytes"),

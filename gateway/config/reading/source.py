@@ -174,7 +174,7 @@ class _Reader:
                 root = self._node(next(self._events), 0)
         if root is None or (isinstance(root, ScalarNode) and root.value is None):
             message = "the file is empty"
-            hint = "such as routes: {/**: {upstream: http://127.0.0.1:9000}}"
+            hint = "for example routes: {/**: {upstream: http://127.0.0.1:9000}}"
             self.problems.append(Problem(self.document.file, 0, 0, "", message, hint))
             return None
         return root
@@ -278,7 +278,7 @@ class _Reader:
         for part in parts:
             if not isinstance(part, MappingNode):
                 message = "<< takes in a mapping, or a list of mappings"
-                self._note(place, message, "such as <<: *base")
+                self._note(place, message, "for example <<: *base")
                 continue
             self._count_aliased(len(part.members), place)
             for key, member in part.members.items():

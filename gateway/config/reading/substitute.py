@@ -138,7 +138,9 @@ def _variable(body: str, environ: Mapping[str, str], offset: int) -> str:
             default = body[name.end() :].lstrip(":-?=")
             hint = f"a default is written ${{{name.group()}:-{default or 'default'}}}"
         else:
-            hint = "such as ${PORT}, ${PORT:-8080} or ${file:/run/secrets/key}; a plain ${ is $${"
+            hint = (
+                "for example ${PORT}, ${PORT:-8080} or ${file:/run/secrets/key}; a plain ${ is $${"
+            )
         raise SubstitutionError(f"${{{body}}} is not a variable", hint, offset)
     name_text, default = match[1], match[2]
     value = environ.get(name_text)
@@ -162,7 +164,7 @@ def is_utf8(value: str) -> bool:
 
 def _secret(path: str, read_secret: ReadSecret, offset: int) -> str:
     if not path:
-        hint = "such as ${file:/run/secrets/key}"
+        hint = "for example ${file:/run/secrets/key}"
         raise SubstitutionError("${file:} names no file", hint, offset)
     try:
         text = read_secret(path)

@@ -98,7 +98,7 @@ class TargetOrigin:
 
 def lone_port(port: str) -> AddressError:
     """Return what is said of a port where a host and a port are expected."""
-    hint = f"such as 127.0.0.1:{port}, or :{port} for every interface"
+    hint = f"for example 127.0.0.1:{port}, or :{port} for every interface"
     return AddressError(f"{port} is a port without a host", hint)
 
 
@@ -114,7 +114,7 @@ def parse_address(text: str) -> Address:
         message = f"{redact(text)!r} is a URL"
         raise AddressError(message, "an address is host:port, without a scheme")
     if text.startswith(("unix:", "/")):
-        raise AddressError(f"{text!r} is not a TCP address", "such as 127.0.0.1:8080")
+        raise AddressError(f"{text!r} is not a TCP address", "for example 127.0.0.1:8080")
     if text.isdigit():
         raise lone_port(text)
     if text.count(":") > 1 and not text.startswith("["):
@@ -126,7 +126,7 @@ def parse_address(text: str) -> Address:
         is_switch = text.lower() in _SWITCHES
         usual = "127.0.0.1" if text.lower() in _OFF else text or "127.0.0.1"
         shown = "127.0.0.1:9901" if is_switch else f"{usual}:8080"
-        raise AddressError(f"{text!r} has no port", f"such as {shown}")
+        raise AddressError(f"{text!r} has no port", f"for example {shown}")
     port = _parse_port(port_text, text)
     if host in {"", "*"}:
         return Address("", port)
@@ -159,9 +159,11 @@ def parse_socket(text: str, example: str) -> UnixAddress:
     path = f"/{path.lstrip('/')}" if path.startswith("//") else path
     if path and not path.startswith("/"):
         message = f"the path of a socket is absolute, and {path!r} is not"
-        raise AddressError(message, f"such as {example}")
+        raise AddressError(message, f"for example {example}")
     if not path or path.endswith("/"):
-        raise AddressError(f"{text.strip()!r} is not the path of a socket", f"such as {example}")
+        raise AddressError(
+            f"{text.strip()!r} is not the path of a socket", f"for example {example}"
+        )
     if len(path.encode()) > MAX_SOCKET_PATH:
         hint = f"at most {MAX_SOCKET_PATH} bytes"
         raise AddressError(f"the path of the socket is too long: {path!r}", hint)
@@ -214,12 +216,12 @@ def parse_origin(text: str) -> TargetOrigin:
     shown = redact(text)
     if re.search(r"[\s\x00-\x1f]", text):
         # urlsplit() takes some of them out, and what is left may be another host.
-        hint = unfilled_hint(text) or "such as http://127.0.0.1:9000"
+        hint = unfilled_hint(text) or "for example http://127.0.0.1:9000"
         raise AddressError(f"{shown!r} has a blank in it", hint)
     try:
         parts = urlsplit(text)
     except ValueError:
-        raise AddressError(f"{shown!r} is not a URL", "such as http://127.0.0.1:9000") from None
+        raise AddressError(f"{shown!r} is not a URL", "for example http://127.0.0.1:9000") from None
     try:
         port = parts.port
     except ValueError:
@@ -263,7 +265,7 @@ def parse_authority(text: str) -> str:
     """
     text = text.strip()
     if any(character in text for character in "/@?#"):
-        raise AddressError(f"{redact(text)!r} is not a host", "such as app.internal")
+        raise AddressError(f"{redact(text)!r} is not a host", "for example app.internal")
     parse_origin(f"http://{text}")
     return text
 
@@ -313,7 +315,7 @@ def _network_hint(text: str) -> str:
             return f"write {meant}: without zeros in front"
     if "," in text or len(text.split()) > 1:
         return "several are a list: [10.0.0.0/8, 172.16.0.0/12]"
-    return "such as 10.0.0.0/8, fd00::/8 or 192.0.2.1"
+    return "for example 10.0.0.0/8, fd00::/8 or 192.0.2.1"
 
 
 def parse_host_pattern(text: str) -> str:
@@ -405,7 +407,7 @@ def _addresses_of(host: str) -> list[IPv4Address | IPv6Address]:
 
 def _parse_port(port_text: str, text: str) -> int:
     if not port_text:
-        raise AddressError(f"{text!r} has no port", f"such as {text}8080")
+        raise AddressError(f"{text!r} has no port", f"for example {text}8080")
     if not (port_text.isascii() and port_text.isdigit()) or len(port_text) > 5:
         hint = unfilled_hint(port_text) or f"a number from 0 to {MAX_PORT}"
         raise AddressError(f"{port_text!r} is not a port", hint)
@@ -417,7 +419,7 @@ def _parse_port(port_text: str, text: str) -> int:
 
 def _explain_scheme(parts: SplitResult, text: str, shown: str) -> tuple[str, str]:
     if "://" not in text:
-        return f"{shown!r} is not a URL", f"such as http://{shown or '127.0.0.1:9000'}"
+        return f"{shown!r} is not a URL", f"for example http://{shown or '127.0.0.1:9000'}"
     if parts.scheme in {"ws", "wss"}:
         scheme = "https" if parts.scheme == "wss" else "http"
         return f"{parts.scheme!r} is not needed", f"write {scheme}://; upgrades pass through it"

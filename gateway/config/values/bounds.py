@@ -42,7 +42,7 @@ def _auto_or_number_schema(most: int, least: int = 1) -> dict[str, Any]:
 def _read_speed(value: object, info: ValidationInfo) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         if is_from_file(info):
-            raise problem(f"{value} in what time?", f"such as {value}B/s")
+            raise problem(f"{value} in what time?", f"for example {value}B/s")
         speed = value
     elif isinstance(value, str):
         try:
@@ -51,7 +51,7 @@ def _read_speed(value: object, info: ValidationInfo) -> int:
             raise problem(error.message, error.hint) from None
     else:
         message = f"found {describe(value)}, bytes in a second were expected"
-        raise problem(message, "such as 50B/s; off for none")
+        raise problem(message, "for example 50B/s; off for none")
     if speed <= 0:
         raise problem("a rate of zero or less", "at least 1B/s; off for none")
     return speed

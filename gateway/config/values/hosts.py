@@ -59,7 +59,7 @@ def parse_host(host: str, text: str = "") -> str:
         HostError: it is neither a name nor an address.
     """
     if not host:
-        raise HostError(f"{text!r} has no host", "such as 127.0.0.1:9000")
+        raise HostError(f"{text!r} has no host", "for example 127.0.0.1:9000")
     unfilled = unfilled_hint(host)
     if unfilled:
         raise HostError(f"{host!r} is not a host", unfilled)
@@ -126,7 +126,7 @@ def _parse_ipv6(host: str) -> str:
     is_bracketed = host.startswith("[") and host.endswith("]")
     address = read_address(host[1:-1] if is_bracketed else host)
     if address is None or ":" not in host:
-        raise HostError(f"{host!r} is not an IPv6 address", "such as [::1] or [fd00::1]")
+        raise HostError(f"{host!r} is not an IPv6 address", "for example [::1] or [fd00::1]")
     return str(address)
 
 

@@ -75,7 +75,7 @@ def split_pattern(text: str) -> PatternParts:
             before += more
         if not _METHODS.fullmatch(before):
             words = re.split(r"[^A-Za-z-]+", before)
-            hint = "such as 'POST /v1/pay'"
+            hint = "for example 'POST /v1/pay'"
             if before == "*":
                 hint = f"for any method leave it out: {rest.strip()}"
             elif len(words) > 1 and set(words) <= _METHOD_WORDS:
@@ -92,7 +92,7 @@ def split_pattern(text: str) -> PatternParts:
         hint = f"did you mean /{rest}? For a whole host write {rest}/**"
         if rest in {"*", "**"}:
             hint = "for every path write /**"
-        raise PathError(f"{rest!r} has no path", hint if rest else "such as /v1/pay")
+        raise PathError(f"{rest!r} has no path", hint if rest else "for example /v1/pay")
     return PatternParts(methods, host or None, slash + path)
 
 

@@ -75,9 +75,9 @@ def _read_path(value: object, info: ValidationInfo) -> Path:
         raise problem(f"found {describe(value)}, the path of a file was expected")
     text = value.strip()
     if text.startswith("-----"):
-        raise problem("found the text of a file, its path was expected", "such as /run/key.pem")
+        raise problem("found the text of a file, its path was expected", "for example /run/key.pem")
     if not text or text.endswith("/"):
-        raise problem(f"{text!r} is not the path of a file", "such as /etc/sluice/tls/cert.pem")
+        raise problem(f"{text!r} is not the path of a file", "for example /etc/sluice/tls/cert.pem")
     check_path(text)
     context: Any = info.context
     folder = context.get("folder") if isinstance(context, Mapping) else None

@@ -154,12 +154,12 @@ def _read_redis(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
         hint = f"several are {parts.scheme}+sentinel:// or {parts.scheme}+cluster://"
         raise StoreUrlError("the URL of the store has several hosts", hint)
     if not parts.hostname:
-        hint = f"such as {parts.scheme}://127.0.0.1:6379/0"
+        hint = f"for example {parts.scheme}://127.0.0.1:6379/0"
         raise StoreUrlError("the URL of the store has no host", hint)
     database = parts.path.strip("/")
     if database and not re.fullmatch(r"[0-9]{1,5}", database):
         message = f"{database!r} is not the number of a Redis database"
-        raise StoreUrlError(message, f"such as {parts.scheme}://{parts.hostname}/0")
+        raise StoreUrlError(message, f"for example {parts.scheme}://{parts.hostname}/0")
     _check_options(options, {"ratio": 0, **(_TLS_OPTIONS if parts.scheme == "rediss" else {})})
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return StoreUrl("redis", f"{host}:{parts.port or 6379}", int(database or 0), options)
@@ -169,11 +169,11 @@ def _read_sentinel(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     place = _places(parts, 26379)
     service, slash, database = parts.path.strip("/").partition("/")
     if not service:
-        hint = f"such as {parts.scheme}://{place}/mymaster/0"
+        hint = f"for example {parts.scheme}://{place}/mymaster/0"
         raise StoreUrlError("the URL of the store names no service of the Sentinels", hint)
     if slash and not re.fullmatch(r"[0-9]{1,5}", database):
         message = f"{database!r} is not the number of a Redis database"
-        raise StoreUrlError(message, f"such as {parts.scheme}://{place}/{service}/0")
+        raise StoreUrlError(message, f"for example {parts.scheme}://{place}/{service}/0")
     tls = _TLS_OPTIONS if parts.scheme == "rediss+sentinel" else {}
     _check_options(options, {"sentinel_username": 0, "sentinel_password": 0, **tls})
     return StoreUrl("sentinel", place, int(database or 0), options, service)
@@ -196,7 +196,7 @@ def _hosts(parts: SplitResult) -> list[SplitResult]:
 def _places(parts: SplitResult, port: int) -> str:
     hosts = _hosts(parts)
     if not all(host.hostname for host in hosts):
-        hint = f"such as {parts.scheme}://10.0.0.1:{port},10.0.0.2:{port}"
+        hint = f"for example {parts.scheme}://10.0.0.1:{port},10.0.0.2:{port}"
         raise StoreUrlError("a host of the store is missing", hint)
     names = [
         f"[{host.hostname}]" if ":" in str(host.hostname) else str(host.hostname) for host in hosts
@@ -206,7 +206,7 @@ def _places(parts: SplitResult, port: int) -> str:
 
 def _read_unix(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     if parts.hostname or len(parts.path) < 2:
-        hint = "such as unix:///run/redis/redis.sock?db=0"
+        hint = "for example unix:///run/redis/redis.sock?db=0"
         raise StoreUrlError("the URL of the store names no socket", hint)
     _check_options(options, {"db": MAX_DATABASE})
     return StoreUrl("redis", parts.path, int(options.get("db", 0)), options)
@@ -214,11 +214,11 @@ def _read_unix(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
 
 def _read_mysql(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     if not parts.hostname:
-        hint = "such as mysql://gateway:password@127.0.0.1:3306/sluice"
+        hint = "for example mysql://gateway:password@127.0.0.1:3306/sluice"
         raise StoreUrlError("the URL of the store has no host", hint)
     database = unquote(parts.path.removeprefix("/"))
     if not database or "/" in database:
-        hint = f"such as mysql://{parts.hostname}/sluice"
+        hint = f"for example mysql://{parts.hostname}/sluice"
         raise StoreUrlError("the URL of the store names no database", hint)
     _check_options(options, _MYSQL_OPTIONS)
     if options.get("ssl", "true") != "true":
@@ -230,11 +230,11 @@ def _read_mysql(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
 
 def _read_throttr(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     if not parts.hostname or len(_hosts(parts)) > 1:
-        hint = f"such as {parts.scheme}://127.0.0.1:9000?size=16"
+        hint = f"for example {parts.scheme}://127.0.0.1:9000?size=16"
         raise StoreUrlError("the URL of the store has not one host", hint)
     if parts.username is not None or parts.path.strip("/"):
         message = "a Throttr server has neither users nor databases"
-        raise StoreUrlError(message, f"such as {parts.scheme}://{parts.hostname}:9000?size=16")
+        raise StoreUrlError(message, f"for example {parts.scheme}://{parts.hostname}:9000?size=16")
     _check_options(options, {"size": 64})
     size = options.get("size", str(USUAL_SIZE))
     if size not in _THROTTR_SIZES:
@@ -246,17 +246,19 @@ def _read_throttr(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
 
 def _read_ratio(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     if not parts.hostname or len(_hosts(parts)) > 1:
-        raise StoreUrlError("the URL of the store has not one host", "such as ratio://127.0.0.1")
+        raise StoreUrlError(
+            "the URL of the store has not one host", "for example ratio://127.0.0.1"
+        )
     if parts.username is not None or parts.path.strip("/"):
         message = "a ratio server has neither users nor databases"
-        raise StoreUrlError(message, f"such as ratio://{parts.hostname}:50051?owner=shop")
+        raise StoreUrlError(message, f"for example ratio://{parts.hostname}:50051?owner=shop")
     _check_options(options, {"owner": 0})
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return StoreUrl("ratio", f"{host}:{parts.port or 50051}", 0, options)
 
 
 def _read_smockron(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
-    example = f"such as {parts.scheme}://127.0.0.1:{SMOCKRON_PORT}"
+    example = f"for example {parts.scheme}://127.0.0.1:{SMOCKRON_PORT}"
     if not parts.hostname or len(_hosts(parts)) > 1:
         raise StoreUrlError("the URL of the store has not one host", example)
     if parts.username is not None or parts.path.strip("/"):
@@ -312,7 +314,7 @@ def _check_options(options: dict[str, str], known: dict[str, int]) -> None:
 def _missing_hint(text: str) -> str:
     if text.startswith(("redis", "rediss", "memory")):
         kind = "memory" if text.startswith("memory") else "redis"
-        return "write memory://" if kind == "memory" else "such as redis://127.0.0.1:6379/0"
+        return "write memory://" if kind == "memory" else "for example redis://127.0.0.1:6379/0"
     return "memory://, or such as redis://127.0.0.1:6379/0"
 
 

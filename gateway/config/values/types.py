@@ -154,7 +154,9 @@ def _read_delay(value: object, info: ValidationInfo) -> int:
     if isinstance(value, int) and is_number and not is_from_file(info):
         duration = value
     elif is_number:
-        raise problem(f"{value} of what? A duration has a unit", f"such as {value}s or {value}ms")
+        raise problem(
+            f"{value} of what? A duration has a unit", f"for example {value}s or {value}ms"
+        )
     else:
         try:
             duration = parse_duration(_text(value, "a duration such as 500ms or 2s"))
@@ -251,7 +253,9 @@ def _read_limit_line(value: object) -> LimitLine:
         return value
     try:
         if isinstance(value, int) and not isinstance(value, bool):
-            raise problem(f"{value} in what time?", f"such as {value}/s, {value}/m or {value}/d")
+            raise problem(
+                f"{value} in what time?", f"for example {value}/s, {value}/m or {value}/d"
+            )
         if isinstance(value, Mapping):
             hint = "a limit is one line, such as 10/s burst 20 per header:X-API-Key"
             raise problem(f"found {describe(value)}, a limit was expected", hint)
@@ -377,7 +381,7 @@ def read_method(value: object) -> str:
     near = get_close_matches(upper, METHODS, 1, 0.6)
     # FETCH is not meant as PATCH.
     is_alike = near and near[0][0] == upper[0]
-    hint = f"did you mean {near[0]}?" if is_alike else "such as GET or POST; several as a list"
+    hint = f"did you mean {near[0]}?" if is_alike else "for example GET or POST; several as a list"
     raise problem(f"{text!r} is not a method", hint)
 
 

@@ -77,7 +77,7 @@ def parse_duration(text: str) -> int:
     exact = Decimal(match[1]) * DURATIONS[_WORDS[match[2]]]
     value_us = int(exact)
     if value_us != exact:
-        raise UnitError(f"{text.strip()} is not a whole number of us", "such as 500ms or 250us")
+        raise UnitError(f"{text.strip()} is not a whole number of us", "for example 500ms or 250us")
     if value_us > MAX_DURATION_US:
         raise UnitError(f"{text.strip()} is too long", "at most 3660d")
     return value_us
@@ -94,7 +94,9 @@ def parse_size(text: str) -> int:
         raise _explain_size(text, match)
     size = Decimal(match[1]) * SIZES[match[2] or "B"]
     if size != int(size):
-        raise UnitError(f"{text.strip()} is not a whole number of bytes", "such as 512 or 16KiB")
+        raise UnitError(
+            f"{text.strip()} is not a whole number of bytes", "for example 512 or 16KiB"
+        )
     if size > MAX_SIZE:
         raise UnitError(f"{text.strip()} is too large", "at most 1024TiB")
     return int(size)
@@ -109,7 +111,7 @@ def parse_speed(text: str) -> int:
     size, slash, time = text.partition("/")
     if not slash:
         shown = text.strip() if text.strip()[:1].isdigit() else "1KiB"
-        raise UnitError(f"{text.strip()} in what time?", f"such as {shown}/s")
+        raise UnitError(f"{text.strip()} in what time?", f"for example {shown}/s")
     if _WORDS.get(time.strip()) != "s":
         message = f"{time.strip()!r} is not a second"
         raise UnitError(message, "bytes in a second, such as 50B/s or 1KiB/s")
@@ -168,13 +170,13 @@ def _explain_duration(text: str, match: re.Match[str] | None) -> UnitError:
     shown = text.strip()
     if match is None:
         if shown.startswith("-"):
-            return UnitError(f"{shown} is negative", "such as 500ms, 2s or 1m")
+            return UnitError(f"{shown} is negative", "for example 500ms, 2s or 1m")
         if re.fullmatch(r"([0-9.]+\s*[a-z]+\s*){2,}", shown):
             return UnitError(f"{shown!r} has two units", "one number and one unit, such as 90s")
-        return UnitError(f"{shown!r} is not a duration", "such as 500ms, 2s or 1m")
+        return UnitError(f"{shown!r} is not a duration", "for example 500ms, 2s or 1m")
     number, unit = match[1], match[2]
     if not unit:
-        return UnitError(f"{number} of what? A duration has a unit", f"such as {number}s")
+        return UnitError(f"{number} of what? A duration has a unit", f"for example {number}s")
     return UnitError(f"{unit!r} is not a unit of time", _unit_hint(number, unit))
 
 
@@ -192,7 +194,7 @@ def _explain_size(text: str, match: re.Match[str] | None) -> UnitError:
     shown = text.strip()
     if match is None:
         message = f"{shown} is negative" if shown.startswith("-") else f"{shown!r} is not a size"
-        return UnitError(message, "such as 512, 16KiB or 1MiB")
+        return UnitError(message, "for example 512, 16KiB or 1MiB")
     number, unit = match[1], match[2]
     first = unit[:1].upper()
     if first in {"K", "M", "G", "T"}:
