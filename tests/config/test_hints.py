@@ -182,18 +182,18 @@ ROUTES: Final = [
     ),
     (
         "~ ^/v[0-9]+/.*$",
-        "'~ ^/v[0-9]+/.*$' looks like a regular expression, and routes have none",
-        "{name} stands for one segment, and /** for all below",
+        "'~ ^/v[0-9]+/.*$' looks like a regular expression, which routes do not support",
+        "{name} stands for one segment, and /** for everything below",
     ),
     (
         "/v[0-9]+/.*",
-        "'/v[0-9]+/.*' looks like a regular expression, and routes have none",
-        "{name} stands for one segment, and /** for all below",
+        "'/v[0-9]+/.*' looks like a regular expression, which routes do not support",
+        "{name} stands for one segment, and /** for everything below",
     ),
     (
         "/users/(\\d+)",
-        "'/users/(\\\\d+)' looks like a regular expression, and routes have none",
-        "{name} stands for one segment, and /** for all below",
+        "'/users/(\\\\d+)' looks like a regular expression, which routes do not support",
+        "{name} stands for one segment, and /** for everything below",
     ),
     (
         "FETCH /x",
@@ -210,34 +210,34 @@ ROUTES: Final = [
         ":oid is literal text in a path",
         "did you mean {oid}? It stands for any one segment",
     ),
-    ("/*", "'*' is not a segment", "use {name} for one segment, or ** for all below"),
+    ("/*", "'*' is not a segment", "use {name} for one segment, or ** for everything below"),
     ("/a/*/b", "'*' is not a segment", "use {name} for one segment"),
-    ("/a*", "'a*' is not a segment", "a whole segment only: {name}, or ** at the end"),
-    ("*", "'*' has no path", "for every path write /**"),
-    ("**", "'**' has no path", "for every path write /**"),
+    ("/a*", "'a*' is not a segment", "{name} must be a whole segment, and ** the last one"),
+    ("*", "'*' has no path", "for all paths, write /**"),
+    ("**", "'**' has no path", "for all paths, write /**"),
     ("a", "'a' has no path", "did you mean /a? For a whole host write a/**"),
     (
         "http://a.example/x",
         "'http://a.example/x' is a URL",
-        "host and path only, such as a.example/x",
+        "write only host and path, for example a.example/x",
     ),
     (
         "https://a.example/**",
         "'https://a.example/**' is a URL",
-        "host and path only, such as a.example/**",
+        "write only host and path, for example a.example/**",
     ),
     ("/a?x=1", "'/a?x=1' has a query or fragment", "routes match the path only"),
-    ("/a b", "'/a b' has a space or control character", "a space is written %20"),
-    ("ANY /x", "'ANY' is not a method", "for any method leave it out"),
-    ("* /x", "'*' is not a method", "for any method leave it out: /x"),
+    ("/a b", "'/a b' has a space or control character", "write a space as %20"),
+    ("ANY /x", "'ANY' is not a method", "for all methods, remove it"),
+    ("* /x", "'*' is not a method", "for all methods, remove it: /x"),
     ("get /x", "methods are written in capitals, not 'get'", "write GET"),
     ("GET|POST /x", "'GET|POST' is not a method", "write GET,POST /x"),
-    ("GET POST /x", "several methods are joined by a comma", "write GET,POST /x"),
-    ("/x GET", "'GET' is a method, and comes first", "write GET /x"),
+    ("GET POST /x", "join several methods with commas", "write GET,POST /x"),
+    ("/x GET", "'GET' is a method, and must come first", "write GET /x"),
     (
         "a.example:8080/**",
         "'a.example:8080' has a port",
-        "the port of a request's Host plays no part; leave it out",
+        "remove it: routes ignore the port of a request's Host",
     ),
     ("/users/<id>", "'<id>' is not a parameter", "write {id}"),
     ("/users/<int:id>", "'<int:id>' is not a parameter", "write {id}"),
@@ -249,7 +249,7 @@ ROUTES: Final = [
     ("/users/{id:[0-9]+}", "'{id:[0-9]+}' is not a parameter", "write {id}"),
 ]
 FILES: Final = [
-    (A_ROUTE + "    limit: 10\n", "10 in what time?", "for example 10/s, 10/m or 10/d"),
+    (A_ROUTE + "    limit: 10\n", "10 has no unit of time", "for example 10/s, 10/m or 10/d"),
     (A_ROUTE + "    limit: 10/s per 'ip'\n", "\"'ip'\" is not a key", "write 10/s per ip"),
     (
         "routes:\n  /**:{ upstream: http://127.0.0.1:9000 }\n",
@@ -286,27 +286,27 @@ FILES: Final = [
     ),
     (
         "routes:\n  /a:\n    upstream: '\"http://127.0.0.1:9000\"'\n",
-        "the quotes are a part of the text",
-        "write http://127.0.0.1:9000; in a file of variables too, without quotes",
+        "the quotes are part of the text",
+        "write http://127.0.0.1:9000; without quotes in a file of variables, too",
     ),
     (
         "routes:\n  /**:\n    upstream: ${UP}\n",
-        "the quotes are a part of the text",
-        "write http://127.0.0.1:9000; in a file of variables too, without quotes",
+        "the quotes are part of the text",
+        "write http://127.0.0.1:9000; without quotes in a file of variables, too",
     ),
     (
         "listen: ${L}\n" + THE_REST,
-        "the quotes are a part of the text",
-        "write 127.0.0.1:80; in a file of variables too, without quotes",
+        "the quotes are part of the text",
+        "write 127.0.0.1:80; without quotes in a file of variables, too",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    queue: { max: 5, max_wait: 1h30m }\n",
         "'1h30m' has two units",
-        "one number and one unit, such as 90s",
+        "use one number and one unit, for example 90s",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    queue: { max: 5, max_wait: 2 }\n",
-        "2 of what? A duration has a unit",
+        "2 has no unit of time",
         "for example 2s or 2ms",
     ),
     (
@@ -332,7 +332,7 @@ FILES: Final = [
     (
         "rate_limits:\n  - a\n" + THE_REST,
         "unknown key 'rate_limits'",
-        "it is called limit here, and belongs to a route",
+        "it is called limit here, and belongs in a route",
     ),
     (
         "routes:\n  /a:\n    upstream: 127.0.0.1:9000\n",
@@ -342,7 +342,7 @@ FILES: Final = [
     (
         "routes:\n  /a:\n    upstream: http://127.0.0.1:9000/api\n",
         "'http://127.0.0.1:9000/api' has a path",
-        "write scheme, host and port; a route's add_prefix puts a path before that of requests",
+        "write scheme, host and port; a route's add_prefix adds a path before that of requests",
     ),
     (
         "routes:\n  /a:\n    upstream: ws://127.0.0.1:9000\n",
@@ -352,17 +352,17 @@ FILES: Final = [
     (
         "routes:\n  /a:\n    upstream: grpc://127.0.0.1:9000\n",
         "'grpc' is not a scheme of an upstream",
-        "HTTP/2 is not spoken to upstreams; http:// or https://",
+        "use http:// or https://; HTTP/2 to upstreams is not supported",
     ),
     (
         "routes:\n  /a:\n    upstream: h2c://127.0.0.1:9000\n",
         "'h2c' is not a scheme of an upstream",
-        "HTTP/2 is not spoken to upstreams; http:// or https://",
+        "use http:// or https://; HTTP/2 to upstreams is not supported",
     ),
     (
         "listen: 8080\n" + THE_REST,
         "8080 is a port without a host",
-        "for example 127.0.0.1:8080, or :8080 for every interface",
+        "for example 127.0.0.1:8080, or :8080 for all interfaces",
     ),
     (
         "listen: localhost\n" + THE_REST,
@@ -376,7 +376,7 @@ FILES: Final = [
     ),
     (
         "listen: *:80\n" + THE_REST,
-        "text that begins with * is quoted",
+        "text that begins with * must be quoted",
         'quote it: "*:80"',
     ),
     (
@@ -387,7 +387,7 @@ FILES: Final = [
     (
         "store: localhost:6379\n" + THE_REST,
         "'localhost:6379' is not the URL of a store",
-        "memory://, or such as redis://127.0.0.1:6379/0",
+        "for example memory:// or redis://127.0.0.1:6379/0",
     ),
     (
         "store: { type: redis, host: localhost }\n" + THE_REST,

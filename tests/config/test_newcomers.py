@@ -47,7 +47,7 @@ def test_a_port_from_a_variable_is_a_port(text: str, shown: str) -> None:
     """It lacks a host; nothing is said of the colons and braces of the reference."""
     (problem,) = said_of(text + THE_REST, PORT)
     assert problem.message == f"{shown} is a port without a host"
-    assert problem.hint == f"for example 127.0.0.1:{shown}, or :{shown} for every interface"
+    assert problem.hint == f"for example 127.0.0.1:{shown}, or :{shown} for all interfaces"
 
 
 def test_the_suggested_listener_can_be_read() -> None:
@@ -96,7 +96,7 @@ def test_what_could_not_be_read_is_not_missing(answer: str) -> None:
 HINTS: Final = [
     (
         "limit: { rate: 5, per: ip }",
-        "a limit is one line, such as 10/s burst 20 per header:X-API-Key",
+        "a limit is one line, for example 10/s burst 20 per header:X-API-Key",
     ),
     ("limit: '5/s per header[X-API-Key]'", "did you mean 'header:X-API-Key'?"),
     ("limit: 5/s per $http_x_api_key", "did you mean 'header:x-api-key'?"),
@@ -106,7 +106,10 @@ HINTS: Final = [
     ("limit: 5/s per $host", "did you mean 'host'?"),
     ("headers: none", "this key is a condition on requests; in a policy, write headers: none"),
     ("headers: 5", 'for example headers: {X-Beta: "*"}'),
-    ("nodelay: true", "remove it: without a queue, requests over the limit are refused immediately"),
+    (
+        "nodelay: true",
+        "remove it: without a queue, requests over the limit are refused immediately",
+    ),
     ("delay: 2s", "it is called queue here"),
     ("requests: 5", "it is part of the limit, for example limit: 10/s or 100/5m"),
     ("request_headers: { X-Team: blue }", "write set: {X-Team: ...}, or add"),
@@ -156,7 +159,12 @@ def test_a_file_in_other_words(text: str, hint: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "meant"),
-    [("json", "problem"), ("HTML", "problem, for which"), ("plain", "text"), ("empty", "none")],
+    [
+        ("json", "problem"),
+        ("HTML", "problem (error_pages can"),
+        ("plain", "text"),
+        ("empty", "none"),
+    ],
 )
 def test_the_name_of_a_form_as_a_body_is_warned_of(body: str, meant: str) -> None:
     """`body: json` sends these four letters, which nobody wants."""
@@ -177,4 +185,4 @@ def test_the_connections_of_one_address_are_explained_by_themselves() -> None:
     """The sentence needs no other before it, which is only there with `max_connections`."""
     checked = check_text("server: { max_connections_per_ip: 5 }\n" + THE_REST)
     sentences = explain(checked.config)
-    assert "One address may have 5 connections open; trusted proxies may have more." in sentences
+    assert "One address may have 5 connections open; trusted proxies are exempt." in sentences

@@ -115,7 +115,7 @@ def test_the_host_may_be_said(host: str, address: Address) -> None:
         ("RATIO_STORAGE", "inmemory://x", "the memory store has no address"),
         ("RATIO_LIMIT", "100", "'/' and a unit of time are missing; found nothing"),
         ("RATIO_LIMIT", "5/Minute", "'Minute' is not a unit of time"),
-        ("RATIO_LIMIT", "5/s per ip+route", "callers"),
+        ("RATIO_LIMIT", "5/s per ip+route", "clients of ratio"),
         ("RATIO_HOST", "a b", "'a b' is not a host name"),
         ("SLUICE_DOMAIN", "a b", "'a b' is not a valid domain"),
         ("SLUICE_ADMIN", "x", "'x' has no port"),

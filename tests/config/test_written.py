@@ -88,7 +88,7 @@ def test_a_number_with_two_meanings_is_a_problem(place: str) -> None:
     """`010` is ten to YAML 1.2 and eight to YAML 1.1, which many tools still read."""
     text = said(place + ROUTES)
 
-    assert "010 is 10 to YAML 1.2, and 8 to YAML 1.1" in text
+    assert "010 is 10 in YAML 1.2, and 8 in YAML 1.1" in text
     assert "write 10, or 0o10 for the other" in text
 
 

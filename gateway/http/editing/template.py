@@ -78,7 +78,9 @@ def parse_template(text: str, known: Collection[str] = VARIABLES) -> Template:
             names.append(name)
             literals.append("")
         else:
-            raise TemplateError(f"unknown variable {{{name}}}", _hint(name, known), match.start())
+            raise TemplateError(
+                f"{{{name}}} is not a known variable", _hint(name, known), match.start()
+            )
     literals[-1] += text[end:]
     return Template(text, tuple(literals), tuple(names))
 
