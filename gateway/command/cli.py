@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="check a configuration and report all mistakes")
     _add_config(check)
-    check.add_argument("--explain", action="store_true", help="explain what it does, in sentences")
+    check.add_argument("--explain", action="store_true", help="explain what the configuration does")
     check.add_argument("-q", "--quiet", action="store_true", help="print problems only")
     check.set_defaults(command=_check)
 
@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
         type=address,
         default="127.0.0.1:8080",
         metavar="HOST:PORT",
-        help="(%(default)s)",
+        help="default: %(default)s",
     )
     demo.set_defaults(command=_demo)
 

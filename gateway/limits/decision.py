@@ -25,7 +25,7 @@ class Decision(NamedTuple):
         allowed: whether the request is admitted, now or after `wait_us`. If true, it was counted.
         wait_us: microseconds until its turn; 0 means now. For a debit: until nothing is owed.
         retry_after_us: microseconds until the same request would be allowed, if it was not: the
-            first such moment if nobody else asks. `NEVER` if there is none.
+            first such moment if no other request is made. `NEVER` if there is none.
         limit: how many may pass back-to-back.
         remaining: how many of cost 1 could pass now, after this one.
         reset_us: microseconds until the limit is wholly unused again.

@@ -109,7 +109,7 @@ def _free_us(held: list[int], lacking: int) -> int:
         lacking -= cost
         if lacking <= 0:
             return expires
-    raise AssertionError("what is lacking is held by somebody")
+    raise AssertionError("the missing slots are held by other requests")
 
 
 def _find(state: State, lease_id: int) -> int:

@@ -258,7 +258,7 @@ FILES: Final = [
     ),
     (
         A_ROUTE + "    limit: 10/s\n    on_limit: { status: 403 }\n",
-        "found the number 403",
+        "the number 403 is not valid here",
         "use 429, or 503: over a limit, retrying later helps",
     ),
     (
@@ -268,7 +268,7 @@ FILES: Final = [
     ),
     (
         A_ROUTE + "    websocket: yes\n",
-        "found 'yes'",
+        "'yes' is not valid here",
         "write true",
     ),
     (
@@ -449,27 +449,27 @@ FILES: Final = [
     ),
     (
         A_ROUTE + "    limit: 10/s\n    algorithm: gcra\n",
-        "found 'gcra'",
+        "'gcra' is not valid here",
         "use token_bucket, which decides as GCRA does",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    algorithm: leaky_bucket\n",
-        "found 'leaky_bucket'",
+        "'leaky_bucket' is not valid here",
         "use token_bucket, with queue for requests that a leaky bucket would delay",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    algorithm: sliding_window\n",
-        "found 'sliding_window'",
+        "'sliding_window' is not valid here",
         "use sliding_window_counter, or the exact sliding_window_log",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    on_store_error: allow\n",
-        "found 'allow'",
+        "'allow' is not valid here",
         "use open",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    on_store_error: fail_open\n",
-        "found 'fail_open'",
+        "'fail_open' is not valid here",
         "use open",
     ),
     (

@@ -154,7 +154,7 @@ def test_a_variable_that_nothing_reads_is_told() -> None:
 @pytest.mark.parametrize(
     ("path", "message", "name"),
     [
-        ("listeners[0].bind", ":50051 is in use already", "RATIO_PORT"),
+        ("listeners[0].bind", ":50051 is already in use", "RATIO_PORT"),
         ("listeners[0].bind", "the host 'x' is not known", "RATIO_HOST"),
         ("store.url", "the URL of the store cannot be used", "RATIO_STORAGE"),
         ("admin.listen", "in use", "SLUICE_ADMIN"),

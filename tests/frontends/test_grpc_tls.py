@@ -227,7 +227,7 @@ def test_a_key_that_the_library_does_not_take_is_told_of_beforehand(
         _check(_pair(issued))
     (problem, _) = error.value.problems
     assert problem.path == "listeners[0].tls.cert"
-    assert problem.message == f"{issued.cert} has a key of a kind that gRPC does not take"
+    assert problem.message == f"{issued.cert} has a kind of key that gRPC does not support"
 
 
 def test_a_key_that_is_protected_is_not_to_have_its_passphrase_named(authority: Authority) -> None:

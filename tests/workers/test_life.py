@@ -170,7 +170,7 @@ def test_a_worker_that_is_told_to_end_does_so_in_peace(start_gateway: StartGatew
         wait_until_ready(gateway, 4)
     told = [line for line in _messages(gateway) if str(pid) in line]
     assert len(told) == 1
-    assert told[0].endswith(f"({pid}) was told to end and was replaced")
+    assert told[0].endswith(f"({pid}) was stopped and has been replaced")
 
 
 def test_the_limiter_is_not_ended_by_a_signal_to_all(start_gateway: StartGateway) -> None:
@@ -244,10 +244,13 @@ _NOBODY: Final = "http://127.0.0.1:9"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("listen: 127.0.0.1:{taken}\n", ("listen: 127.0.0.1:{taken} is in use", "ss -ltnp")),
+        (
+            "listen: 127.0.0.1:{taken}\n",
+            ("listen: 127.0.0.1:{taken} is already in use", "ss -ltnp"),
+        ),
         (
             "listen: ['127.0.0.1:{free}', '127.0.0.1:{taken}']\n",
-            ("listen[1]: 127.0.0.1:{taken} is in use", "another port"),
+            ("listen[1]: 127.0.0.1:{taken} is already in use", "another port"),
         ),
         ("admin: 127.0.0.1:{taken}\nlisten: :{free}\n", ("admin.listen: ", "is in use")),
         ("listen: no-such-host.invalid:{free}\n", ("the host 'no-such-host.invalid'",)),

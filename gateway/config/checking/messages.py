@@ -116,7 +116,7 @@ def _words_for(error: ErrorDetails, path: Path, context: dict[str, Any]) -> Find
         return Finding((*path, KEY), f"unknown key {str(path[-1])!r}", _key_hint(path))
     if kind == "literal_error":
         words = _QUOTED.findall(context["expected"]) or re.findall(r"\d+", context["expected"])
-        return Finding(path, f"found {describe(found)}", nearest(found, words))
+        return Finding(path, f"{describe(found)} is not valid here", nearest(found, words))
     if kind in _WRONG_TYPE:
         if path == ("routes",):
             kind = "dict_type"
@@ -150,7 +150,7 @@ def nearest(found: object, words: Sequence[str]) -> str:
     # Numbers with common digits are not similar.
     is_word = isinstance(found, str) and not all(word[:1].isdigit() for word in words)
     near = get_close_matches(str(found).lower(), words, 1, 0.6) if is_word else []
-    return f"did you mean {near[0]}? Known: {', '.join(words)}" if near else names
+    return f"did you mean {near[0]}? Known: {', '.join(words)}" if near else f"use {names}"
 
 
 def did_you_mean(found: str, words: Sequence[str], otherwise: str = "") -> str:

@@ -119,7 +119,7 @@ def explain_route(route: RouteConfig, config: GatewayConfig, told: dict[str, str
             lines.append(f"  {explain_timeouts(upstream)}")
             lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
         else:
-            lines.append(f"The upstream is described at route {first}.")
+            lines.append(f"  The upstream is described at route {first}.")
         lines += [f"  {line}" for line in explain_websocket(route, upstream)]
     lines += [f"  {line}" for line in explain_changes(route)]
     if upstream is not None:
@@ -226,7 +226,7 @@ def _explain_clients(config: GatewayConfig) -> Iterator[str]:
         f"bodies up to {format_size(server.max_body)}" if server.max_body else "bodies of any size"
     )
     yield (
-        f"A request may have {server.max_headers} header fields of "
+        f"A request may have up to {server.max_headers} header fields of up to "
         f"{format_size(server.max_header_size)} each, sent within "
         f"{format_duration(server.header_timeout)}, and {body}."
     )

@@ -51,7 +51,9 @@ def _read_status(value: object) -> int | str:
     number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{3}", value) else value
     if isinstance(number, int) and not isinstance(number, bool) and 100 <= number <= 599:
         return number
-    raise problem(f"found {describe(value)}", "use a status such as 503, or 5xx for all of a kind")
+    raise problem(
+        f"{describe(value)} is not valid here", "use a status such as 503, or 5xx for all of a kind"
+    )
 
 
 Status = Annotated[
@@ -136,10 +138,10 @@ def _read_balance(value: object) -> str | HashBy:
         hint = f"did you mean {near[0]}? Known: {known}" if near else known
         if value == "hash":
             hint = "name the key: balance: {hash: header:x-user}"
-        raise problem(f"found {describe(value)}", hint)
+        raise problem(f"{describe(value)} is not valid here", hint)
     if not isinstance(value, Mapping) or not value:
         hint = f"{', '.join(METHODS)} or {{hash: KEY}}"
-        raise problem(f"found {describe(value)}", hint)
+        raise problem(f"{describe(value)} is not valid here", hint)
     for key in value:
         if key != "hash":
             raise problem(f"unknown key {str(key)!r}", "known keys: hash", under=(str(key), KEY))
@@ -210,7 +212,9 @@ class HealthConfig(Model):
             return {}
         if data.startswith("/"):
             return {"path": data}
-        raise problem(f"found {describe(data)}", "use a path such as /healthz, tcp, or off")
+        raise problem(
+            f"{describe(data)} is not valid here", "use a path such as /healthz, tcp, or off"
+        )
 
     @field_validator("path")
     @classmethod

@@ -235,10 +235,10 @@ def _read_upstream_host(value: object) -> str:
         return str(value)
     hint = "use client, target, or a host such as api.example.com"
     if not isinstance(value, str):
-        raise problem(f"found {describe(value)}", hint)
+        raise problem(f"{describe(value)} is not valid here", hint)
     text = value.strip()
     if text.lower() in {"client", "target"}:
-        raise problem(f"found {describe(value)}", f"write {text.lower()}")
+        raise problem(f"{describe(value)} is not valid here", f"write {text.lower()}")
     if text.lower() in {"on", "off", "yes", "no", "true", "false"}:
         raise problem(f"{describe(value)} is not a host", hint)
     try:

@@ -29,7 +29,8 @@ def _read_part(value: object) -> str:
     found = re.fullmatch(PART_PATTERN, value) if isinstance(value, str) else None
     if found is None or not 0 < float(found[1]) <= 100:
         raise problem(
-            f"found {describe(value)}", "use a share from 0.001% to 100%, for example 10%"
+            f"{describe(value)} is not valid here",
+            "use a share from 0.001% to 100%, for example 10%",
         )
     whole, point, rest = found[1].partition(".")
     return f"{int(whole)}{point}{rest}%"
@@ -41,7 +42,7 @@ def _read_size(value: object) -> int | str:
     if isinstance(value, str) and "%" in value:
         return _read_part(value)
     hint = "use a share of the burst such as 10%, or a whole number of tokens"
-    raise problem(f"found {describe(value)}", hint)
+    raise problem(f"{describe(value)} is not valid here", hint)
 
 
 def parts(share: str) -> int:

@@ -196,7 +196,9 @@ def _read_senders(value: object) -> bool | tuple[IPv4Network | IPv6Network, ...]
         return (_read_sender(value),)
     if isinstance(value, list | tuple) and value:
         return tuple(_read_sender(one, (index,)) for index, one in enumerate(value))
-    raise problem(f"found {describe(value)}", "use on, off, or networks such as 10.0.0.0/8")
+    raise problem(
+        f"{describe(value)} is not valid here", "use on, off, or networks such as 10.0.0.0/8"
+    )
 
 
 def _read_sender(value: object, under: tuple[int, ...] = ()) -> IPv4Network | IPv6Network:
@@ -230,7 +232,9 @@ def _read_mode(value: object) -> int:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if isinstance(text, str) and re.fullmatch("0?o?[0-7]{3}", text):
         return int(text[-3:], 8)
-    raise problem(f"found {describe(value)}", "use three octal digits, for example 0660")
+    raise problem(
+        f"{describe(value)} is not valid here", "use three octal digits, for example 0660"
+    )
 
 
 FileMode = Annotated[
@@ -245,7 +249,9 @@ def _read_https_port(value: object) -> int | None:
         return HTTPS_PORT if value in (True, "on") else None
     if isinstance(value, int) and 1 <= value <= 65_535:
         return value
-    raise problem(f"found {describe(value)}", "use true, or the port on which clients reach https")
+    raise problem(
+        f"{describe(value)} is not valid here", "use true, or the port on which clients reach https"
+    )
 
 
 HttpsPort = Annotated[

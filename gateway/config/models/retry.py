@@ -46,7 +46,7 @@ def _read_condition(value: object) -> str | int:
         return value
     near = get_close_matches(value.lower(), FAILURES, 1, 0.5) if isinstance(value, str) else []
     hint = f"did you mean {near[0]}? Known: {known}" if near else known
-    raise problem(f"found {describe(value)}", hint)
+    raise problem(f"{describe(value)} is not valid here", hint)
 
 
 Condition = Annotated[
@@ -71,7 +71,8 @@ def _read_methods(value: object) -> str | tuple[str, ...]:
         value = (value,)
     if not isinstance(value, list | tuple) or not value:
         raise problem(
-            f"found {describe(value)}", "use idempotent, any, or a list such as [GET, POST]"
+            f"{describe(value)} is not valid here",
+            "use idempotent, any, or a list such as [GET, POST]",
         )
     return tuple(read_method(one) for one in value)
 
@@ -131,7 +132,9 @@ class RetryConfig(Model):
     @classmethod
     def _from_tries(cls, data: object) -> Any:
         if isinstance(data, bool):
-            raise problem(f"found {describe(data)}", "use off, or the number of tries: 2")
+            raise problem(
+                f"{describe(data)} is not valid here", "use off, or the number of tries: 2"
+            )
         return {"tries": data} if isinstance(data, str | int) else data
 
     @model_validator(mode="after")

@@ -47,7 +47,7 @@ def _read_rate(value: object) -> Fraction:
     text = str(value + 0 if isinstance(value, int | float) else value)
     if isinstance(value, bool) or not re.fullmatch(RATE_PATTERN, text):
         hint = "tokens a second, such as 10 or 0.5; 0 never refills"
-        raise problem(f"found {describe(value)}", hint)
+        raise problem(f"{describe(value)} is not valid here", hint)
     rate = Fraction(text.strip())
     if rate > MAX_PER_SECOND:
         raise problem(f"{text.strip()} tokens a second", f"use at most {MAX_PER_SECOND}")
@@ -75,7 +75,7 @@ def _read_key_word(value: object) -> str:
     text = value.strip() if isinstance(value, str) else ""
     try:
         if not text:
-            raise problem(f"found {describe(value)}", "for example header:X-User-Id")
+            raise problem(f"{describe(value)} is not valid here", "for example header:X-User-Id")
         line = Cursor(text)
         words = read_keys(line)
     except LimitSyntaxError as error:

@@ -30,7 +30,8 @@ def _auto_or_number(most: int, least: int = 1) -> Callable[[object], Literal["au
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
             return value
         raise problem(
-            f"found {describe(value)}", f"use auto, or a whole number from {least} to {most}"
+            f"{describe(value)} is not valid here",
+            f"use auto, or a whole number from {least} to {most}",
         )
 
     return read
@@ -44,7 +45,7 @@ def _auto_or_number_schema(most: int, least: int = 1) -> dict[str, Any]:
 def _read_speed(value: object, info: ValidationInfo) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         if is_from_file(info):
-            raise problem(f"{value} in what time?", f"for example {value}B/s")
+            raise problem(f"{value} has no unit of time", f"for example {value}B/s")
         speed = value
     elif isinstance(value, str):
         try:

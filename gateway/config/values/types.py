@@ -199,7 +199,9 @@ def _read_switch(value: object) -> bool:
     if isinstance(value, str) and value in {"on", "off"}:
         return value == "on"
     meant = _SWITCH_WORDS.get(str(value).lower())
-    raise problem(f"found {describe(value)}", f"write {meant}" if meant else "use true or false")
+    raise problem(
+        f"{describe(value)} is not valid here", f"write {meant}" if meant else "use true or false"
+    )
 
 
 def _reader(

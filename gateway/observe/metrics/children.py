@@ -1,4 +1,4 @@
-"""What a scrape shows children of, and what it says of one where that is more than a number."""
+"""The children of metric families, and their values that are more than one number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.observe.metrics.counters import (
 from gateway.observe.metrics.families import Labels
 
 STATUSES: Final = range(100, 600)
-"""Statuses with a series of their own; what else an upstream makes up is one: `other`."""
+"""Statuses with a series of their own; all others count as `other`."""
 
 BREAKER_STATES: Final = ("closed", "half_open", "open")
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class KeysInMemory(NamedTuple):
-    """The keys of a policy in memory, and its decisions if it decides here."""
+    """The keys of a policy in memory, and its decisions if it decides in this process."""
 
     counted: MemoryMetrics
     policy: PolicyMetrics | None
@@ -31,25 +31,25 @@ class KeysInMemory(NamedTuple):
 def named(
     children: Callable[[GatewayMetrics], Mapping[str, T]],
 ) -> Callable[[GatewayMetrics], Iterator[tuple[Labels, T]]]:
-    """Children that are told apart by their name."""
+    """Children identified by their name."""
     return lambda metrics: (((name,), child) for name, child in list(children(metrics).items()))
 
 
 def targets(metrics: GatewayMetrics) -> Iterator[tuple[Labels, TargetMetrics]]:
-    """Every target of every upstream."""
+    """Yield every target of every upstream."""
     for upstream_name, upstream in list(metrics.upstreams.items()):
         for target_name, target in list(upstream.targets.items()):
             yield (upstream_name, target_name), target
 
 
 def keys_in_memory(metrics: GatewayMetrics) -> Iterator[tuple[Labels, KeysInMemory]]:
-    """Every policy whose keys are in memory."""
+    """Yield every policy whose keys are in memory."""
     for name, memory in list(metrics.memory.items()):
         yield (name,), KeysInMemory(memory, metrics.policies.get(name))
 
 
 def by_label(statuses: Mapping[int, int]) -> list[tuple[str, int]]:
-    """Counts of answers by the label of their status."""
+    """Yield counts of responses by the label of their status."""
     counts: dict[str, int] = {}
     for status, count in statuses.items():
         label = str(status) if status in STATUSES else "other"
@@ -58,12 +58,12 @@ def by_label(statuses: Mapping[int, int]) -> list[tuple[str, int]]:
 
 
 def states(breaker: str) -> Iterator[tuple[str, int]]:
-    """Each state of a circuit breaker: 1 for the one it is in."""
+    """Yield each state of a circuit breaker: 1 for the current one."""
     return ((state, int(breaker == state)) for state in BREAKER_STATES)
 
 
 def decisions(policy: PolicyMetrics) -> tuple[tuple[str, int], ...]:
-    """What was decided; of a policy that was not asked yet no more than a dashboard needs."""
+    """Yield the decisions; for a policy that was never used, only what dashboards need."""
     most = ("pass", policy.passed), ("refuse", policy.refused)
     if not has_decided(policy):
         return most
@@ -77,7 +77,7 @@ def decisions(policy: PolicyMetrics) -> tuple[tuple[str, int], ...]:
 
 
 def has_decided(policy: PolicyMetrics) -> bool:
-    """Whether a policy has been asked about a request yet."""
+    """Return whether a policy has been used for a request yet."""
     counts = (
         *(policy.passed, policy.refused, policy.delayed, policy.skipped),
         *(policy.store_error_passed, policy.store_error_refused, policy.waiting),
@@ -86,6 +86,6 @@ def has_decided(policy: PolicyMetrics) -> bool:
 
 
 def has_keys(memory: KeysInMemory) -> bool:
-    """Whether a policy has kept keys in memory yet."""
-    # Keys come and go; what is there stays there.
+    """Return whether a policy has kept keys in memory yet."""
+    # Once shown, a series stays, although keys come and go.
     return bool(memory.counted.keys) or memory.policy is None or has_decided(memory.policy)

@@ -1,8 +1,8 @@
 """Counters as Prometheus samples, in pieces small enough for an event loop.
 
-The text is encoded by prometheus-client, a few hundred samples at a time: a gateway of
-thousands of routes has a scrape of megabytes, and encoding that at once would hold every
-request up. Whoever serves it lets the event loop run between the pieces.
+prometheus-client encodes the text, a few hundred samples at a time: with thousands of routes a
+scrape has megabytes, and encoding it in one step would delay all requests. The caller lets the
+event loop run between the pieces.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ END_OF_OPENMETRICS: Final = b"# EOF\n"
 
 
 class Exposition(NamedTuple):
-    """What a scrape is answered with; the pieces are made one by one, as they are taken."""
+    """The response to a scrape; the pieces are made one by one, as they are consumed."""
 
     content_type: str
     pieces: Iterator[bytes]
 
 
 def expose(metrics: GatewayMetrics, accept: str = "", others: Iterable[Metric] = ()) -> Exposition:
-    """All samples as text, in the format that an `Accept` header asks for.
+    """Return all samples as text, in the format that an `Accept` header asks for.
 
-    That is OpenMetrics 1.0 where it is named, and the classic text format otherwise. Families
-    from elsewhere, such as those of the process, come first.
+    The format is OpenMetrics 1.0 if the header names it, otherwise the classic text format.
+    Families from elsewhere, such as those of the process, come first.
     """
     encode, form = choose_encoder(accept)
 
@@ -44,7 +44,7 @@ def expose(metrics: GatewayMetrics, accept: str = "", others: Iterable[Metric] =
                 yield b""
                 continue
             text = encode(_Single(metric)).removesuffix(END_OF_OPENMETRICS)
-            # A family of several pieces has its HELP and TYPE once.
+            # A family of several pieces has its HELP and TYPE only once.
             yield text if metric.name != last_name else _without_head(text)
             last_name = metric.name
         if form.startswith("application/openmetrics-text"):
@@ -54,17 +54,17 @@ def expose(metrics: GatewayMetrics, accept: str = "", others: Iterable[Metric] =
 
 
 def content_type(accept: str) -> str:
-    """The format that an `Accept` header asks for."""
+    """Return the format that an `Accept` header asks for."""
     return choose_encoder(accept)[1]
 
 
 def render(metrics: GatewayMetrics, accept: str = "") -> bytes:
-    """All samples as one text, for who has no event loop to keep going."""
+    """Return all samples as one text, for programs without an event loop."""
     return b"".join(expose(metrics, accept).pieces)
 
 
 class _Single(Collector):
-    """One family, in the shape in which prometheus-client takes it."""
+    """A family in the form that prometheus-client reads."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric

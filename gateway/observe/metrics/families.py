@@ -1,8 +1,8 @@
-"""Families of samples: what each is called, and what it shows of a child.
+"""Families of samples: the name of each, and the samples of a child.
 
-A child is one of the things that are counted, such as a route. A family of many children is made in
-pieces of the same name, small enough for an event loop. Pieces may be empty: children that have
-nothing to show take time as well.
+A child is one of the counted objects, such as a route. A family with many children is made in
+pieces of the same name, small enough for an event loop. Pieces may be empty: children without
+samples take time as well.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from prometheus_client.core import (
 from gateway.observe.metrics.counters import GatewayMetrics, Histogram
 
 SAMPLES_PER_PIECE: Final = 160
-"""A piece with so many samples has no more children: about a millisecond."""
+"""A piece ends at this many samples, which take about a millisecond."""
 CHILDREN_PER_PIECE: Final = 256
-"""How many children are looked at for one piece, whether they have samples or not."""
+"""How many children are examined for one piece, whether they have samples or not."""
 
 T = TypeVar("T")
 
@@ -36,10 +36,10 @@ class Family(NamedTuple, Generic[T]):
 
     Attributes:
         kind: makes a piece without samples.
-        name: as Prometheus shows it, without `_total`.
+        name: the name in Prometheus, without `_total`.
         text: what it counts.
-        labels: the names of the labels that it has beside those of the children.
-        add: puts the samples of a child into a piece, given the values of the child's labels.
+        labels: the names of its labels besides those of the children.
+        add: adds the samples of a child to a piece, given the values of the child's labels.
     """
 
     kind: Callable[..., Metric]
@@ -50,15 +50,14 @@ class Family(NamedTuple, Generic[T]):
 
 
 class Section(NamedTuple, Generic[T]):
-    """Families that show the same children.
+    """Families with the same children.
 
     Attributes:
-        labels: the names of the labels that tell the children apart.
-        children: the values of these labels and the child, taken one by one; more may come
-            meanwhile.
+        labels: the names of the labels that identify a child.
+        children: the values of these labels and the child, one by one; more may be added meanwhile.
         families: in the order in which they are shown.
-        is_shown: whether there is anything to show of a child; None if there always is.
-        refresh: called for each child before; sets what changed with time.
+        is_shown: whether a child has samples; None if it always has.
+        refresh: called for each child first; updates values that change with time.
     """
 
     labels: Labels
@@ -68,7 +67,7 @@ class Section(NamedTuple, Generic[T]):
     refresh: Callable[[T], None] | None = None
 
     def pieces(self, metrics: GatewayMetrics) -> Iterator[Metric | None]:
-        """All families in pieces; None to pause."""
+        """Yield all families in pieces, and None for a pause."""
         if self.refresh is not None:
             for place, (_, child) in enumerate(self.children(metrics), start=1):
                 self.refresh(child)
@@ -91,12 +90,12 @@ class Section(NamedTuple, Generic[T]):
 
 
 def counter(name: str, text: str, number: Callable[[T], float]) -> Family[T]:
-    """A counter with one sample for each child."""
+    """Define a counter with one sample per child."""
     return Family(CounterMetricFamily, name, text, (), _one(number))
 
 
 def gauge(name: str, text: str, number: Callable[[T], float]) -> Family[T]:
-    """A gauge with one sample for each child."""
+    """Define a gauge with one sample per child."""
     return Family(GaugeMetricFamily, name, text, (), _one(number))
 
 
@@ -105,16 +104,16 @@ def _one(number: Callable[[T], float]) -> Callable[[Any, Labels, T], None]:
 
 
 Numbers = Iterable[tuple[str | Labels, float]]
-"""Numbers and what tells them apart: the value of one more label, or of several."""
+"""Numbers with the value of one more label, or of several."""
 
 
 def counters(name: str, text: str, labels: Labels, numbers: Callable[[T], Numbers]) -> Family[T]:
-    """A counter with a sample for each child and whatever it tells apart."""
+    """Define a counter with several samples per child, by further labels."""
     return Family(CounterMetricFamily, name, text, labels, _each(numbers))
 
 
 def gauges(name: str, text: str, labels: Labels, numbers: Callable[[T], Numbers]) -> Family[T]:
-    """A gauge with a sample for each child and whatever it tells apart."""
+    """Define a gauge with several samples per child, by further labels."""
     return Family(GaugeMetricFamily, name, text, labels, _each(numbers))
 
 
@@ -128,13 +127,13 @@ def _each(numbers: Callable[[T], Numbers]) -> Callable[[Any, Labels, T], None]:
 
 
 def histogram(name: str, text: str, of: Callable[[T], Histogram]) -> Family[T]:
-    """A histogram of each child that has counted something."""
+    """Define a histogram for each child that has counted something."""
 
     def add(piece: Any, values: Labels, child: T) -> None:
         counted = of(child)
         if any(counted.counts):
             bounds = (*(str(bound / 1e6) for bound in counted.bounds_us), "+Inf")
-            # Prometheus wants, for each bucket, everything at or below its bound.
+            # Prometheus buckets are cumulative.
             buckets = list(zip(bounds, accumulate(counted.counts), strict=True))
             piece.add_metric(values, buckets, counted.sum_us / 1e6)
 
@@ -142,7 +141,7 @@ def histogram(name: str, text: str, of: Callable[[T], Histogram]) -> Family[T]:
 
 
 def info(name: str, text: str, value: Callable[[T], dict[str, str]]) -> Family[T]:
-    """Texts, as the labels of a sample that is always 1."""
+    """Define texts as labels of a sample that is always 1."""
 
     def add(piece: Any, labels: Labels, child: T) -> None:
         piece.add_metric(labels, value(child))

@@ -1,7 +1,7 @@
-"""Counters as plain data, which travel between the processes of one gateway, and their sum.
+"""Counters as plain data, exchanged between the processes of a gateway, and their sum.
 
-A piece is one labelled child, such as a route with all its counters; the pieces of a whole
-gateway are made one by one, since there may be thousands.
+A piece is one labelled child, such as a route with all its counters. Pieces are made one by one,
+because there may be thousands.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.observe.metrics.counters import (
 )
 
 Piece = list[Any]
-"""Kind, name, then counters, then gauges: numbers, text, and lists and mappings of these."""
+"""Kind, name, counters, and gauges: numbers, text, and lists and mappings of these."""
 
 _DECIDED: Final = (
     *("passed", "delayed", "refused", "skipped"),
@@ -35,7 +35,7 @@ _BREAKER: Final = ("closed", "half_open", "open")
 
 
 def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
-    """Everything that a gateway counts, fit for JSON."""
+    """Yield all counters of a gateway in a form that fits JSON."""
     yield [
         *("gateway", "", metrics.clients_left, dict(metrics.client_errors)),
         *(metrics.log.lines_dropped, metrics.connections),
@@ -44,7 +44,7 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
     for name, end_s in list(metrics.certificates.items()):
         yield ["certificate", name, end_s]
     for name, route in list(metrics.routes.items()):
-        # Nothing is shown of a route that has answered nothing; there may be ten thousand.
+        # Routes without responses have no samples; there may be ten thousand.
         if route.statuses:
             statuses = {str(status): count for status, count in route.statuses.items()}
             yield ["route", name, statuses, _plain(route.duration)]
@@ -87,8 +87,8 @@ def add(total: GatewayMetrics, piece: Piece, *, gauges: bool = True) -> None:
 
     Args:
         total: the sum, changed in place.
-        piece: what one process counted.
-        gauges: whether what it says of this moment counts too; not if it is from the past.
+        piece: the counters of one process.
+        gauges: whether its current values count too; not for a process that has ended.
     """
     kind, name, *values = piece
     if kind == "route":
@@ -110,7 +110,7 @@ def add(total: GatewayMetrics, piece: Piece, *, gauges: bool = True) -> None:
         memory.refused += refused
     elif kind == "certificate":
         if gauges:
-            # The one that ends first is the one to know of.
+            # The certificate that expires first is the important one.
             total.certificates[name] = min(total.certificates.get(name, values[0]), values[0])
     else:
         clients_left, client_errors, lines_dropped, connections, refused, evicted = values
@@ -154,7 +154,7 @@ def _add_upstream(upstream: UpstreamMetrics, values: Piece, *, gauges: bool) -> 
 
 
 def _add_target(target: TargetMetrics, values: Piece, *, gauges: bool) -> None:
-    """Healthy is what all processes find healthy, ejected what one of them has ejected."""
+    """Healthy means healthy for all processes, ejected means ejected by any of them."""
     *counts, is_healthy, is_ejected = values
     for key, count in zip(_COUNTED_OF_TARGET, counts, strict=True):
         setattr(target, key, getattr(target, key) + count)
@@ -164,7 +164,7 @@ def _add_target(target: TargetMetrics, values: Piece, *, gauges: bool) -> None:
 
 
 def _add_store(store: StoreMetrics, values: Piece, *, gauges: bool) -> None:
-    """Ready is what is ready for all, the breaker is the worst of all."""
+    """Ready means ready for all, and the breaker is the worst of all."""
     decisions, batches, errors, missed, duration, now, messages = values
     is_ready, breaker, gateways = now
     for message, outcome, count in messages:
@@ -197,7 +197,7 @@ def _add_frontend(frontend: FrontendMetrics, values: Piece, *, gauges: bool) -> 
 
 
 def _plain(histogram: Histogram) -> Piece:
-    """Empty where nothing was counted."""
+    """Empty if nothing was counted."""
     return [histogram.sum_us, *histogram.counts] if any(histogram.counts) else []
 
 

@@ -1,4 +1,4 @@
-"""Every family that a scrape shows, in order."""
+"""All families of a scrape, in order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _GATEWAY: Final = Section[GatewayMetrics](
     (
         info(
             "sluice_build",
-            "The gateway's version and the Python it runs on.",
+            "The gateway's version and its version of Python.",
             lambda of: {"version": of.version, "python": platform.python_version()},
         ),
         gauge(
@@ -56,7 +56,7 @@ _GATEWAY: Final = Section[GatewayMetrics](
         ),
         gauge(
             "sluice_client_connections",
-            "Client connections that are open.",
+            "Open client connections.",
             lambda of: of.connections,
         ),
         counters(
@@ -72,18 +72,21 @@ _GATEWAY: Final = Section[GatewayMetrics](
         ),
         counters(
             "sluice_client_errors",
-            "Requests that could not be read, by reason.",
+            "Invalid requests, by reason.",
             ("kind",),
             lambda of: sorted(of.client_errors.items()),
         ),
         counter(
             "sluice_clients_left",
-            "Clients that left before their answer was complete.",
+            "Clients that left before their response was complete.",
             lambda of: of.clients_left,
         ),
         counter(
             "sluice_log_lines_dropped",
-            "Log lines lost to a full disk, or to a reader that is gone or too slow.",
+            (
+                "Log lines that were lost because the disk was full, or the reader was gone "
+                "or too slow."
+            ),
             lambda of: of.log.lines_dropped,
         ),
     ),
@@ -95,7 +98,7 @@ _CERTIFICATES: Final = Section[int](
     (
         gauge(
             "sluice_tls_certificate_not_after_seconds",
-            "When a certificate ends that clients are shown, in seconds since 1970.",
+            "When a server certificate expires, in seconds since 1970.",
             lambda end_s: end_s,
         ),
     ),
@@ -110,7 +113,7 @@ _ROUTES: Final = Section[RouteMetrics](
         ),
         histogram(
             "sluice_request_duration_seconds",
-            "From a request's head to the last byte of its answer, waiting included.",
+            "From a request's head to the last byte of its response, including any wait.",
             lambda of: of.duration,
         ),
     ),
@@ -122,7 +125,7 @@ _POLICIES: Final = Section[PolicyMetrics](
     (
         counters(
             "sluice_decisions",
-            "What was decided on requests, by policy.",
+            "Decisions on requests, by policy and result.",
             ("decision",),
             decisions,
         ),
@@ -135,10 +138,14 @@ _WAITS: Final = Section[PolicyMetrics](
     (
         counter(
             "sluice_policy_wait_seconds",
-            "Time that delayed requests waited for their turn, all together.",
+            "Total time that delayed requests waited for their turn.",
             lambda of: of.wait_us / 1e6,
         ),
-        gauge("sluice_policy_waiting", "Requests that wait for their turn.", lambda of: of.waiting),
+        gauge(
+            "sluice_policy_waiting",
+            "Requests that currently wait for their turn.",
+            lambda of: of.waiting,
+        ),
     ),
     is_shown=has_decided,
 )
@@ -156,24 +163,24 @@ _UPSTREAMS_IN_USE: Final = Section[UpstreamMetrics](
     (
         counters(
             "sluice_upstream_errors",
-            "Requests that an upstream did not answer as it should, by reason.",
+            "Requests that an upstream did not answer properly, by reason.",
             ("kind",),
             lambda of: sorted(of.errors.items()),
         ),
         counters(
             "sluice_upstream_retries",
-            "Requests that were sent again, by what went wrong.",
+            "Requests that were retried, by reason.",
             ("reason",),
             lambda of: sorted(of.retries.items()),
         ),
         counter(
             "sluice_upstream_retries_refused",
-            "Requests that were not sent again because the budget was spent.",
+            "Retries that the budget did not allow.",
             lambda of: of.retries_refused,
         ),
         gauge(
             "sluice_upstream_connections",
-            "Connections to an upstream that are open.",
+            "Open connections to an upstream.",
             lambda of: of.connections,
         ),
     ),
@@ -186,7 +193,7 @@ _FIRST_BYTES: Final = Section[UpstreamMetrics](
     (
         histogram(
             "sluice_upstream_first_byte_seconds",
-            "From sending a request to the first byte of the upstream's answer.",
+            "From sending a request to the first byte of the upstream's response.",
             lambda of: of.first_byte,
         ),
     ),
@@ -198,7 +205,7 @@ _BREAKERS: Final = Section[UpstreamMetrics](
     (
         gauges(
             "sluice_upstream_breaker",
-            "The circuit breaker before an upstream: 1 for the state it is in.",
+            "The circuit breaker of an upstream: 1 for its current state.",
             ("state",),
             lambda of: states(of.breaker),
         ),
@@ -214,23 +221,23 @@ _TARGETS: Final = Section[TargetMetrics](
         ),
         counter(
             "sluice_target_ejections",
-            "How often a target was left out for failures.",
+            "How often a target was ejected for failures.",
             lambda of: of.ejections,
         ),
         counter("sluice_target_checks", "Health checks of a target.", lambda of: of.checks),
         counter(
             "sluice_target_checks_failed",
-            "Health checks that a target did not pass.",
+            "Health checks that a target failed.",
             lambda of: of.checks_failed,
         ),
         gauge(
             "sluice_target_healthy",
-            "Whether health checks find a target well; 1 without checks.",
+            "Whether health checks find a target healthy; 1 without checks.",
             lambda of: of.is_healthy,
         ),
         gauge(
             "sluice_target_ejected",
-            "Whether a target is left out for failures.",
+            "Whether a target is ejected for failures.",
             lambda of: of.is_ejected,
         ),
     ),
@@ -240,10 +247,10 @@ _WEBSOCKETS: Final = Section[UpstreamMetrics](
     ("upstream",),
     named(lambda metrics: metrics.upstreams),
     (
-        gauge("sluice_upstream_websockets", "WebSockets that are open.", lambda of: of.tunnels),
+        gauge("sluice_upstream_websockets", "Open WebSockets.", lambda of: of.tunnels),
         counters(
             "sluice_upstream_websocket_bytes",
-            "Bytes that went through WebSockets, from clients (received) and to them (sent).",
+            "Bytes through WebSockets, from clients (received) and to them (sent).",
             ("direction",),
             lambda of: (("received", of.tunnel_received), ("sent", of.tunnel_sent)),
         ),
@@ -256,42 +263,40 @@ _STORES: Final = Section[StoreMetrics](
     named(lambda metrics: metrics.stores),
     (
         counter("sluice_store_decisions", "Decisions made by a store.", lambda of: of.decisions),
-        counter(
-            "sluice_store_batches", "Calls to a store that were answered.", lambda of: of.batches
-        ),
+        counter("sluice_store_batches", "Successful calls to a store.", lambda of: of.batches),
         counters(
             "sluice_store_errors",
-            "Calls to a store that failed.",
+            "Failed calls to a store, by reason.",
             ("reason",),
             lambda of: sorted(of.errors.items()),
         ),
         counters(
             "sluice_store_missed",
-            "Decisions that a store should have made beside another one and did not.",
+            "Decisions that a store should have made beside another one but did not.",
             (),
             lambda of: () if of.missed is None else [((), of.missed)],
         ),
         counters(
             "sluice_store_messages",
-            "Messages to and from a store that nobody waits for, and what came of them.",
+            "Messages to and from a store outside of calls, by result.",
             ("message", "outcome"),
             lambda of: sorted(of.messages.items()),
         ),
-        gauge("sluice_store_ready", "Whether a store would answer now.", lambda of: of.is_ready),
+        gauge("sluice_store_ready", "Whether a store would reply now.", lambda of: of.is_ready),
         gauges(
             "sluice_store_breaker",
-            "The circuit breaker before a store: 1 for the state it is in.",
+            "The circuit breaker of a store: 1 for its current state.",
             ("state",),
             lambda of: states(of.breaker),
         ),
         gauge(
             "sluice_store_gateways",
-            "Gateways that share a store, this one included, as last seen.",
+            "Gateways that share a store, including this one, as last seen.",
             lambda of: of.gateways,
         ),
         histogram(
             "sluice_store_call_duration_seconds",
-            "How long answered calls to a store took.",
+            "Duration of successful calls to a store.",
             lambda of: of.duration,
         ),
     ),
@@ -304,22 +309,22 @@ _MEMORY: Final = Section[KeysInMemory](
     (
         gauge(
             "sluice_memory_keys",
-            "Keys that have a place in the memory store.",
+            "Keys in the memory store.",
             lambda of: of.counted.keys,
         ),
         counter(
             "sluice_memory_evicted_keys",
-            "Keys that lost their places in the memory store before they expired.",
+            "Keys that were evicted from the memory store before they expired.",
             lambda of: of.counted.evicted,
         ),
         counter(
             "sluice_memory_overflowed_requests",
-            "Requests let through of keys for which the memory store had no place.",
+            "Requests admitted although the memory store had no room for their key.",
             lambda of: of.counted.overflowed,
         ),
         counter(
             "sluice_memory_refused_requests",
-            "Requests refused for what other keys used, because the memory store is too small.",
+            "Requests refused for the usage of other keys, because the memory store is too small.",
             lambda of: of.counted.refused,
         ),
     ),
@@ -334,12 +339,12 @@ _LISTENERS: Final = Section[FrontendMetrics](
     (
         counter(
             "sluice_listener_connections",
-            "Connections of a listener's clients.",
+            "Accepted connections of a listener's clients.",
             lambda of: of.connections,
         ),
         gauge(
             "sluice_listener_open_connections",
-            "Connections of a listener's clients that are open.",
+            "Open connections of a listener's clients.",
             lambda of: of.open_connections,
         ),
     ),
@@ -351,13 +356,13 @@ _ANSWERS: Final = Section[FrontendMetrics](
     (
         counters(
             "sluice_listener_answers",
-            "Requests of a listener's clients, by what was asked and what was answered.",
+            "Requests of a listener's clients, by request and result.",
             ("operation", "answer"),
             lambda of: sorted(of.answers.items()),
         ),
         counters(
             "sluice_listener_malformed",
-            "What a listener could not read, by reason.",
+            "Invalid input of a listener's clients, by reason.",
             ("kind",),
             lambda of: sorted(of.malformed.items()),
         ),
@@ -378,7 +383,7 @@ _RECORDS: Final = Section[FrontendMetrics](
         ),
         gauge(
             "sluice_listener_record_bytes",
-            "The memory of its records.",
+            "Memory of these records.",
             lambda of: of.record_bytes or 0,
         ),
     ),
