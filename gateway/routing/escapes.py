@@ -6,6 +6,7 @@ made of escapes costs little more than one without.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 PRINTABLE: Final = bytes(range(0x20, 0x7F))
@@ -16,6 +17,9 @@ _FEW: Final = 24
 """Up to this many different bytes are replaced one after the other; beyond that, one pass is
 faster.
 """
+
+
+_without_escape = re.compile(rb"%(?![0-9A-Fa-f]{2})").sub
 
 
 class Escapes:
@@ -52,6 +56,57 @@ def unescape(data: bytes) -> bytes:
     Raises:
         ValueError: a `%` is not followed by two hexadecimal digits.
     """
-    # Python's own escapes, decoded in C after a change of one byte.
-    text = data.replace(b"\\", b"%5C").replace(b"%", b"\\x").decode("unicode_escape")
-    return text.encode("latin-1")
+    return _as_python(data).decode("unicode_escape").encode("latin-1")
+
+
+def unescape_form(text: str) -> str:
+    """Decode the escapes of a form, in which `+` is a space; a `%` without escape is literal."""
+    return as_text(unescape_parameters(text, b""))
+
+
+def unescape_parameters(text: str, separators: bytes) -> str:
+    """Decode the escapes of a form, and keep escaped separators distinct from others.
+
+    Args:
+        text: the text as it was sent.
+        separators: ASCII characters that have another meaning if they were escaped: their code
+            is then `ESCAPED` higher.
+
+    Returns:
+        Bytes as characters, which `as_text` converts to text.
+    """
+    if "%" not in text and "+" not in text and text.isascii():
+        return text
+    data = text.encode("utf-8", "surrogateescape").replace(b"+", b" ")
+    try:
+        return _escaped_apart(data, separators)
+    except ValueError:
+        # Runs of percent signs first, in larger steps.
+        data = data.replace(b"%%", b"%25%").replace(b"%%", b"%25%")
+        return _escaped_apart(_without_escape(b"%25", data), separators)
+
+
+ESCAPED: Final = 0x100
+"""Added to the code of an escaped separator."""
+
+_AS_SENT: Final = {ESCAPED + code: code for code in range(0x80)}
+
+
+def as_text(data: str) -> str:
+    """Return the text of bytes as characters; bytes that are not UTF-8 become lone surrogates."""
+    if data.isascii():
+        return data
+    return data.translate(_AS_SENT).encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+def _escaped_apart(data: bytes, separators: bytes) -> str:
+    data = _as_python(data)
+    for code in separators:
+        for escape in {b"\\x%02x" % code, b"\\x%02X" % code}:
+            data = data.replace(escape, b"\\u%04x" % (ESCAPED + code))
+    return data.decode("unicode_escape")
+
+
+def _as_python(data: bytes) -> bytes:
+    """Return the data with Python's own escapes, which are decoded in C."""
+    return data.replace(b"\\", b"%5C").replace(b"%", b"\\x")
