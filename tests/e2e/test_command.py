@@ -309,7 +309,7 @@ def test_the_version_is_told() -> None:
         (["run", "-c", "a.yaml", "-c", "b.yaml"], "-c is given twice"),
         (["check", "-c", "a.yaml", "--config", "b.yaml"], "sluice run FOLDER"),
         (["healthcheck", "-c", "a.yaml", "-c", "b.yaml"], "-c is given twice"),
-        (["check", "a.yaml", "b.yaml"], "a configuration of several files is a folder"),
+        (["check", "a.yaml", "b.yaml"], "put the files into one folder"),
         (["demo", "--listen", "8081"], "--listen: 8081 is a port without a host"),
         (["healthcheck", "--admin", "9901"], "--admin: 9901 is a port without a host"),
     ],

@@ -55,7 +55,7 @@ def test_balancers_are_told_before_connections_are_refused(start_gateway: StartG
             f"server: {{ shutdown_delay: 2s }}\nroutes:\n  /**: {{ upstream: {upstream.url} }}\n"
         )
         gateway.server.signal(signal.SIGTERM)
-        _wait_for_message(gateway, "not ready")
+        _wait_for_message(gateway, "no longer ready")
         readiness = requests.get(f"{gateway.admin_url}/readyz", timeout=10)
         assert (readiness.status_code, readiness.json()["phase"]) == (503, "draining")
         assert get(gateway.port).status == 200
@@ -156,7 +156,7 @@ def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
             "listen: ['127.0.0.1:{free}', '127.0.0.1:{taken}']\n",
             ("listen[1]: 127.0.0.1:{taken} is already in use", "another port"),
         ),
-        ("admin: 127.0.0.1:{taken}\nlisten: :{free}\n", ("admin.listen: ", "is in use")),
+        ("admin: 127.0.0.1:{taken}\nlisten: :{free}\n", ("admin.listen: ", "is already in use")),
         ("listen: 192.0.2.1:{free}\n", ("not an address of this machine", ":{free}")),
         ("listen: no-such-host.invalid:{free}\n", ("the host 'no-such-host.invalid'",)),
         ("log: {{output: ./none/a.log}}\n", ("log.output: the folder", "mkdir -p")),
