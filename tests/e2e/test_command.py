@@ -103,7 +103,7 @@ def test_check_explains_in_sentences(good: Path) -> None:
     done = _sluice("check", "--explain", good)
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
-    for words in ("20 at once", "100 ms", "2 s", "429", "X-API-Key"):
+    for words in ("a burst of 20", "100 ms", "2 s", "429", "X-API-Key"):
         assert words.lower() in text.lower(), words
 
 
