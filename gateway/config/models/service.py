@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     Field,
@@ -124,6 +124,9 @@ class StoreConfig(Model):
         return redact(self.url)
 
 
+LEAST_WATCHDOG_US: Final = 1_000_000
+
+
 class ServerConfig(Model):
     """Worker processes, and limits of client connections and requests."""
 
@@ -134,6 +137,11 @@ class ServerConfig(Model):
     )
     header_timeout: Duration = Field(
         10_000_000, description="The time to send the head of a request."
+    )
+    watchdog: Annotated[Duration | None, Off] = Field(
+        5_000_000,
+        description="With several workers, how long a process may hang before it is killed and "
+        "restarted; off for no limit.",
     )
     body_timeout: Duration = Field(
         60_000_000, description="The time between two pieces of a body, sent or received."
@@ -183,6 +191,13 @@ class ServerConfig(Model):
         description="Methods that clients may use besides those of HTTP; others are answered with "
         "501.",
     )
+
+    @field_validator("watchdog")
+    @classmethod
+    def _check_watchdog(cls, watchdog: int | None) -> int | None:
+        if watchdog is not None and watchdog < LEAST_WATCHDOG_US:
+            raise problem("a process sends one beat per second", "use 1s or more, or off")
+        return watchdog
 
 
 class AdminConfig(Model):
