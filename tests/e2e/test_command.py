@@ -475,7 +475,7 @@ def test_the_help_of_ratio_names_its_variables() -> None:
     """Each with what it is if it is not set."""
     text = " ".join(_sluice("ratio", "--help").stdout.split())
     for name, usual in DEFAULTS.items():
-        assert f"{name} ({usual or 'every address'})" in text
+        assert f"{name} ({usual or 'all addresses'})" in text
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -135,13 +135,13 @@ class ServerConfig(Model):
         description="Processes that serve requests; auto for one per usable CPU. With the memory "
         "store they are one limiter.",
     )
-    header_timeout: Duration = Field(
-        10_000_000, description="The time to send the head of a request."
-    )
     watchdog: Annotated[Duration | None, Off] = Field(
         5_000_000,
         description="With several workers, how long a process may hang before it is killed and "
         "restarted; off for no limit.",
+    )
+    header_timeout: Duration = Field(
+        10_000_000, description="The time to send the head of a request."
     )
     body_timeout: Duration = Field(
         60_000_000, description="The time between two pieces of a body, sent or received."
