@@ -89,7 +89,7 @@ class Reading:
         value = value_of(node) if isinstance(node, ScalarNode) else None
         if isinstance(value, bool):
             return value
-        self._expected(node, "use true or false")
+        self._expected(node, "true or false")
         return False
 
     def whole_number(self, node: Node, most: int) -> int:
@@ -97,7 +97,7 @@ class Reading:
         value = value_of(node) if isinstance(node, ScalarNode) else None
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
             return value
-        self._expected(node, f"use a whole number from 0 to {most}")
+        self._expected(node, f"a whole number from 0 to {most}")
         return 0
 
     def only(self, node: MappingNode, known: Sequence[str], elsewhere: Sequence[str]) -> None:
