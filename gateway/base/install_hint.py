@@ -10,8 +10,8 @@ from typing import Final
 DISTRIBUTION: Final = "sluice-gateway"
 
 
-def remedy(extra: str) -> str:
-    """Return the command that installs an extra into the running environment, ready to copy.
+def install_hint(extra: str) -> str:
+    """The command that installs an extra where this process runs, to be copied as it is.
 
     The command names the libraries or the source folder, never this distribution: its name in a
     package index may belong to another project.

@@ -43,8 +43,8 @@ def conflicts(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(place, message, hint)
 
 
-def advice(config: GatewayConfig) -> Iterator[Finding]:
-    """Return policies that share counts in ThrottleX's tables, or whose keys clients choose."""
+def warnings(config: GatewayConfig) -> Iterator[Finding]:
+    """What counts together in ThrottleX's tables, and keys that clients make up as they like."""
     yield from _endless(config)
     yield from _together(config)
 
