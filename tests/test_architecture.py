@@ -42,7 +42,7 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "proxy.upstream.balancing": "which target is next, and which are excluded (pure)",
     },
     {
-        "stores": "where counts live: memory, Redis, MySQL, the store that workers share",
+        "stores": "where counts are kept: memory, Redis, MySQL, the store shared by workers",
         "observe.logs": "the access log, and lines about the gateway itself",
     },
     {
@@ -50,11 +50,11 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "limiter": "one decision: plans, batches, deadlines, failures, leases, queues",
     },
     {
-        "systems.*.config": "how a listener for another system's clients is configured",
-        "net": "sockets to listen on, and what keeps a gateway from starting",
-        "http": "answers of the gateway's own (pure)",
+        "systems.*.config": "the configuration of a listener for another system",
+        "net": "sockets to listen on, and errors at start",
+        "http": "the gateway's own responses (pure)",
     },
-    {"config.models": "everything that can be configured, checked and frozen"},
+    {"config.models": "everything that can be configured: validated, frozen models"},
     {
         "systems.*.capabilities": "which policies another system's servers support",
         "systems.smockron.masters": "which policies only Smockron masters support",
@@ -68,9 +68,9 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "systems.ratio.environment": "the environment variables of ratio's own server",
     },
     {
-        "importing": "configurations of other systems, turned into ours (pure)",
-        "proxy": "the way of a request: clients, routes, limits, upstreams",
-        "systems": "other rate limiting systems, a folder each: listener and store",
+        "importing": "converts configurations of other systems (pure)",
+        "proxy": "the path of a request: clients, routes, limits, upstreams",
+        "systems": "other rate limiting systems, one folder each: listener and store",
         "admin": "health, readiness and metrics of a running gateway",
     },
     {"wiring": "the composition root: builds a running gateway from a configuration"},

@@ -111,7 +111,7 @@ class Reading:
         for key, member in node.members.items():
             if key in known:
                 continue
-            hint = did_you_mean(key, known, f"there are {', '.join(known)}")
+            hint = did_you_mean(key, known, f"known keys: {', '.join(known)}")
             if key in others:
                 self.wrong(member.key, f"{key} does not belong here", hint)
             else:

@@ -83,8 +83,10 @@ def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection
                 problems += _unreadable((*path, "key"), pair.key)
             continue
         if certificate is None:
-            message = f"{pair.cert} is not as RFC 5280 asks: its names and dates cannot be read"
-            hint = "have it issued anew; until then no server name selects it"
+            message = (
+                f"{pair.cert} does not conform to RFC 5280: its names and dates cannot be read"
+            )
+            hint = "have it reissued; until then it is not selected by server name"
             warnings.append(Finding((*path, "cert"), message, hint))
             continue
         finding = _validity((*path, "cert"), pair.cert, certificate, now_s)

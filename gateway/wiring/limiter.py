@@ -78,7 +78,7 @@ def _show(store: Store, metrics: GatewayMetrics) -> None:
 
 
 def limits_by_policy(config: GatewayConfig) -> dict[str, list[Limit]]:
-    """The limits that the store of a configuration is asked about, by the names of policies."""
+    """Return the limits that the store decides on, by the names of policies."""
     at_masters = of_masters_only(config)
     return {
         name: limits_of(name, policy)
@@ -137,13 +137,13 @@ def decider_of(
 
 
 def overrides_of(config: GatewayConfig) -> KeyOverrides | None:
-    """Where policies of the table find the numbers of keys; None if none of them needs it."""
+    """Return the overrides by key of table policies; None if no policy needs them."""
     ours = (policy.throttlex for policy in config.policies.values())
     return KeyOverrides(identity) if any(one and one.policies == "table" for one in ours) else None
 
 
 def reader_of(config: GatewayConfig, overrides: KeyOverrides | None) -> PolicyReader | None:
-    """What keeps the book as the table is, in a running event loop; None if there is none."""
+    """Return what keeps the overrides up to date; None if there are none."""
     if overrides is None:
         return None
     # Imported here, because its driver is optional.

@@ -234,7 +234,7 @@ def unknown_senders(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def warnings(config: GatewayConfig) -> Iterator[Finding]:
-    """What is allowed but hardly meant."""
+    """Return what is allowed but probably not intended."""
     used = {route.upstream for route in config.routes}
     for name in config.upstreams:
         if name not in used:

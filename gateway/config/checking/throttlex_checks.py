@@ -44,7 +44,7 @@ def conflicts(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def warnings(config: GatewayConfig) -> Iterator[Finding]:
-    """What counts together in ThrottleX's tables, and keys that clients make up as they like."""
+    """Return policies that share counts in ThrottleX's tables, or whose keys clients choose."""
     yield from _endless(config)
     yield from _together(config)
 

@@ -22,11 +22,11 @@ def explain_retry(retry: RetryConfig | None) -> Iterator[str]:
     failures = [_FAILED[one] for one in retry.when if isinstance(one, str)]
     statuses = [str(one) for one in retry.when if isinstance(one, int)]
     if statuses:
-        failures.append(f"is answered {join(statuses, 'or')}")
+        failures.append(f"is answered with {join(statuses, 'or')}")
     size = format_size(retry.max_body)
     yield (
-        f"A request that {join(failures, 'or')} is sent again, {retry.tries} times in all at most: "
-        f"{_which(retry.methods)} with bodies up to {size}, others only while nothing was sent."
+        f"A request that {join(failures, 'or')} is sent again, at most {retry.tries} times in all: "
+        f"{_which(retry.methods)} with bodies up to {size}, others only if nothing was sent."
     )
     if retry.timeout is not None:
         duration = format_duration(retry.timeout)

@@ -52,7 +52,7 @@ ROUTES: Final = ChildKind[RouteMetrics](
     ("route",),
     _named(lambda metrics: metrics.routes),
     GatewayMetrics.route,
-    # Nothing is shown of a route that has answered nothing; there may be ten thousand.
+    # Routes without responses have no samples; there may be ten thousand.
     is_told=lambda of: of.statuses,
 )
 POLICIES: Final = ChildKind[PolicyMetrics](
@@ -128,7 +128,7 @@ def has_decided(policy: PolicyMetrics) -> bool:
 
 
 def has_keys(memory: MemoryMetrics, metrics: GatewayMetrics, labels: Labels) -> bool:
-    """Whether a policy has kept keys in memory yet."""
+    """Return whether a policy has kept keys in memory yet."""
     policy = metrics.policies.get(labels[0])
-    # Keys come and go; what is there stays there.
+    # Once shown, a series stays, although keys come and go.
     return bool(memory.keys) or policy is None or has_decided(policy)

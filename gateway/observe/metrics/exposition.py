@@ -28,9 +28,9 @@ from gateway.observe.metrics.table import TABLE
 
 END_OF_OPENMETRICS: Final = b"# EOF\n"
 SAMPLES_PER_PIECE: Final = 160
-"""A piece with so many samples has no more children: about a millisecond."""
+"""A piece ends at this many samples, which take about a millisecond."""
 CHILDREN_PER_PIECE: Final = 256
-"""How many children are looked at for one piece, whether they have samples or not."""
+"""How many children are examined for one piece, whether they have samples or not."""
 
 _TYPES: Final[dict[str, Callable[..., Metric]]] = {
     "counter": CounterMetricFamily,
@@ -115,7 +115,7 @@ def _family(
 def _add(piece: Any, labels: Labels, value: Value) -> None:
     if isinstance(value, Histogram):
         bounds = (*(str(bound / 1e6) for bound in value.bounds_us), "+Inf")
-        # Prometheus wants, for each bucket, everything at or below its bound.
+        # Prometheus buckets are cumulative.
         buckets = list(zip(bounds, accumulate(value.counts), strict=True))
         piece.add_metric(labels, buckets, value.sum_us / 1e6)
     else:

@@ -34,7 +34,7 @@ FIELDS: Final = _fields()
 
 
 def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
-    """Everything that a gateway counts, fit for JSON."""
+    """Yield all counters of a gateway in a form that fits JSON."""
     for name, (kind, fields) in FIELDS.items():
         for labels, child in kind.children(metrics):
             if kind.refresh is not None:

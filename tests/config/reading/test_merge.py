@@ -57,4 +57,4 @@ def test_a_file_that_is_no_mapping_is_named() -> None:
     """It cannot be joined with others."""
     root, (problem,) = merge([node_of({"domain": "a"}, "0.yaml"), node_of([1], "1.yaml")])
     assert plain(root) == {"domain": "a"}
-    assert "no mapping" in str(problem)
+    assert "not a mapping" in str(problem)
