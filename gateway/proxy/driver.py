@@ -316,7 +316,8 @@ class Driver:
         ruling = exchange.ruling
         duration_us = (monotonic_ns() - exchange.request.started_ns) // 1000
         if ruling is not None:
-            ruling.release()
+            if ruling.lease is not None:
+                ruling.release()
             if exchange.status != SWITCHED:
                 # A WebSocket was counted when the protocol was switched.
                 ruling.route.metrics.answered(exchange.status, duration_us)

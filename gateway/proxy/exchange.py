@@ -425,16 +425,20 @@ class Exchange:
     def log_entry(self, duration_us: int = 0) -> AccessEntry:
         """Return what the access log says of the exchange."""
         request, ruling = self.request, self.ruling
+        route, policy, decision, wait_us = "", "", "none", 0
+        if ruling is not None:
+            route, policy = ruling.route.name, ruling.policy
+            decision, wait_us = ruling.decision, ruling.wait_us
         # Each request comes here once: keywords would cost it another half microsecond.
         return AccessEntry(
             request.client,
             request.method,
             request.raw_host,
             request.target,
-            "" if ruling is None else ruling.route.name,
-            "" if ruling is None else ruling.policy,
-            "none" if ruling is None else ruling.decision,
-            0 if ruling is None else ruling.wait_us,
+            route,
+            policy,
+            decision,
+            wait_us,
             self.upstream_name,
             self.upstream_us,
             self.status,
