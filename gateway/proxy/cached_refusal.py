@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp.streams import EMPTY_PAYLOAD
 
-from gateway.base.clock import US
+from gateway.base.clock import US, monotonic_ns
 from gateway.limits import ALGORITHMS
 
 if TYPE_CHECKING:
@@ -32,35 +32,44 @@ LONGEST_US: Final = 100_000
 class CachedRefusal:
     """One refusal of one connection, ready to be sent again.
 
-    Attributes:
-        answer: head and body.
-        policy, route: the counters that it counts in.
-        status: of the answer.
+    Args:
+        request: the request that was refused.
+        holds_ns: how long the reply stays true, from when the request came.
+        reply: head and body.
+        policy: the counters of the policy that refused it.
         log: writes the line of one more such request, given its duration; None for none.
     """
 
-    __slots__ = ("_segment", "_until_ns", "answer", "log", "policy", "route", "status")
+    __slots__ = ("_log", "_policy", "_reply", "_route", "_segment", "_status", "_until_ns")
 
     def __init__(
         self,
         request: Request,
         holds_ns: int,
-        answer: bytes,
+        reply: bytes,
         policy: PolicyMetrics,
         log: Callable[[int], None] | None,
     ) -> None:
         assert request.route is not None
         self._segment = request.connection.segment
         self._until_ns = request.started_ns + holds_ns
-        self.answer = answer
-        self.policy = policy
-        self.route: RouteMetrics = request.route.metrics
-        self.status = request.status
-        self.log = log
+        self._reply = reply
+        self._policy = policy
+        self._route: RouteMetrics = request.route.metrics
+        self._status = request.status
+        self._log = log
 
-    def fits(self, segment: bytes, now_ns: int) -> bool:
-        """Whether these bytes, between two requests, would be refused in the same way."""
-        return segment == self._segment and now_ns < self._until_ns
+    def repeat(self, segment: bytes) -> bytes:
+        """Refuse the request in these bytes as the last one; returns nothing if it may pass."""
+        now_ns = monotonic_ns()
+        if segment != self._segment or now_ns >= self._until_ns:
+            return b""
+        self._policy.refused += 1
+        duration_us = (monotonic_ns() - now_ns) // 1000
+        self._route.answered(self._status, duration_us)
+        if self._log is not None:
+            self._log(duration_us)
+        return self._reply
 
 
 def _may_change(rule: Rule) -> bool:

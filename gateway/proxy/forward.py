@@ -15,7 +15,6 @@ from gateway.base.clock import monotonic_ns, wall_us
 from gateway.base.errors import UpstreamClosedError, UpstreamError
 from gateway.base.tasks import Tasks
 from gateway.proxy.attempts import Attempts, connect, first_byte_s, may_repeat, wants_another
-from gateway.proxy.client.upload import Upload, chunk, take_body
 from gateway.proxy.direct_responses import InterceptedAnswer
 from gateway.proxy.head import (
     http_date,
@@ -23,6 +22,7 @@ from gateway.proxy.head import (
 )
 from gateway.proxy.request_head import request_head
 from gateway.proxy.tunnel import SWITCH, SWITCHED, Tunnel, may_open_websocket
+from gateway.proxy.upload import Upload, chunk, take_body
 from gateway.proxy.upstream.answer_head import (
     added_to,
     trailer_lines,

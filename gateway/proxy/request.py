@@ -16,6 +16,7 @@ from gateway.proxy.upstream.answer_head import without_length
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
@@ -65,6 +66,7 @@ class Request:
         body: the body, if it was here as a whole when it was asked for.
         pool, lent: where it is sent, and over which connection.
         sent_target: what the upstream is asked for, if its route changes requests.
+        on_left: called when the client leaves before its response was complete.
         ticket: what its upstream's circuit breaker let it through with; set by a breaker only.
     """
 
@@ -85,6 +87,7 @@ class Request:
         "lent",
         "message",
         "method",
+        "on_left",
         "path",
         "payload",
         "pending",
@@ -116,7 +119,11 @@ class Request:
     ticket: int
 
     def __init__(
-        self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader
+        self,
+        connection: ClientConnection,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        on_left: Callable[[Request], None],
     ) -> None:
         self.started_ns = monotonic_ns()
         self.connection = connection
@@ -151,6 +158,7 @@ class Request:
         self.sent_ns = 0
         self.pending: Pending | None = None
         self.task: asyncio.Task[None] | None = None
+        self.on_left = on_left
 
     @property
     def client_certificate(self) -> ClientCertificate | None:
@@ -173,6 +181,15 @@ class Request:
         entry.duration_us = duration_us
         entry.error = self.error
         return entry
+
+    def client_left(self) -> None:
+        """Stop serving: the client is gone before its response was complete."""
+        self.on_left(self)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the response in progress comes from an upstream that announced no length."""
+        return self.lent.answer.length is None
 
     def release(self) -> None:
         """Give back what it kept for as long as it lasted."""

@@ -14,9 +14,10 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.clock import US, monotonic_ns
+from gateway.base.deadlines import Watch
 from gateway.base.errors import BadRequestError, ClientError, UpstreamError
 from gateway.base.refusal_log import Refusals
 from gateway.base.tasks import Portions, Tasks
@@ -30,7 +31,6 @@ from gateway.proxy.cached_refusal import CachedRefusal, holds_for_ns
 from gateway.proxy.client.acceptor import ProxyServer
 from gateway.proxy.client.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP, Admission
 from gateway.proxy.client.connection import ClientConnection
-from gateway.proxy.client.deadlines import Watch
 from gateway.proxy.client.request_parser import RequestParser
 from gateway.proxy.client.timeouts import ClientTimeouts
 from gateway.proxy.direct_responses import ErrorPages, InterceptedAnswer, own_head
@@ -41,10 +41,10 @@ from gateway.proxy.tunnel import SWITCHED, asks_for_websocket
 from gateway.proxy.upstream.answer_head import added_to
 
 if TYPE_CHECKING:
-    from aiohttp import web
     from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
 
+    from gateway.proxy.client.handler import ServedRequest
     from gateway.proxy.routes import Route
     from gateway.routing.spelling import Reserved
 
@@ -124,6 +124,10 @@ class Proxy:
 
     # What connections tell.
 
+    def recognise(self, peer: str) -> tuple[str, bool]:
+        """Return what a peer is counted under, and whether it is a trusted proxy."""
+        return self.gate.recognise(peer)
+
     def connected(self, connection: ClientConnection, transport: asyncio.Transport) -> bool:
         """A client has connected; returns whether it may stay, or else closes it."""
         now = asyncio.get_running_loop().time()
@@ -160,11 +164,11 @@ class Proxy:
         """A client took too long to send the head of a request."""
         self._metrics.client_errors["header_timeout"] += 1
 
-    def reader_is_late(self, request: Request | None) -> None:
+    def reader_is_late(self, served: ServedRequest | None) -> None:
         """A client took too long to take the answer to a request, or what is left of one."""
         self._metrics.client_errors["send_timeout"] += 1
-        if request is not None:
-            request.error = "send_timeout"
+        if served is not None:
+            served.error = "send_timeout"
 
     def client_left(self, request: Request) -> None:
         """A client is gone before its answer was complete."""
@@ -193,7 +197,7 @@ class Proxy:
         self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader
     ) -> Request:
         """Serve one request, or begin to; `connection.finished` is called at its end."""
-        request = Request(connection, message, payload)
+        request = Request(connection, message, payload, self.client_left)
         if (
             self._is_draining
             or connection.is_closing
@@ -267,19 +271,7 @@ class Proxy:
         if self._access_log is not None:
             log_again = self._access_log.repeat(request.log_entry())
         policy = refusing_rule(outcome).policy.metrics
-        request.connection.refused = CachedRefusal(request, holds_ns, reply, policy, log_again)
-
-    def refuse_again(self, refused: CachedRefusal, segment: bytes) -> bytes:
-        """The answer to a request that the last one was refused with; none if it may differ."""
-        now_ns = monotonic_ns()
-        if self._is_draining or not refused.fits(segment, now_ns):
-            return b""
-        refused.policy.refused += 1
-        duration_us = (monotonic_ns() - now_ns) // 1000
-        refused.route.answered(refused.status, duration_us)
-        if refused.log is not None:
-            refused.log(duration_us)
-        return refused.answer
+        request.connection.repeatable = CachedRefusal(request, holds_ns, reply, policy, log_again)
 
     async def _wait_and_forward(self, request: Request, route: Route, outcome: Outcome) -> None:
         refusal = await self.gate.wait(request, outcome)
@@ -418,13 +410,6 @@ class Proxy:
             route.metrics.answered(request.status, duration_us)
         if self._access_log is not None:
             self._access_log.log(request.log_entry(duration_us))
-
-    # Beginning and end.
-
-    @staticmethod
-    async def unused_handler(request: web.BaseRequest) -> NoReturn:
-        """What aiohttp's own loop would call; `ClientConnection` replaces that loop."""
-        raise AssertionError(request)
 
     async def drain(self, seconds: float) -> int:
         """Let requests under way end, at most for `seconds`; idle connections close at once.

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.errors import UpstreamClosedError, UpstreamError, UpstreamProtocolError
+from gateway.proxy.http1.chunks import LONGEST_LINE, LONGEST_TRAILERS
+from gateway.proxy.http1.grammar import MAX_FIELDS
 from gateway.proxy.upstream.answer_reader import MAX_INFORMATIONAL, AnswerReader
-from gateway.proxy.upstream.chunks import LONGEST_LINE, LONGEST_TRAILERS
-from gateway.proxy.upstream.grammar import MAX_FIELDS
 
 MAX_HEAD = 4096
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -100,7 +100,7 @@ async def test_the_last_of_a_connection_and_what_is_handed_back_are_not_remember
     ):
         client = await run.client()
         assert [(await client.get("/a")).status for _ in range(3)] == [200, 429, 429]
-        assert all(each.refused is None for each in run.gateway._proxy._clients)
+        assert all(each.repeatable is None for each in run.gateway._proxy._clients)
 
         answer = await client.ask(get("/a", "Connection: close"))
 

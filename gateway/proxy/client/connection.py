@@ -23,13 +23,13 @@ from gateway.proxy.client.half_close import HalfClosed
 from gateway.proxy.client.punctual import LAST_CALL_S, PunctualIntake
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from gateway.net.tls.peer import ClientCertificate
-    from gateway.proxy.cached_refusal import CachedRefusal
-    from gateway.proxy.client.acceptor import ProxyServer
+    from gateway.proxy.client.handler import Handler, RepeatableReply, ServedRequest
     from gateway.proxy.client.request_parser import RequestParser
     from gateway.proxy.client.timeouts import ClientTimeouts
-    from gateway.proxy.request import Request
-    from gateway.proxy.server import Proxy
+    from gateway.routing.spelling import Reserved
 
 UNSENT_MAX = 128 * 1024
 """Bytes that the kernel holds for a client before it lets us wait."""
@@ -57,10 +57,11 @@ class ClientConnection(PunctualIntake):
         reserved: names of fields that clients may not send, or not in any spelling.
         sent_headers: the header fields of the request before, and
         sent_fields: what was made of them for the upstream: clients mostly repeat themselves.
-        refused: the last refusal, in case the client does not listen.
+        repeatable: the last reply, if it may be sent again when the same bytes arrive.
     """
 
     __slots__ = (
+        "_asks_upgrade",
         "_half_closed",
         "_has_turn",
         "_is_finished",
@@ -73,7 +74,7 @@ class ClientConnection(PunctualIntake):
         "own_fields",
         "peer",
         "peer_key",
-        "refused",
+        "repeatable",
         "reserved",
         "scheme",
         "sent_fields",
@@ -83,14 +84,15 @@ class ClientConnection(PunctualIntake):
 
     def __init__(
         self,
-        server: ProxyServer,
-        proxy: Proxy,
+        server: web.Server,
+        handler: Handler[ClientConnection],
         patience: ClientTimeouts,
         parser: RequestParser,
         max_head: int,
+        reserved: Reserved,
         **options: Any,
     ) -> None:
-        super().__init__(server, proxy, patience, parser, max_head, **options)
+        super().__init__(server, handler, patience, parser, max_head, **options)
         self._half_closed: HalfClosed | None = None
         self._is_serving = False
         self._has_turn = False
@@ -104,11 +106,12 @@ class ClientConnection(PunctualIntake):
         self.certificate: ClientCertificate | None = None
         self.identify: Callable[[ClientConnection, asyncio.BaseTransport], None] | None = None
         self.own_fields = b""
-        self.reserved = server.reserved
+        self.reserved = reserved
         self.sent_headers: object = None
         self.sent_host = ""
         self.sent_fields = b""
-        self.refused: CachedRefusal | None = None
+        self.repeatable: RepeatableReply | None = None
+        self._asks_upgrade = False
 
     @property
     def is_closing(self) -> bool:
@@ -116,13 +119,14 @@ class ClientConnection(PunctualIntake):
         return self._is_last or self.is_ending
 
     @property
-    def current(self) -> Request | None:
+    def current(self) -> ServedRequest | None:
         """The request that is being served."""
         return self._current
 
     def close_when_idle(self) -> None:
         """End with the present request, or with one that is on its way already."""
         self._is_last = True
+        self.repeatable = None
         if self._current is not None:
             # Its answer, if not begun, says that it is the last (RFC 9112, section 9.6).
             self._current.keeps_alive = False
@@ -135,7 +139,7 @@ class ClientConnection(PunctualIntake):
         if not self.peer:
             peername = transport.get_extra_info("peername")
             self.peer = peername[0] if isinstance(peername, tuple) else "127.0.0.1"
-        self.peer_key, self.is_trusted = self._proxy.gate.recognise(self.peer)
+        self.peer_key, self.is_trusted = self._handler.recognise(self.peer)
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
             if self.identify is not None:
@@ -146,7 +150,7 @@ class ClientConnection(PunctualIntake):
             # like one that has stopped.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_MAX)
         self.due = self._loop.time() + self._patience.head
-        if not self._proxy.connected(self, cast("asyncio.Transport", transport)):
+        if not self._handler.connected(self, cast("asyncio.Transport", transport)):
             # It is closed and nobody's, and must cost nothing from here on.
             self.due = inf
             self._is_refused = self._force_close = True
@@ -161,10 +165,10 @@ class ClientConnection(PunctualIntake):
         current, self._current = self._current, None
         if self._half_closed is not None:
             self._half_closed.stop()
-        self._proxy.disconnected(self)
+        self._handler.disconnected(self)
         super().connection_lost(exc)
         if current is not None:
-            self._proxy.client_left(current)
+            current.client_left()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp closes
         """The client sends no more; what it has asked for as a whole is still answered.
@@ -175,15 +179,14 @@ class ClientConnection(PunctualIntake):
         current = self._current
         if current is None and not self._payload.is_eof():
             self._head = None
+        is_whole = bool(self._head or self._rest)
         if current is not None:
-            is_whole = current.payload.is_eof()
-        else:
-            is_whole = bool(self._head or self._rest)
+            is_whole = self._payload.is_eof()
         # After TLS's own end nothing can be sent.
         if self.transport is None or not is_whole or self.scheme == "https":
             return False
         if self._half_closed is None:
-            self._half_closed = HalfClosed(self, self.transport, self._proxy.crowd)
+            self._half_closed = HalfClosed(self, self.transport, self._handler.crowd)
         if current is not None and not self._rest:
             current.keeps_alive = False
         return True
@@ -194,13 +197,13 @@ class ClientConnection(PunctualIntake):
             self.segment = b""
             self.receive(data)
             return
-        if self.refused is not None and not self._paused:
-            answer = self._proxy.refuse_again(self.refused, data)
-            if answer:
-                self.send(answer)
+        if self.repeatable is not None and not self._paused:
+            reply = self.repeatable.repeat(data)
+            if reply:
+                self.send(reply)
                 self.due = self._loop.time() + self._patience.idle
                 return
-            self.refused = None
+            self.repeatable = None
         self.segment = b""
         if not is_whole_head(data, self._max_head):
             self.receive(data)
@@ -245,13 +248,14 @@ class ClientConnection(PunctualIntake):
                 self.due = inf
                 self._is_between_requests = False
                 if isinstance(message, BadRequestError):
-                    self._proxy.reject(self, message)
+                    self._handler.reject(self, message)
                     self._end(lingers=True)
                     return
                 self._is_finished = False
-                request = self._proxy.serve(self, message, self._payload)
+                self._asks_upgrade = message.upgrade
+                served = self._handler.serve(self, message, self._payload)
                 if not self._is_finished:
-                    self._current = request
+                    self._current = served
         finally:
             self._is_serving = False
 
@@ -260,17 +264,17 @@ class ClientConnection(PunctualIntake):
         if self.transport is not None:
             self.serve_next()
 
-    def finished(self, request: Request) -> None:
+    def finished(self, served: ServedRequest) -> None:
         """A request has been served: go on with the next, or end."""
         self._current = None
         self._is_finished = True
-        is_upgrade = bool(request.message.upgrade)
+        is_upgrade = self._asks_upgrade
         has_unread = bool(self._rest) or self._framing.is_in_body
         # What follows a wish for another protocol that was not granted may be bytes of that one,
         # and must not be read as requests (RFC 9110, section 7.8).
         is_unsure = self._framing.is_in_body or (is_upgrade and has_unread)
-        if not request.keeps_alive or self.is_closing or is_unsure:
-            self._end(lingers=bool(request.error) or has_unread or is_upgrade)
+        if not served.keeps_alive or self.is_closing or is_unsure:
+            self._end(lingers=bool(served.error) or has_unread or is_upgrade)
         elif self._rest:
             if not self._is_serving:
                 self.serve_next()

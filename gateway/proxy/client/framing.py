@@ -13,8 +13,8 @@ import re
 from typing import Final
 
 from gateway.base.errors import BadRequestError
-from gateway.proxy.upstream.chunks import Chunks, ChunksError
-from gateway.proxy.upstream.grammar import request_chunk_line
+from gateway.proxy.http1.chunks import Chunks, ChunksError
+from gateway.proxy.http1.grammar import request_chunk_line
 from gateway.routing.methods import LONGEST_METHOD
 
 EMPTY_LINES_MAX: Final = 8

@@ -15,14 +15,13 @@ its own bytes are the test.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.proxy.client.hang_up import has_hung_up
 
 if TYPE_CHECKING:
     from gateway.base.tasks import Portions
-    from gateway.proxy.client.connection import ClientConnection
-    from gateway.proxy.request import Request
+    from gateway.proxy.client.handler import ServedRequest
 
 GRACE_S: Final = 0.4
 """For so long nothing is asked or concluded: most answers are there before."""
@@ -33,11 +32,30 @@ LONGEST_LOOK_S: Final = 1.0
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
+class Responding(Protocol):
+    """A connection that can still be written to."""
+
+    @property
+    def peer(self) -> str:
+        """The address at the other end."""
+
+    @property
+    def current(self) -> ServedRequest | None:
+        """The request that is being served."""
+
+    @property
+    def writing_paused(self) -> bool:
+        """Whether the client does not read what was sent."""
+
+    def send(self, data: bytes) -> None:
+        """Write to the client."""
+
+
 class HalfClosed:
     """Looks after a connection from which nothing will be read any more.
 
     Args:
-        connection: what it is to the gateway.
+        connection: writes to the client.
         transport: of that connection.
         crowd: puts work off where many have ended their sides at once.
     """
@@ -54,7 +72,7 @@ class HalfClosed:
     )
 
     def __init__(
-        self, connection: ClientConnection, transport: asyncio.Transport, crowd: Portions
+        self, connection: Responding, transport: asyncio.Transport, crowd: Portions
     ) -> None:
         self._crowd = crowd
         self._connection = connection
@@ -84,7 +102,7 @@ class HalfClosed:
             return
         self._timer = self._loop.call_later(self._next_look_s(request), self._is_due)
 
-    def _next_look_s(self, request: Request | None) -> float:
+    def _next_look_s(self, request: ServedRequest | None) -> float:
         if request is None or request.status:
             return GRACE_S
         if not self._has_asked and not request.is_http_1_0:
@@ -94,13 +112,13 @@ class HalfClosed:
         self._delay_s = min(2 * self._delay_s, LONGEST_LOOK_S)
         return self._delay_s
 
-    def _is_waste(self, request: Request) -> bool:
+    def _is_waste(self, request: ServedRequest) -> bool:
         """Whether a stream without an end of its own has nothing by which to notice.
 
         A client that ends its side in the middle of one has most likely left, and events may be
         hours apart. One that was asked before, and read, is believed.
         """
-        if not request.status or self._has_asked or request.lent.answer.length is not None:
+        if not request.status or self._has_asked or not request.is_endless:
             return False
         before, self._sent = self._sent, request.sent
         return before == request.sent and not self._connection.writing_paused

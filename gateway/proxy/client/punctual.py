@@ -15,9 +15,8 @@ from gateway.proxy.client.timeouts import ClientTimeouts
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from gateway.proxy.client.handler import Handler, ServedRequest
     from gateway.proxy.client.request_parser import RequestParser
-    from gateway.proxy.request import Request
-    from gateway.proxy.server import Proxy
 
 LAST_CALL_S = 0.25
 """How long an idle connection is kept when the gateway stops: a request may be on its way."""
@@ -28,11 +27,11 @@ room left for others."""
 
 
 class PunctualIntake(RequestIntake):
-    """Takes requests within time limits, which `gateway.proxy.client.deadlines` looks after.
+    """Takes requests within time limits, which `gateway.base.deadlines` looks after.
 
     Args:
         server, parser, max_head, options: as in `RequestIntake`.
-        proxy: told who was late.
+        handler: serves the requests.
         patience: how long the client may take.
 
     Attributes:
@@ -41,12 +40,12 @@ class PunctualIntake(RequestIntake):
 
     __slots__ = (
         "_current",
+        "_handler",
         "_hang_up_watch",
         "_is_between_requests",
         "_is_last",
         "_on_late",
         "_patience",
-        "_proxy",
         "_unread",
         "due",
     )
@@ -54,16 +53,16 @@ class PunctualIntake(RequestIntake):
     def __init__(
         self,
         server: web.Server,
-        proxy: Proxy,
+        handler: Handler[Any],
         patience: ClientTimeouts,
         parser: RequestParser,
         max_head: int,
         **options: Any,
     ) -> None:
         super().__init__(server, parser, max_head, **options)
-        self._proxy = proxy
+        self._handler = handler
         self._patience = patience
-        self._current: Request | None = None
+        self._current: ServedRequest | None = None
         self._hang_up_watch: HangUpWatch | None = None
         # Nothing was asked, and nothing waits to be served.
         self._is_between_requests = False
@@ -110,7 +109,7 @@ class PunctualIntake(RequestIntake):
         self._on_late = on_late
 
     def _head_is_late(self) -> None:
-        self._proxy.head_is_late()
+        self._handler.head_is_late()
         self._give_up()
 
     def _give_up(self) -> None:
@@ -172,7 +171,7 @@ class PunctualIntake(RequestIntake):
         elif self._patience.is_progress(self._unread - unsent_bytes(self.transport)):
             self._await_reader()
         else:
-            self._proxy.reader_is_late(self._current)
+            self._handler.reader_is_late(self._current)
             self.break_off()
 
     def break_off(self) -> None:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from gateway.base.errors import UpstreamProtocolError
 from gateway.proxy.head import CONNECTION, DATE, LENGTH, PASS, TRANSFER, connection_options, kind_of
-from gateway.proxy.upstream.grammar import is_head
+from gateway.proxy.http1.grammar import is_head
 
 _NOT_IN_TRAILERS: Final = frozenset(
     {

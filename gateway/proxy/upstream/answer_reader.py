@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.base.errors import UpstreamClosedError, UpstreamProtocolError
+from gateway.proxy.http1.chunks import Chunks, ChunksError
+from gateway.proxy.http1.grammar import may_become_head
 from gateway.proxy.upstream.answer_head import (
     KNOWN_MAX,
     AnswerHead,
@@ -19,8 +21,6 @@ from gateway.proxy.upstream.answer_head import (
     switches_to_websocket,
     without_length,
 )
-from gateway.proxy.upstream.chunks import Chunks, ChunksError
-from gateway.proxy.upstream.grammar import may_become_head
 
 MAX_INFORMATIONAL: Final = 16
 """How many interim answers (1xx) one exchange may bring."""

@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.base.clock import US, monotonic_us
+from gateway.base.deadlines import Watch
 from gateway.base.errors import (
     UpstreamBusyError,
     UpstreamConnectError,
@@ -26,7 +27,6 @@ from gateway.config.models.gateway import Target, UpstreamConfig
 from gateway.config.values.address import is_ip_address
 from gateway.net.tls.client import UpstreamTls
 from gateway.observe.metrics import UpstreamMetrics
-from gateway.proxy.client.deadlines import Watch
 from gateway.proxy.upstream.connecting import open_connection
 from gateway.proxy.upstream.connection import UpstreamConnection, UpstreamTimeouts
 from gateway.proxy.upstream.load_balancer import LoadBalancer

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from gateway.proxy.upstream.grammar import are_fields, chunk_line, has_flaw
+from gateway.proxy.http1.grammar import are_fields, chunk_line, has_flaw
 
 LONGEST_LINE: Final = 4096
 """Bytes that the line of a chunk may have, its extensions included."""

@@ -1,0 +1,91 @@
+"""What a client's connection needs of the code that serves its requests: two protocols.
+
+The client side reads requests and writes bytes. It knows nothing of routes, limits or upstreams.
+`Proxy` in `gateway.proxy.server` is the handler of a running gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from aiohttp.http_parser import RawRequestMessage
+    from aiohttp.streams import StreamReader
+
+    from gateway.base.errors import BadRequestError
+    from gateway.base.tasks import Portions
+
+Connection_contra = TypeVar("Connection_contra", contravariant=True)
+
+
+class ServedRequest(Protocol):
+    """A request that the handler has begun to serve.
+
+    Attributes:
+        keeps_alive: whether another request may follow on the connection. The connection clears
+            it when this request is the last one.
+        error: why the request failed, as a short kind; empty if it has not.
+    """
+
+    keeps_alive: bool
+    error: str
+
+    @property
+    def is_http_1_0(self) -> bool:
+        """Whether the client speaks HTTP/1.0, which has no interim responses."""
+
+    @property
+    def status(self) -> int:
+        """The status of the response; 0 before its head is written."""
+
+    @property
+    def sent(self) -> int:
+        """Bytes of the response's body that were written."""
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the response in progress comes from an upstream that announced no length."""
+
+    def client_left(self) -> None:
+        """Stop serving: the client is gone before its response was complete."""
+
+
+class RepeatableReply(Protocol):
+    """A reply that may be sent again when the same bytes arrive."""
+
+    def repeat(self, segment: bytes) -> bytes:
+        """Return the reply to a request in these bytes; empty if it has to be served anew."""
+
+
+class Handler(Protocol[Connection_contra]):
+    """Serves the requests of all connections.
+
+    Attributes:
+        crowd: does the work that comes with many clients that leave in the same moment.
+    """
+
+    crowd: Portions
+
+    def recognise(self, peer: str) -> tuple[str, bool]:
+        """Return what a peer is counted under, and whether it is a trusted proxy."""
+
+    def connected(self, connection: Connection_contra, transport: asyncio.Transport) -> bool:
+        """Note a new client; returns False, and closes its transport, if there is no room."""
+
+    def disconnected(self, connection: Connection_contra) -> None:
+        """Note that a client is gone."""
+
+    def serve(
+        self, connection: Connection_contra, message: RawRequestMessage, payload: StreamReader
+    ) -> ServedRequest:
+        """Begin to serve a request; `connection.finished` is called at its end."""
+
+    def reject(self, connection: Connection_contra, error: BadRequestError) -> None:
+        """Answer a request that could not be parsed; the connection ends with it."""
+
+    def head_is_late(self) -> None:
+        """Count a client that took too long to send the head of a request."""
+
+    def reader_is_late(self, served: ServedRequest | None) -> None:
+        """Count a client that took too long to read a response, or what is left of the last one."""
