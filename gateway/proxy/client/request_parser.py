@@ -40,12 +40,12 @@ from gateway.routing.methods import METHODS, NEVER_FORWARDED
 LENGTH_MAX: Final = 2**64 - 2
 """Bytes of the longest body that can be announced: one more is what llhttp takes for no length."""
 
-_PLAIN: Final = frozenset(
-    (b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"PATCH", b"OPTIONS", b"CONNECT")
+_PLAIN: Final = (
+    *(b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"PATCH ", b"OPTIONS ", b"CONNECT "),
 )
 """Methods that llhttp is told. It gives only `OPTIONS` and `CONNECT` another meaning than `GET`."""
 
-_STAND_IN: Final = b"GET"
+_STAND_IN: Final = b"GET "
 """What llhttp is told in place of every other method: it need not know them."""
 
 _codings: Final = re.compile(rb"\r\n(?i:transfer-encoding):[ \t]*([^\r\n]*)")
@@ -94,9 +94,11 @@ class RequestParser:
         Raises:
             BadRequestError: the head is not valid.
         """
-        method, told = self._told(head)
+        told = self._told(head)
         message = self.parse_plain(told)
-        return message if told is head else _with_method(message, method.decode("ascii"))
+        if told is head:
+            return message
+        return changed(message, method=head[: head.index(b" ")].decode("ascii"))
 
     def parse_plain(self, head: bytes) -> RawRequestMessage:
         """Do the same where the method is one that llhttp is told."""
@@ -120,21 +122,21 @@ class RequestParser:
     def flaw(self, beginning: bytes) -> BadRequestError | None:
         """Return what is wrong with the beginning of a head, whatever follows; None for nothing."""
         try:
-            self._make().feed_data(self._told(beginning)[1])
+            self._make().feed_data(self._told(beginning))
         except BadRequestError as error:
             return error
         except HttpProcessingError as error:
             return self._judge(error)
         return None
 
-    def _told(self, head: bytes) -> tuple[bytes, bytes]:
-        """Return the method of a head, and the head as llhttp is told it."""
+    def _told(self, head: bytes) -> bytes:
+        """Return the head as llhttp is told it."""
+        if head.startswith(_PLAIN):
+            return head
         method, _, rest = head.partition(b" ")
-        if method in _PLAIN:
-            return method, head
         if method not in self._known:
             raise BadRequestError("This method is not known", 501, kind="method")
-        return method, _STAND_IN + b" " + rest
+        return _STAND_IN + rest
 
     def _judge(self, error: HttpProcessingError) -> BadRequestError:
         """Return what the client is told: constant text, and nothing that it sent."""
@@ -149,13 +151,19 @@ class RequestParser:
         return BadRequestError("The request is not valid HTTP")
 
 
-def _with_method(message: RawRequestMessage, method: str) -> RawRequestMessage:
+def changed(
+    message: RawRequestMessage,
+    *,
+    method: str | None = None,
+    raw_headers: tuple[tuple[bytes, bytes], ...] | None = None,
+) -> RawRequestMessage:
+    """Return a message with another method, or other header fields as they are sent on."""
     return RawRequestMessage(
-        method,
+        message.method if method is None else method,
         message.path,
         message.version,
         message.headers,
-        message.raw_headers,
+        message.raw_headers if raw_headers is None else raw_headers,
         message.should_close,
         message.compression,
         message.upgrade,
