@@ -70,9 +70,9 @@ class ReadFlow:
 
     def pause_if_ahead(self, size: int) -> None:
         """Pause if too many bytes lie behind the present request."""
-        if size > AHEAD_MAX and not self._has_much_ahead:
-            self._has_much_ahead = True
+        if size > AHEAD_MAX:
             self._pause()
+            self._has_much_ahead = True
 
     def resume_if_behind(self, size: int) -> None:
         """Resume if few bytes are left behind the present request."""
@@ -89,9 +89,8 @@ class ReadFlow:
 
     def pause_reading(self) -> None:
         """Note that as much of the body is here as there may be."""
-        if not self._is_body_full:
-            self._is_body_full = True
-            self._pause()
+        self._pause()
+        self._is_body_full = True
 
     def resume_reading(self) -> None:
         """Note that there is room for more of it."""
@@ -101,7 +100,7 @@ class ReadFlow:
 
     def _pause(self) -> None:
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if self.is_paused or transport is None or transport.is_closing():
             return
         transport.pause_reading()
         if self._hang_up_watch is None:

@@ -80,7 +80,7 @@ class RequestReader:
             Where the head ends; 0 if there is none, and nothing was read.
         """
         end = head_end(data, self._max_head)
-        if end == len(data):
+        if end and end == len(data):
             self._read(self._parser.parse_plain, data)
         elif end:
             self._read(self._parser.parse_plain, data[:end])
