@@ -117,8 +117,8 @@ class Decider:
             back=self._back,
         )
         self._whole = self._shards[None]
-        remembers = not isinstance(store, NoBackfillStore)
-        self._alone = Fallback(clock, calendar_clock, remembers=remembers)
+        self._remembers = not isinstance(store, NoBackfillStore)
+        self._alone = Fallback(clock, calendar_clock, remembers=self._remembers)
         self._pending: list[Pending] = []
         self._returns: deque[tuple[Ask, Verdict]] = deque()
         self._returning = 0
@@ -271,9 +271,12 @@ class Decider:
             self._lose(batch)
             raise
         self._shards.succeeded(shard, asks, verdicts)
-        metrics.answered(len(batch), self._clock() - started_us)
+        now_us = self._clock()
+        metrics.answered(len(batch), now_us - started_us)
         if self._alone.untold:
             self._backfill.tell()
+        if self._remembers:
+            self._alone.note_answers(asks, verdicts, now_us)
         for pending, verdict in zip(batch, verdicts, strict=True):
             outcome = Outcome(verdict, pending.rules, None, False, pending.ask)
             if not pending.is_abandoned:
@@ -295,13 +298,13 @@ class Decider:
                 pending.lost(self._decide_alone)
 
     def _lost(self, error: StoreError) -> None:
-        log.warning("the store does not decide (%s: %s); on_store_error does", error.reason, error)
+        log.warning("store unavailable (%s: %s); applying on_store_error", error.reason, error)
 
     def _found(self) -> None:
         self._backfill.tell()
 
     def _back(self, seconds: float) -> None:
-        log.warning("the store decides again, after %.1f s", seconds)
+        log.warning("store available again after %.1f s", seconds)
 
     async def _look_at_store(self) -> None:
         """See whether the store can be used at all, before the first request needs it."""

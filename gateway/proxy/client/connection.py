@@ -22,10 +22,7 @@ from gateway.proxy.client.reset import reset
 
 if TYPE_CHECKING:
     from gateway.net.tls.peer import ClientCertificate
-    from gateway.proxy.client.handler import Handler, RepeatableReply, ServedRequest
-    from gateway.proxy.client.request_parser import RequestParser
-    from gateway.proxy.client.timeouts import ClientTimeouts
-    from gateway.routing.spelling import Reserved
+    from gateway.proxy.client.handler import ConnectionSettings, RepeatableReply, ServedRequest
 
 TURN_MAX: Final = 32
 """Requests of one connection in a turn of the event loop: thousands do not hold up all others."""
@@ -38,11 +35,7 @@ class ClientConnection(asyncio.Protocol):
     """One connection from a client.
 
     Args:
-        handler: serves the requests.
-        timeouts: how long the client may take.
-        parser: reads heads.
-        max_head: bytes that the head of a request may have.
-        reserved: names of fields that clients may not send, or not in any spelling.
+        settings: what all connections have in common.
         https_port: where its requests are redirected to by https; 0 for not at all.
         peer: the client's address as a proxy has told it; empty for that of the socket.
         identify: finds the client's certificate, where clients may have one.
@@ -102,21 +95,17 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        handler: Handler[ClientConnection],
-        timeouts: ClientTimeouts,
-        parser: RequestParser,
-        max_head: int,
+        settings: ConnectionSettings,
         *,
-        reserved: Reserved,
         https_port: int = 0,
         peer: str = "",
         identify: Callable[[ClientConnection, asyncio.BaseTransport], None] | None = None,
     ) -> None:
-        self._handler = handler
+        self._handler = settings.handler
         self._loop = asyncio.get_running_loop()
         self._flow = ReadFlow()
-        self._reader = RequestReader(parser, max_head, self._flow)
-        self._deadline = ClientDeadline(timeouts, handler)
+        self._reader = RequestReader(settings.parser, settings.max_head, self._flow)
+        self._deadline = ClientDeadline(settings.timeouts, settings.handler)
         self._identify = identify
         self._half_closed: HalfClosed | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -137,7 +126,7 @@ class ClientConnection(asyncio.Protocol):
         self.https_port = https_port
         self.certificate: ClientCertificate | None = None
         self.own_fields = b""
-        self.reserved = reserved
+        self.reserved = settings.reserved
         self.sent_headers: object = None
         self.sent_host = ""
         self.sent_fields = b""
@@ -256,14 +245,25 @@ class ClientConnection(asyncio.Protocol):
         self._flow.start(stream)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop serving: the request under way is given up."""
+        """Stop serving: the request under way is given up.
+
+        What keeps nothing busy, such as a request that waits for its turn, is given up a little
+        later if thousands leave at the same moment.
+        """
         self._deadline.due = inf
         if self._is_refused:
             return
+        # From now on nothing is sent, and nothing more is served.
+        self.close()
+        if self.current is None or self.current.is_waiting:
+            self._handler.crowd.do(self._left)
+        else:
+            self._left()
+
+    def _left(self) -> None:
         current, self.current = self.current, None
         if self._half_closed is not None:
             self._half_closed.stop()
-        self.close()
         self._handler.disconnected(self)
         self._wake_writer()
         if current is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gateway.base.clock import Clock
 from gateway.limits import ALGORITHMS, Algorithm
 from gateway.limits.condensed import CONDENSED, Condensed, Condensing
+from gateway.limits.decision import DEBIT
 from gateway.limits.rate import Limit
 from gateway.stores.memory.forgotten import Forgotten
 from gateway.stores.memory.table import Table
@@ -131,7 +132,8 @@ class Scope:
             if cost and not retry_after_us:
                 self.keep_new(key, after, now_us, (key,))
             return after, now_us, wait_us, retry_after_us
-        found = self.find(key, now_us, limit, (key,))
+        debit = cost if max_wait_us == DEBIT else 0
+        found = self.find(key, now_us, limit, (key,), debit)
         after, wait_us, retry_after_us = self._spend(found.state, now_us, cost, limit, max_wait_us)
         if retry_after_us:
             self.keep_refused(found, after, now_us)
@@ -142,7 +144,9 @@ class Scope:
             )
         return after, now_us, wait_us, retry_after_us
 
-    def find(self, key: str, now_us: int, limit: Limit, spared: Sequence[str]) -> UnplacedKey:
+    def find(
+        self, key: str, now_us: int, limit: Limit, spared: Sequence[str], debit: int = 0
+    ) -> UnplacedKey:
         """What is known of a key that has no place.
 
         Args:
@@ -150,6 +154,7 @@ class Scope:
             now_us: the present.
             limit: the limit as it is asked for.
             spared: keys that are being decided on and must keep their places.
+            debit: how much it has used already that is counted next.
         """
         if self._condensing is None:
             return self._find_lease(key, now_us, spared)
@@ -158,9 +163,8 @@ class Scope:
         recalled = self._forgotten.recall(key, now_us)
         if recalled is None:
             return UnplacedKey(key, None, True)
-        return UnplacedKey(
-            key, self._condensing.restore(recalled.condensed, limit), recalled.is_own
-        )
+        state = self._condensing.restore(recalled.condensed, limit, debit)
+        return UnplacedKey(key, state, recalled.is_own)
 
     def _find_lease(self, key: str, now_us: int, spared: Sequence[str]) -> UnplacedKey:
         """A key of its own, if there is room and it holds nothing by another."""
@@ -205,6 +209,36 @@ class Scope:
             self.counted.overflowed += 1
             self._remember(key, self._condensing.condense(state, now_us, self.limit), now_us)
             store.crowd.tell(self)
+
+    def assume(self, key: str, state: Any, limit: Limit) -> None:
+        """Hold a state against a key, unless as much is held against it already."""
+        now_us = self.clock()
+        if self.algorithm.expires_us(state, limit) <= now_us:
+            return
+        own = self.table.get(key)
+        found = None
+        if own is None:
+            found = self.find(key, now_us, limit, (key,))
+            own = found.state
+        if own is not None and not self._is_less(own, state, now_us, limit):
+            return
+        if found is None:
+            self.put(key, state)
+        else:
+            self.keep_new(
+                *(found.key, state, now_us, (key,)),
+                is_known=found.state is not None,
+                is_own=found.is_own,
+            )
+
+    def _is_less(self, one: Any, other: Any, now_us: int, limit: Limit) -> bool:
+        """Whether the first state holds less against a key than the second."""
+        one_said, other_said = (
+            self.algorithm.decide(state, now_us, 0, limit, 0)[1] for state in (one, other)
+        )
+        if one_said.remaining != other_said.remaining:
+            return one_said.remaining > other_said.remaining
+        return one_said.reset_us < other_said.reset_us
 
     def put(self, key: str, state: Any) -> None:
         """Keep a state in the table, whether the key has a place or not."""
