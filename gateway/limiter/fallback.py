@@ -41,7 +41,7 @@ Key = tuple[str, str]
 """The scope of a limit, and the identity that is counted."""
 
 
-class _Untold:
+class _Unreported:
     """What was let through of one key, and the store does not know."""
 
     __slots__ = ("cost", "key", "limit", "share")
@@ -75,7 +75,7 @@ class Fallback:
         remedy = "it has the counts of this gateway while its store is away"
         self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock, remedy=remedy)
         # In the order of coming; the first is dropped at no cost, which a `dict` would have.
-        self._untold: dict[Hashable, OrderedDict[Key, _Untold]] = {}
+        self._unreported: dict[Hashable, OrderedDict[Key, _Unreported]] = {}
         self._answers: dict[Key, tuple[Decision, int]] = {}
         self._older_answers: dict[Key, tuple[Decision, int]] = {}
 
@@ -151,8 +151,8 @@ class Fallback:
         ask = outcome.ask
         self._counts.give_back_now(ask, outcome.verdict)
         for limit, key in zip(ask.limits, ask.keys, strict=True):
-            for untold in self._untold.values():
-                noted = untold.get((limit.scope, key))
+            for unreported in self._unreported.values():
+                noted = unreported.get((limit.scope, key))
                 if noted is not None:
                     noted.cost = max(noted.cost - ask.cost, 0)
                     break
@@ -162,58 +162,58 @@ class Fallback:
         return self._counts.renew_now(outcome.ask, outcome.verdict)
 
     @property
-    def untold(self) -> Collection[Hashable]:
+    def unreported(self) -> Collection[Hashable]:
         """The shards of the store that do not know all."""
-        return self._untold
+        return self._unreported
 
     def looks(self, shard: Hashable) -> list[Ask]:
         """What to ask a shard to see whether it answers: of the key that it is told of next."""
-        noted = next(iter(self._untold.get(shard, {}).values()), None)
+        noted = next(iter(self._unreported.get(shard, {}).values()), None)
         return [] if noted is None else [Ask(only(noted.limit), (noted.key,), 0, 0)]
 
     def reports(self, shard: Hashable, at_most: int) -> list[Ask]:
         """What to tell a shard that decides again, of so many keys; they count as told then."""
-        untold = self._untold.get(shard, OrderedDict())
+        unreported = self._unreported.get(shard, OrderedDict())
         asks: list[Ask] = []
-        for _ in range(min(at_most, len(untold))):
-            _, noted = untold.popitem(last=False)
+        for _ in range(min(at_most, len(unreported))):
+            _, noted = unreported.popitem(last=False)
             asks += self._report(noted)
-        if not untold:
-            self._untold.pop(shard, None)
+        if not unreported:
+            self._unreported.pop(shard, None)
         return asks
 
-    def has_untold_of(self, asks: Sequence[Ask]) -> bool:
+    def has_unreported_of(self, asks: Sequence[Ask]) -> bool:
         """Whether some of what is asked for is not known to the store."""
-        return bool(self._untold) and any(True for _ in self._untold_of(asks))
+        return bool(self._unreported) and any(True for _ in self._unreported_of(asks))
 
     def reports_of(self, asks: Sequence[Ask], at_most: int = MAX_KEYS) -> list[Ask]:
         """What to tell of the keys that are asked for; they count as told then."""
         reports: list[Ask] = []
-        for shard, name in list(islice(self._untold_of(asks), at_most)):
-            untold = self._untold[shard]
-            noted = untold.pop(name, None)
+        for shard, name in list(islice(self._unreported_of(asks), at_most)):
+            unreported = self._unreported[shard]
+            noted = unreported.pop(name, None)
             if noted is not None:
                 reports += self._report(noted)
-            if not untold:
-                del self._untold[shard]
+            if not unreported:
+                del self._unreported[shard]
         return reports
 
-    def _untold_of(self, asks: Sequence[Ask]) -> Iterator[tuple[Hashable, Key]]:
+    def _unreported_of(self, asks: Sequence[Ask]) -> Iterator[tuple[Hashable, Key]]:
         names = {
             (limit.scope, key): None
             for ask in asks
             for limit, key in zip(ask.limits, ask.keys, strict=True)
         }
         for name in names:
-            for shard, untold in self._untold.items():
-                if name in untold:
+            for shard, unreported in self._unreported.items():
+                if name in unreported:
                     yield shard, name
 
-    def _report(self, noted: _Untold) -> Sequence[Ask]:
+    def _report(self, noted: _Unreported) -> Sequence[Ask]:
         cost = self._matters(noted)
         return filled(noted.limit, noted.key, cost) if cost > 0 else ()
 
-    def _matters(self, noted: _Untold) -> int:
+    def _matters(self, noted: _Unreported) -> int:
         """How much of what passed still counts, by this gateway's own counts."""
         look = self._counts.decide_limit(noted.share, noted.key, 0, 0)
         if noted.limit.max_wait_us and not look.remaining:
@@ -222,13 +222,13 @@ class Fallback:
         return min(noted.cost, look.limit - look.remaining)
 
     def _note(self, shard: Hashable, limit: Limit, share: Limit, key: str, cost: int) -> None:
-        untold = self._untold.setdefault(shard, OrderedDict())
+        unreported = self._unreported.setdefault(shard, OrderedDict())
         name = (limit.scope, key)
-        noted = untold.get(name)
+        noted = unreported.get(name)
         if noted is None:
-            if len(untold) >= MAX_KEYS:
-                untold.popitem(last=False)
-            noted = untold[name] = _Untold(limit, share, key)
+            if len(unreported) >= MAX_KEYS:
+                unreported.popitem(last=False)
+            noted = unreported[name] = _Unreported(limit, share, key)
         noted.cost += cost
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import parse_qs
 
 from gateway.base.errors import ConfigError, Problem
-from gateway.base.install_hint import remedy
+from gateway.base.install_hint import install_hint
 from gateway.stores.base import Store
 from gateway.stores.memory.store import DEFAULT_MAX_KEYS, MemoryStore
 from gateway.stores.urls import split_url
@@ -121,7 +121,7 @@ def _builtin(scheme: str) -> Any:
         extra = _EXTRAS.get(scheme, scheme.partition("+")[0])
         raise _problem(
             f"{scheme}:// needs a library that is not installed: {error.name}",
-            remedy(extra),
+            install_hint(extra),
         ) from error
 
 

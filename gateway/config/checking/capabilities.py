@@ -64,8 +64,8 @@ def _misfits(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterato
     look = STORES.get(store.kind)
     if look is None:
         return
-    elsewhere = of_masters_only(config)
+    at_masters = of_masters_only(config)
     for name in names:
-        if name in config.policies and name not in elsewhere:
+        if name in config.policies and name not in at_masters:
             for finding in look(store, config.policies[name]):
                 yield finding._replace(path=("policies", name, *finding.path))
