@@ -16,9 +16,9 @@ from socket import socket
 from typing import Final
 
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.helpers import RequestKey
 from aiohttp.http import RawRequestMessage
 from aiohttp.streams import StreamReader
-from aiohttp.web import RequestKey
 from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
