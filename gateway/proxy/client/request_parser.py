@@ -19,9 +19,9 @@ message resets what it set:
   was handed over. Path, fields, singletons and the buffer of the target are made anew when a
   message begins.
 
-All else was set when the parser was made. `tests/proxy/test_request_parser.py` compares each head
-behind others with the same head read by a new parser. Making one costs a fifth of reading a small
-head (bench: passing).
+All else was set when the parser was made. `tests/proxy/client/test_request_parser.py` compares each
+head behind others with the same head read by a new parser. Making one costs a fifth of reading a
+small head (bench: passing).
 """
 
 from __future__ import annotations

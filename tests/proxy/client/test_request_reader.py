@@ -13,7 +13,7 @@ from gateway.base.errors import BadRequestError
 from gateway.proxy.client.read_flow import AHEAD_MAX, BODY_BUFFER, ReadFlow
 from gateway.proxy.client.request_parser import RequestParser
 from gateway.proxy.client.request_reader import RequestReader
-from tests.proxy.test_request_parser import MAX_HEAD, sent
+from tests.proxy.client.test_request_parser import MAX_HEAD, sent
 from tests.wire.messages import requests
 
 SMALL = b"GET /next HTTP/1.1\r\nHost: a.test\r\n\r\n"
