@@ -60,6 +60,10 @@ test-debian12: ## run `make run` and `make test` in a clean Debian 12 (Python 3.
 test-debian13: ## the same in a clean Debian 13 (Python 3.13)
 	@scripts/debian-root.sh trixie
 
+.PHONY: test-next-aiohttp
+test-next-aiohttp: dev test-packages ## run what builds on aiohttp with its newest release, or AIOHTTP
+	@JOBS=$(JOBS) scripts/next-aiohttp.sh $(ARGS)
+
 .PHONY: coverage
 coverage: dev test-packages ## run the tests and report the branches they miss
 	$(PYTEST) --cov --cov-report=term $(ARGS)
@@ -109,6 +113,6 @@ lock: dev ## regenerate requirements/*.txt from pyproject.toml
 
 .PHONY: clean
 clean: ## remove everything that the commands above have created
-	rm -rf .venv .venv-autobahn .venv-bench build dist .coverage .coverage.* htmlcov
+	rm -rf .venv .venv-autobahn .venv-bench .venv-next-aiohttp build dist .coverage .coverage.* htmlcov
 	rm -rf tests/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -44,7 +44,7 @@ COVERED: Final[Mapping[str, str]] = {
     "net/tls/test_renewal.py": "net.tls.client net.tls.files net.tls.renewed net.tls.server",
     "observe/logs/test_access.py": "observe.logs.escape",
     "observe/metrics/test_exposition.py": "observe.metrics.*",
-    "proxy/client/test_connection.py": "base.deadlines proxy.client.*",
+    "proxy/client/test_connection.py": "base.deadlines net.client_socket proxy.client.*",
     "proxy/client/test_connections.py": "proxy.upstream.small_buffer_reader",
     "proxy/client/test_listener.py": "wiring.listeners",
     "proxy/test_forward.py": "proxy.*",
@@ -58,7 +58,7 @@ COVERED: Final[Mapping[str, str]] = {
         " proxy.upstream.balancing.round_robin"
     ),
     "proxy/upstream/balancing/test_target_health.py": "proxy.upstream.balancing.*",
-    "proxy/upstream/test_answer_reader.py": "proxy.http1.chunks proxy.http1.grammar",
+    "proxy/upstream/test_answer_reader.py": "proxy.http1.*",
     "proxy/upstream/test_names.py": "proxy.upstream.addresses proxy.upstream.connecting",
     "proxy/upstream/test_pool.py": "proxy.upstream.connection proxy.upstream.targets",
     "proxy/upstream/test_retry.py": "proxy.upstream.read_after_reset",

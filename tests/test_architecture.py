@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -474,6 +477,106 @@ def test_a_second_has_its_microseconds_in_one_place() -> None:
         if line.startswith(("US:", "US =", "_US:", "_US ="))
     }
     assert definers == {"gateway.base.clock"}
+
+
+ADMIN_HANDLER: Final = {"gateway.admin.api"}
+"""Who may have a `RequestHandler` of its own: the admin listener is aiohttp's server, whose public
+`handle_error` says what is told of an error. What serves clients has parts of aiohttp instead."""
+
+NAMED_TUPLE: Final = {"_asdict", "_fields", "_make", "_replace"}
+"""What every named tuple offers. (aiohttp's messages only look like one.)"""
+
+
+def _private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def _is_foreign(node: ast.Attribute) -> bool:
+    """Whether a private name is looked up on something that may be aiohttp's."""
+    value = ast.unparse(node.value)
+    if node.attr in NAMED_TUPLE:
+        return value.rpartition(".")[2] == "message"
+    return _private(node.attr) and value not in {"self", "cls"}
+
+
+def _inside_aiohttp(source: str) -> list[str]:
+    """Lines that reach for what aiohttp does not offer, in a module that imports it."""
+    imported = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "aiohttp"
+        for alias in node.names
+    }
+    uses_it = any(name.split(".")[0] == "aiohttp" for _, name in _imports(source))
+    found = [
+        f"line {line}: {name}"
+        for line, name in _imports(source)
+        if name.split(".")[0] == "aiohttp" and any(map(_private, name.split(".")))
+    ]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and uses_it and _is_foreign(node):
+            found.append(f"line {node.lineno}: {ast.unparse(node)}")
+        elif isinstance(node, ast.ClassDef):
+            for base in map(ast.unparse, node.bases):
+                found += _of_base(node, imported.get(base, base))
+    return found
+
+
+def _of_base(node: ast.ClassDef, base: str) -> list[str]:
+    """What a class takes over from a base of aiohttp's that is not its to use."""
+    if not base.startswith("aiohttp."):
+        return []
+    module, _, name = base.rpartition(".")
+    hidden = set(filter(_private, _names_in(getattr(importlib.import_module(module), name))))
+    return [
+        f"line {each.lineno}: {ast.unparse(each)}"
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute) and each.attr in hidden
+    ]
+
+
+def _names_in(base: type) -> set[str]:
+    """Every name that a class or one of its bases has, or gives its objects."""
+    given = {
+        each.attr
+        for one in base.__mro__[:-1]
+        for each in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(one))))
+        if isinstance(each, ast.Attribute)
+    }
+    return given | set(dir(base))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_aiohttp_is_used_by_its_public_names(module: str) -> None:
+    """No private name of aiohttp's is used anywhere."""
+    assert _inside_aiohttp(MODULES[module].read_text()) == []
+
+
+def test_nothing_that_serves_clients_is_a_request_handler() -> None:
+    """A connection has aiohttp's parser, streams and flow control as parts, not as a base."""
+    heirs = {
+        module
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        if any(ast.unparse(base).endswith("RequestHandler") for base in node.bases)
+    }
+    assert heirs == ADMIN_HANDLER
+
+
+def test_the_check_for_private_names_bites() -> None:
+    """A private name is seen in an import, behind an object, and in a class of aiohttp's."""
+    assert _inside_aiohttp("from aiohttp.helpers import _SENTINEL")
+    assert _inside_aiohttp("import aiohttp._http_parser")
+    assert _inside_aiohttp("from aiohttp import web\nmessage._replace(method=1)")
+    assert _inside_aiohttp(
+        "from aiohttp.web_server import Server\n"
+        "class Own(Server):\n    def run(self):\n        self._connections.clear()"
+    )
+    assert not _inside_aiohttp(
+        "from aiohttp.web_server import Server\n"
+        "class Own(Server):\n    def run(self):\n        self._oldest = self.connections"
+    )
 
 
 CLOCKS: Final = {"gateway.base.clock", "gateway.observe.logs.escape"}

@@ -15,6 +15,10 @@ from contextlib import suppress
 from socket import socket
 from typing import Final
 
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.helpers import RequestKey
+from aiohttp.http import RawRequestMessage
+from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
@@ -30,6 +34,9 @@ MAX_CONNECTIONS: Final = 100
 
 LINGER_S: Final = 1.0
 """How long the body of a request, which is ignored, may continue after the response."""
+
+_TARGET: Final = RequestKey("target", str)
+"""Under which a request has its target as it was sent."""
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +114,7 @@ class AdminServer:
     async def _answer(self, request: BaseRequest) -> StreamResponse:
         hosts = request.headers.getall("Host", [])
         host = hosts[0] if len(hosts) == 1 else ""
-        found = self._mux.find(request.method, request.raw_path, host)
+        found = self._mux.find(request.method, request[_TARGET], host)
         if isinstance(found, Resource):
             found = await found.read(Query(request.headers.get("Accept", "")))
         if isinstance(found.body, bytes):
@@ -143,6 +150,19 @@ def _response(answer: AdminAnswer) -> Response:
     return response
 
 
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> BaseRequest:
+    """Make aiohttp's request, with its target: `raw_path` leaves out a host from 3.15 on."""
+    request = BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop())
+    request[_TARGET] = message.path
+    return request
+
+
 class _Connections(Server):
     """All connections of the listener, the oldest first, each with its deadline."""
 
@@ -152,7 +172,7 @@ class _Connections(Server):
         deadline_s: float,
         max_connections: int,
     ) -> None:
-        super().__init__(handler)
+        super().__init__(handler, request_factory=_request)
         self._deadline_s = deadline_s
         self._max_connections = max_connections
         self._open: dict[RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]] = {}

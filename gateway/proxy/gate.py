@@ -27,6 +27,7 @@ from gateway.limiter.decider import (
 from gateway.limiter.lease_keeper import HeldLease, leases_of
 from gateway.limiter.plan import CompiledPolicy, Missing, Plan
 from gateway.limits.decision import Verdict
+from gateway.proxy.client.request_parser import changed
 from gateway.proxy.field_names import NOTHING_HIDDEN, Hidden, without
 from gateway.proxy.head import PSEUDONYM
 from gateway.proxy.request import Request
@@ -204,11 +205,12 @@ class Gate:
         left = int(hops) - 1
         if left < 0:
             return answer.NO_FURTHER
-        request.message = request.message._replace(
+        request.message = changed(
+            request.message,
             raw_headers=tuple(
                 (name, b"%d" % left if name.lower() == b"max-forwards" else value)
                 for name, value in request.message.raw_headers
-            )
+            ),
         )
         return None
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from aiohttp.hdrs import CONTENT_LENGTH
 from aiohttp.streams import EMPTY_PAYLOAD
-from aiohttp.web_protocol import RequestPayloadError
 
 from gateway.base.errors import BadRequestError, ClientError, UpstreamError
 
@@ -60,11 +59,8 @@ class Upload:
         try:
             await self._pump(connection)
         except ClientError as error:
-            self.error = self.error or error
-            connection.abort()
-        except RequestPayloadError:
             self._client.due = inf
-            self.error = BadRequestError("The request's body is not valid", kind="framing")
+            self.error = self.error or error
             connection.abort()
         except UpstreamError:
             # What waits for the response gets the same error.

@@ -247,8 +247,8 @@ async def test_little_is_kept_of_what_is_sent_too_early(tmp_path: Path) -> None:
         client.send(HANDSHAKE + bytes(size))
         await until(lambda: bool(run.gateway._proxy.under_way))
         (connection,) = run.gateway._proxy._clients
-        await until(lambda: connection._buffer_paused)
-        assert len(connection._rest) < 1 << 20
+        await until(lambda: connection._flow.is_paused)
+        assert len(connection._reader.rest) < 1 << 20
         may_answer.set()
         assert (await client.read()).status == 101
         assert await exactly(client, 3) == b"all"

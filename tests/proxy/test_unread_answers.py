@@ -74,7 +74,7 @@ async def test_what_comes_behind_unread_answers_is_bounded(tmp_path: Path) -> No
                 while True:
                     client.send(b"x" * 10_000)
                     await client.writer.drain()
-                    most = max(most, len(connection._rest))
+                    most = max(most, len(connection._reader.rest))
         assert 0 < most < MANY
         await until(lambda: not run.gateway._proxy._clients, PATIENCE_S)
 

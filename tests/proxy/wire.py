@@ -325,7 +325,6 @@ class Running:
         decider: Any = self.gateway._decider
         found = {
             "client connections": len(proxy._clients),
-            "connections of the server": len(proxy.server.connections),
             "connections counted": self.gateway.metrics.connections,
             "uploads": len(proxy._driver),
             "waiting requests": len(decider.waiting),

@@ -1,76 +1,83 @@
-"""The client's side of a connection: aiohttp's flow control, our own loop.
+"""One connection from a client: an asyncio protocol that serves one request after the other.
 
-aiohttp's `RequestHandler` serves each request in a task and answers through response objects.
-Here a request is served from the very call that brought its last byte, one after the other,
-and the answer is bytes.
-
-What this class relies on beyond aiohttp's public interface, besides `intake`: `_paused` and
-`_drain_helper`. The dependency is bounded to one minor version because of all that.
+A request is served from the very call that brought its last byte; the response is bytes. The
+parts: `request_reader` makes requests of what arrives, `read_flow` holds the client back,
+`deadline` keeps it within its time limits, `half_close` looks after one that sends no more.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from gateway.base.errors import BadRequestError
-from gateway.proxy.client.framing import is_whole_head
+from gateway.net.client_socket import end_writing, set_options
+from gateway.proxy.client.deadline import ClientDeadline, give_up, is_sending
 from gateway.proxy.client.half_close import HalfClosed
-from gateway.proxy.client.punctual import LAST_CALL_S, PunctualIntake
+from gateway.proxy.client.read_flow import ReadFlow
+from gateway.proxy.client.request_reader import RequestReader
+from gateway.proxy.client.reset import reset
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from gateway.net.tls.peer import ClientCertificate
-    from gateway.proxy.client.handler import Handler, RepeatableReply, ServedRequest
-    from gateway.proxy.client.request_parser import RequestParser
-    from gateway.proxy.client.timeouts import ClientTimeouts
-    from gateway.routing.spelling import Reserved
+    from gateway.proxy.client.handler import ConnectionSettings, RepeatableReply, ServedRequest
 
-UNSENT_MAX = 128 * 1024
-"""Bytes that the kernel holds for a client before it lets us wait."""
+TURN_MAX: Final = 32
+"""Requests of one connection in a turn of the event loop: thousands do not hold up all others."""
 
-TURN_MAX = 32
-"""Requests of one connection that are served in a turn of the event loop: a client that sends
-thousands at once, which are answered here, must not hold up all others."""
-
-LONGEST_SEGMENT = 4096
+LONGEST_SEGMENT: Final = 4096
 """Bytes of a request that are kept to recognise it by."""
 
 
-class ClientConnection(PunctualIntake):
+class ClientConnection(asyncio.Protocol):
     """One connection from a client.
 
+    Args:
+        settings: what all connections have in common.
+        https_port: where its requests are redirected to by https; 0 for not at all.
+        peer: the client's address as a proxy has told it; empty for that of the socket.
+        identify: finds the client's certificate, where clients may have one.
+
     Attributes:
+        transport: None once the connection is closed.
+        writing_paused: whether the client does not take what was sent.
         peer: the address at the other end.
         peer_key: what `per ip` counts it under, if the peer is the client itself.
         is_trusted: whether the peer may say for whom it speaks.
         scheme: `http` or `https`.
-        https_port: where its requests are redirected to by https; 0 for not at all.
         certificate: what the client has proved to be; None where it was not asked, or has none.
-        identify: finds that out, of a connection whose client may have a certificate.
         own_fields: header lines that tell the upstream of it.
-        reserved: names of fields that clients may not send, or not in any spelling.
-        sent_headers: the header fields of the request before, and
+        sent_headers, sent_host: the header fields and the host of the last request, and
         sent_fields: what was made of them for the upstream: clients mostly repeat themselves.
+        segment: what the present request was read from, if that is one short request.
         repeatable: the last reply, if it may be sent again when the same bytes arrive.
+        current: the request that is being served.
     """
 
+    # _is_between_requests: nothing was asked, and nothing waits to be served; _is_last: the
+    # connection ends with the present request; _is_ending: nothing more is read.
     __slots__ = (
         "_asks_upgrade",
+        "_deadline",
+        "_drained",
+        "_flow",
         "_half_closed",
+        "_handler",
         "_has_turn",
+        "_identify",
+        "_is_between_requests",
+        "_is_ending",
         "_is_finished",
+        "_is_last",
         "_is_refused",
         "_is_serving",
+        "_loop",
+        "_reader",
         "certificate",
+        "current",
         "https_port",
-        "identify",
         "is_trusted",
         "own_fields",
         "peer",
@@ -78,85 +85,164 @@ class ClientConnection(PunctualIntake):
         "repeatable",
         "reserved",
         "scheme",
+        "segment",
         "sent_fields",
         "sent_headers",
         "sent_host",
+        "transport",
+        "writing_paused",
     )
 
     def __init__(
         self,
-        server: web.Server,
-        handler: Handler[ClientConnection],
-        patience: ClientTimeouts,
-        parser: RequestParser,
-        max_head: int,
-        reserved: Reserved,
-        **options: Any,
+        settings: ConnectionSettings,
+        *,
+        https_port: int = 0,
+        peer: str = "",
+        identify: Callable[[ClientConnection, asyncio.BaseTransport], None] | None = None,
     ) -> None:
-        super().__init__(server, handler, patience, parser, max_head, **options)
+        self._handler = settings.handler
+        self._loop = asyncio.get_running_loop()
+        self._flow = ReadFlow()
+        self._reader = RequestReader(settings.parser, settings.max_head, self._flow)
+        self._deadline = ClientDeadline(settings.timeouts, settings.handler)
+        self._identify = identify
         self._half_closed: HalfClosed | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._is_between_requests = False
         self._is_serving = False
         self._has_turn = False
         self._is_finished = False
+        self._asks_upgrade = False
+        self._is_last = False
+        self._is_ending = False
         self._is_refused = False
-        self.peer = ""
+        self.transport: asyncio.Transport | None = None
+        self.writing_paused = False
+        self.peer = peer
         self.peer_key = ""
         self.is_trusted = False
-        self.scheme: str = "http"
-        self.https_port = 0
+        self.scheme = "http"
+        self.https_port = https_port
         self.certificate: ClientCertificate | None = None
-        self.identify: Callable[[ClientConnection, asyncio.BaseTransport], None] | None = None
         self.own_fields = b""
-        self.reserved = reserved
+        self.reserved = settings.reserved
         self.sent_headers: object = None
         self.sent_host = ""
         self.sent_fields = b""
+        self.segment = b""
         self.repeatable: RepeatableReply | None = None
-        self._asks_upgrade = False
+        self.current: ServedRequest | None = None
 
     @property
     def is_closing(self) -> bool:
         """Whether the connection ends with the present request."""
-        return self._is_last or self.is_ending
+        return self._is_last or self._is_ending or self._reader.has_failed
 
     @property
-    def current(self) -> ServedRequest | None:
-        """The request that is being served."""
-        return self._current
+    def is_busy(self) -> bool:
+        """Whether a request is being served."""
+        return self.current is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing has come behind the present request."""
+        return not self._reader.rest
+
+    @property
+    def due(self) -> float:
+        """The loop's time at which the client has taken too long; `inf` for never."""
+        return self._deadline.due
+
+    @due.setter
+    def due(self, time: float) -> None:
+        self._deadline.due = time
+
+    def expire(self) -> None:
+        """Act on a client that has taken too long."""
+        self._deadline.expire(self, self._loop.time())
+
+    def expect_body(self, on_late: Callable[[], None], size: int, waited_s: float) -> None:
+        """Wait for a piece of the request's body; arguments as in `ClientDeadline.send_body`."""
+        self._deadline.send_body(self._loop.time(), on_late, size, waited_s)
+
+    def spare(self, now: float) -> int:
+        """Return how well others can do without it: 0 for not at all, then the less the better.
+
+        A client that is idle is let go before one that is slow with the head of a request.
+        """
+        is_ending = self._is_ending or self._reader.has_failed
+        if self.is_busy or is_ending or self.due == inf or is_sending(self):
+            return 0
+        if self._is_between_requests:
+            return 1
+        return 2 if self._deadline.is_slow_head(now) else 0
+
+    def make_room(self) -> None:
+        """Close, since the place is needed."""
+        give_up(self)
 
     def close_when_idle(self) -> None:
         """End with the present request, or with one that is on its way already."""
         self._is_last = True
         self.repeatable = None
-        if self._current is not None:
-            # Its answer, if not begun, says that it is the last (RFC 9112, section 9.6).
-            self._current.keeps_alive = False
-        elif not self.is_ending:
-            self._on_late = self._idle_is_over
-            self.due = self._loop.time() + LAST_CALL_S
+        if self.current is not None:
+            # Its response, if not begun, says that it is the last (RFC 9112, section 9.6).
+            self.current.keeps_alive = False
+        elif not self._is_ending and not self._reader.has_failed:
+            self._deadline.send_last_request(self._loop.time())
+
+    def close(self) -> None:
+        """Close in order; what was written is still sent."""
+        transport = self._leave()
+        if transport is not None:
+            transport.close()
+
+    def break_off(self) -> None:
+        """Reset the connection, so that a half-sent response cannot look like a whole one."""
+        transport = self._leave()
+        if transport is not None:
+            reset(transport)
+
+    def _leave(self) -> asyncio.Transport | None:
+        self._is_ending = True
+        self._flow.stop()
+        transport, self.transport = self.transport, None
+        return transport
+
+    def send(self, data: bytes) -> None:
+        """Write to the client; nothing happens if it is gone."""
+        if self.transport is not None:
+            self.transport.write(data)
+
+    async def drained(self) -> None:
+        """Wait until the client has taken enough of what was sent, or is gone."""
+        while self.writing_paused and self.transport is not None:
+            self._await_reader()
+            self._drained = self._loop.create_future()
+            await self._drained
+            self._deadline.due = inf
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start serving."""
         if not self.peer:
-            peername = transport.get_extra_info("peername")
-            self.peer = peername[0] if isinstance(peername, tuple) else "127.0.0.1"
+            name = transport.get_extra_info("peername")
+            self.peer = name[0] if isinstance(name, tuple) else "127.0.0.1"
         self.peer_key, self.is_trusted = self._handler.recognise(self.peer)
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
-            if self.identify is not None:
-                self.identify(self, transport)
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family != socket.AF_UNIX:
-            # Without it the kernel takes megabytes at a time from us, and a slow reader looks
-            # like one that has stopped.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_MAX)
-        self.due = self._loop.time() + self._patience.head
-        if not self._handler.connected(self, cast("asyncio.Transport", transport)):
-            # It is closed and nobody's, and must cost nothing from here on.
-            self.due = inf
-            self._is_refused = self._force_close = True
+            if self._identify is not None:
+                self._identify(self, transport)
+        set_options(transport)
+        self._deadline.send_head(self._loop.time())
+        stream = cast("asyncio.Transport", transport)
+        if not self._handler.connected(self, stream):
+            # It is closed and has no place, and must cost nothing from here on.
+            self._deadline.due = inf
+            self._is_refused = self._is_ending = True
             return
-        super().connection_made(transport)
+        self.transport = stream
+        self._flow.start(stream)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stop serving: the request under way is given up.
@@ -164,146 +250,176 @@ class ClientConnection(PunctualIntake):
         What keeps nothing busy, such as a request that waits for its turn, is given up a little
         later if thousands leave at the same moment.
         """
-        self.due = inf
+        self._deadline.due = inf
         if self._is_refused:
             return
         # From now on nothing is sent, and nothing more is served.
-        self.transport = None
-        self._force_close = True
-        current = self._current
-        if current is None or current.is_waiting:
-            self._handler.crowd.do(partial(self._left, exc))
+        self.close()
+        if self.current is None or self.current.is_waiting:
+            self._handler.crowd.do(self._left)
         else:
-            self._left(exc)
+            self._left()
 
-    def _left(self, exc: BaseException | None) -> None:
-        current, self._current = self._current, None
+    def _left(self) -> None:
+        current, self.current = self.current, None
         if self._half_closed is not None:
             self._half_closed.stop()
         self._handler.disconnected(self)
-        super().connection_lost(exc)
+        self._wake_writer()
         if current is not None:
             current.client_left()
 
-    def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp closes
-        """The client sends no more; what it has asked for as a whole is still answered.
-
-        Returns:
-            False if the connection is to be closed.
-        """
-        current = self._current
-        if current is None and not self._payload.is_eof():
-            self._head = None
-        is_whole = bool(self._head or self._rest)
-        if current is not None:
-            is_whole = self._payload.is_eof()
+    def eof_received(self) -> bool:
+        """Return whether the connection stays open, for a response to what was sent as a whole."""
+        current, reader = self.current, self._reader
+        if current is None and reader.is_in_body:
+            reader.drop()
+        has_next = bool(reader.head or reader.rest)
+        is_whole = has_next if current is None else not reader.is_in_body
         # After TLS's own end nothing can be sent.
         if self.transport is None or not is_whole or self.scheme == "https":
             return False
         if self._half_closed is None:
             self._half_closed = HalfClosed(self, self.transport, self._handler.crowd)
-        if current is not None and not self._rest:
+        if current is not None and not reader.rest:
             current.keeps_alive = False
         return True
 
     def data_received(self, data: bytes) -> None:
         """Parse, and serve what is complete; nothing follows the last request."""
-        if not self._is_between_requests:
-            self.segment = b""
-            self.receive(data)
-            return
-        if self.repeatable is not None and not self._paused:
-            reply = self.repeatable.repeat(data)
-            if reply:
-                self.send(reply)
-                self.due = self._loop.time() + self._patience.idle
+        reader = self._reader
+        if self._is_between_requests:
+            if self.repeatable is not None and not self.writing_paused:
+                reply = self.repeatable.repeat(data)
+                if reply:
+                    self.send(reply)
+                    self._deadline.send_request(self._loop.time())
+                    return
+                self.repeatable = None
+            if end := reader.start(data):
+                self.segment = data if end == len(data) <= LONGEST_SEGMENT else b""
+                self.serve_next()
+                if reader.rest:
+                    reader.hold_back()
                 return
-            self.repeatable = None
         self.segment = b""
-        if not is_whole_head(data, self._max_head):
-            self.receive(data)
+        if self._is_ending or reader.has_failed or not reader.feed(data):
             return
-        # Most requests are nothing but a head, and come in one piece.
-        if len(data) <= LONGEST_SEGMENT:
-            self.segment = data
-        self.take_head(self._heads.parse_plain, data)
-        self.serve_next()
+        if self.current is None:
+            self.serve_next()
+        reader.hold_back()
 
-    async def start(self) -> None:
-        """What aiohttp runs as the task of the connection: nothing; see `data_received`."""
+    def pause_writing(self) -> None:
+        """Note that the client does not take what was sent."""
+        self.writing_paused = True
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read enough of what was sent."""
+        self.writing_paused = False
+        self._wake_writer()
+        if self.current is None and not self._is_serving:
+            self.serve_next()
+
+    def _wake_writer(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
     def serve_next(self) -> None:
         """Serve the requests that are here, until one has to be waited for or a turn is over."""
+        reader = self._reader
         left = TURN_MAX
         self._is_serving = True
         try:
-            while self._current is None and not self._force_close and not self._has_turn:
-                if self._head is None and not self._rest:
+            while self.current is None and self.transport is not None and not self._has_turn:
+                if reader.head is None and not reader.rest:
                     return
-                if self._paused:
-                    # Who does not read answers gets no more of them. What comes from now on is
-                    # behind what waits, however it looks.
+                if self.writing_paused:
+                    # A client that does not read responses gets no more of them. What comes from
+                    # now on is behind what waits, however it looks.
                     self._is_between_requests = False
-                    if self._on_late != self._reader_is_late or self.due == inf:
+                    if not self._deadline.is_for_reading:
                         self._await_reader()
                     return
                 if not left:
                     self._has_turn = True
                     self._loop.call_soon(self._take_turn)
-                    continue
+                    return
                 left -= 1
-                if self._head is None and not self.read_head():
+                if reader.head is None and not reader.next_head():
                     self._await_head()
                     return
-                if self._half_closed is not None and self._framing.is_in_body:
+                if self._half_closed is not None and reader.is_in_body:
                     self._end(lingers=False)
                     return
-                message, self._head = self._head, None
-                assert message is not None
-                self.due = inf
+                head, reader.head = reader.head, None
+                assert head is not None
+                self._deadline.due = inf
                 self._is_between_requests = False
-                if isinstance(message, BadRequestError):
-                    self._handler.reject(self, message)
+                if isinstance(head, BadRequestError):
+                    self._handler.reject(self, head)
                     self._end(lingers=True)
                     return
                 self._is_finished = False
-                self._asks_upgrade = message.upgrade
-                served = self._handler.serve(self, message, self._payload)
+                self._asks_upgrade = head.upgrade
+                served = self._handler.serve(self, head, reader.payload)
                 if not self._is_finished:
-                    self._current = served
+                    self.current = served
         finally:
             self._is_serving = False
 
     def _take_turn(self) -> None:
         self._has_turn = False
-        if self.transport is not None:
-            self.serve_next()
+        self.serve_next()
 
     def finished(self, served: ServedRequest) -> None:
         """A request has been served: go on with the next, or end."""
-        self._current = None
+        self.current = None
         self._is_finished = True
-        is_upgrade = self._asks_upgrade
-        has_unread = bool(self._rest) or self._framing.is_in_body
+        reader = self._reader
+        has_unread = not reader.is_empty
         # What follows a wish for another protocol that was not granted may be bytes of that one,
         # and must not be read as requests (RFC 9110, section 7.8).
-        is_unsure = self._framing.is_in_body or (is_upgrade and has_unread)
-        if not served.keeps_alive or self.is_closing or is_unsure:
-            self._end(lingers=bool(served.error) or has_unread or is_upgrade)
-        elif self._rest:
+        is_unsure = has_unread and (self._asks_upgrade or reader.is_in_body)
+        if not served.keeps_alive or is_unsure or self.is_closing:
+            self._end(lingers=bool(served.error) or has_unread or self._asks_upgrade)
+        elif has_unread:
             if not self._is_serving:
                 self.serve_next()
+        elif self._half_closed is not None:
+            self._end(lingers=False)
         else:
-            self._await_request()
+            self._is_between_requests = True
+            self._deadline.send_request(self._loop.time())
 
     def _await_head(self) -> None:
         """The next head has begun: from now on its time counts, not the idle time."""
         if self._half_closed is not None:
             self._end(lingers=False)
-        elif self._is_between_requests or self._on_late != self._head_is_late or self.due == inf:
+        elif self._is_between_requests or not self._deadline.is_for_head:
             self._is_between_requests = False
-            self._on_late = self._head_is_late
-            self.due = self._loop.time() + self._patience.head
+            self._deadline.send_head(self._loop.time())
+
+    def _await_reader(self) -> None:
+        self._deadline.read(self._loop.time(), self.transport)
+
+    def _end(self, *, lingers: bool) -> None:
+        """Close; but while the client may still be sending, let it read the response first.
+
+        Closing with unread bytes resets the connection, and a reset destroys what the client
+        has not read yet (RFC 9112, section 9.6).
+        """
+        self._is_ending = True
+        self._reader.drop()
+        transport = self.transport
+        if transport is None:
+            return
+        if not lingers:
+            transport.close()
+            self._await_reader()
+            return
+        self._flow.read_on()
+        end_writing(transport)
+        self._deadline.read_and_leave(self._loop.time(), transport)
 
     def switch(
         self, protocol: asyncio.Protocol, due: float, on_late: Callable[[], None]
@@ -311,8 +427,7 @@ class ClientConnection(PunctualIntake):
         """Let another protocol have the connection, after a request that asked for one.
 
         Args:
-            protocol: told from now on what happens; `switched_lost` has to be called when it
-                is told that the connection is lost.
+            protocol: has to call `switched_lost` when the connection is lost.
             due: the loop's time at which `on_late` is called.
             on_late: must set `due` anew.
 
@@ -323,63 +438,13 @@ class ClientConnection(PunctualIntake):
         assert transport is not None
         if self._half_closed is not None:
             self._half_closed.stop()
-        early, self._rest = self._rest, b""
+        self._flow.stop()
+        early = self._reader.drop()
         transport.set_protocol(protocol)
-        self.due = due
-        self._on_late = on_late
+        self._deadline.other(due, on_late)
         return transport, early, self._half_closed is not None
 
     def switched_lost(self, exc: BaseException | None) -> None:
         """The connection is lost; whoever has it knows what becomes of the request."""
-        self._current = None
+        self.current = None
         self.connection_lost(exc)
-
-    def _await_request(self) -> None:
-        if self._half_closed is not None:
-            self._end(lingers=False)
-            return
-        self._is_between_requests = True
-        self._on_late = self._idle_is_over
-        self.due = self._loop.time() + self._patience.idle
-
-    def resume_writing(self) -> None:
-        """The client has read enough of what was sent."""
-        super().resume_writing()
-        if self._current is None and not self._is_serving:
-            self.serve_next()
-
-    def _end(self, *, lingers: bool) -> None:
-        """Close; but while the client may still be sending, let it read the answer first.
-
-        Closing with unread bytes resets the connection, and a reset destroys what the client
-        has not read yet (RFC 9112, section 9.6).
-        """
-        self._close = True
-        self._head = None
-        self._rest = b""
-        transport = self.transport
-        if transport is None or self._force_close:
-            return
-        if not lingers:
-            transport.close()
-            self._await_reader()
-            return
-        with suppress(RuntimeError):
-            transport.resume_reading()
-        if transport.can_write_eof():
-            # The client may have reset the connection, which is told a turn later.
-            with suppress(OSError):
-                transport.write_eof()
-        self._linger()
-
-    def send(self, data: bytes) -> None:
-        """Write to the client; nothing happens if it is gone."""
-        if self.transport is not None:
-            self.transport.write(data)
-
-    async def drained(self) -> None:
-        """Wait until the client has taken enough of what was sent."""
-        while self._paused:
-            self._await_reader()
-            await self._drain_helper()
-            self.due = inf

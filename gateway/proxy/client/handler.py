@@ -7,7 +7,7 @@ The client side reads requests and writes bytes. It knows nothing of routes, lim
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from aiohttp.http_parser import RawRequestMessage
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from gateway.base.errors import BadRequestError
     from gateway.base.tasks import Portions
+    from gateway.proxy.client.request_parser import RequestParser
+    from gateway.proxy.client.timeouts import ClientTimeouts
+    from gateway.routing.spelling import Reserved
 
 Connection_contra = TypeVar("Connection_contra", contravariant=True)
 
@@ -45,7 +48,7 @@ class ServedRequest(Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it only waits for its turn in a queue."""
+        """Whether it waits for its turn, and keeps nothing busy."""
 
     @property
     def is_endless(self) -> bool:
@@ -93,3 +96,21 @@ class Handler(Protocol[Connection_contra]):
 
     def reader_is_late(self, served: ServedRequest | None) -> None:
         """Count a client that took too long to read a response, or what is left of the last one."""
+
+
+class ConnectionSettings(NamedTuple):
+    """What all connections of clients have in common.
+
+    Attributes:
+        handler: serves the requests.
+        timeouts: how long clients may take.
+        parser: reads heads.
+        max_head: bytes that the head of a request may have.
+        reserved: names of fields that clients may not send, or not in any spelling.
+    """
+
+    handler: Handler[Any]
+    timeouts: ClientTimeouts
+    parser: RequestParser
+    max_head: int
+    reserved: Reserved

@@ -197,6 +197,8 @@ class Listener:
                 sock.close()
                 raise
         make = partial(self._server.of_listener, reception.https_port, client)
+        if reception.tls is not None and reception.tls.asks_clients:
+            make = partial(make, identify=partial(_identify, reception.fields))
         handshake = Handshake(sock)
         try:
             if reception.tls is None:
@@ -204,7 +206,7 @@ class Listener:
                 return
             handshake_under_way.set(handshake)
             await self._loop.connect_accepted_socket(
-                partial(self._secured, make),
+                make,
                 sock,
                 ssl=reception.tls.context,
                 ssl_handshake_timeout=self._patience.step,
@@ -226,12 +228,6 @@ class Listener:
             async with asyncio.timeout(min(self._patience.step, ALERT_READ_S)):
                 while left > 0 and (data := await self._loop.sock_recv(sock, left)):
                     left -= len(data)
-
-    def _secured(self, make: partial[ClientConnection]) -> ClientConnection:
-        connection = make()
-        if self._reception.tls is not None and self._reception.tls.asks_clients:
-            connection.identify = partial(_identify, self._reception.fields)
-        return connection
 
     @staticmethod
     def _left(peer: str, error: OSError) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.proxy.client.intake import AHEAD_MAX
+from gateway.proxy.client.read_flow import AHEAD_MAX
 from tests.breaking import abort
 from tests.proxy.wire import (
     OK,
@@ -242,7 +242,7 @@ async def test_a_flood_of_requests_in_a_row_is_held_back(tmp_path: Path) -> None
         await asyncio.sleep(0.05)
         (connection,) = run.gateway._proxy._clients
         # What may be ahead, and what an event loop reads at a time.
-        assert len(connection._rest) <= AHEAD_MAX + (256 << 10)
+        assert len(connection._reader.rest) <= AHEAD_MAX + (256 << 10)
         abort(client.writer)
         sending.cancel()
         with contextlib.suppress(asyncio.CancelledError, ConnectionError):

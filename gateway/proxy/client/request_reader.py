@@ -1,0 +1,160 @@
+"""What a client sends, made into requests, one at a time.
+
+What follows a request waits here, unparsed, until that request has been served: it may belong
+to another protocol, or be no request at all, and then the one before it still has its response.
+
+The parts: `framing` finds where heads and bodies end, `request_parser` reads heads with aiohttp's
+parser, and bodies are in aiohttp's streams, which `read_flow` makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from aiohttp.hdrs import CONTENT_LENGTH
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+
+from gateway.base.errors import BadRequestError
+from gateway.proxy.client.framing import RequestFraming, head_end
+from gateway.proxy.client.request_parser import body_length
+
+if TYPE_CHECKING:
+    from aiohttp.http import RawRequestMessage
+
+    from gateway.proxy.client.read_flow import ReadFlow
+    from gateway.proxy.client.request_parser import RequestParser
+
+LINE_MARGIN: Final = 64
+"""Bytes of a request's first line besides its target, which `max_header_size` is for."""
+
+
+class RequestReader:
+    """Reads the requests of one connection.
+
+    Args:
+        parser: reads heads.
+        max_head: bytes that the head of a request may have.
+        flow: holds the client back while too much of what it sent lies here.
+
+    Attributes:
+        head: the next request, or what makes it none; None if it is not here as a whole.
+        payload: the body of the request that was read last.
+        rest: what lies behind it.
+    """
+
+    __slots__ = ("_flow", "_framing", "_max_head", "_parser", "head", "payload", "rest")
+
+    def __init__(self, parser: RequestParser, max_head: int, flow: ReadFlow) -> None:
+        self._parser = parser
+        self._max_head = max_head
+        self._flow = flow
+        max_line = parser.max_header_size + LINE_MARGIN
+        self._framing = RequestFraming(max_line, max_head, parser.max_headers)
+        self.head: RawRequestMessage | BadRequestError | None = None
+        self.payload: StreamReader = EMPTY_PAYLOAD
+        self.rest = b""
+
+    def __repr__(self) -> str:
+        return f"<RequestReader: {len(self.rest)} bytes ahead>"
+
+    @property
+    def is_in_body(self) -> bool:
+        """Whether the body of the request that was read last is not here as a whole."""
+        return self._framing.is_in_body
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether nothing can be read from here on."""
+        return self._framing.problem is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing lies behind the request that was read last, which is here as a whole."""
+        return not self.rest and not self._framing.is_in_body
+
+    def start(self, data: bytes) -> int:
+        """Read bytes that come when nothing else is here, if they begin with a head; most do.
+
+        Returns:
+            Where the head ends; 0 if there is none, and nothing was read.
+        """
+        end = head_end(data, self._max_head)
+        if end and end == len(data):
+            self._read(self._parser.parse_plain, data)
+        elif end:
+            self._read(self._parser.parse_plain, data[:end])
+            self._keep(data[end:])
+        return end
+
+    def feed(self, data: bytes) -> bool:
+        """Take bytes that do not begin a request, or not one that `start` reads.
+
+        Returns:
+            Whether something lies behind the present body.
+        """
+        if self._framing.is_in_body:
+            data = self._feed_body(data)
+        self.rest += data
+        return bool(data)
+
+    def hold_back(self) -> None:
+        """Read nothing from the client while too much lies behind the present request."""
+        self._flow.pause_if_ahead(len(self.rest))
+
+    def next_head(self) -> bool:
+        """Read the next head, as far as it is here.
+
+        Returns:
+            Whether there is one now, or what makes it none.
+        """
+        framing = self._framing
+        head, rest = framing.cut_head(self.rest)
+        if framing.problem is not None:
+            self.head = (self._parser.flaw(head) if head else None) or framing.problem
+        elif head:
+            self._read(self._parser.parse, head)
+        self._keep(rest)
+        self._flow.resume_if_behind(len(self.rest))
+        return self.head is not None
+
+    def drop(self) -> bytes:
+        """Forget what was not served yet; returns the bytes that lie behind the last request."""
+        rest, self.rest = self.rest, b""
+        self.head = None
+        return rest
+
+    def _read(self, parse: Callable[[bytes], RawRequestMessage], head: bytes) -> None:
+        """Parse a whole head, and know where its request ends."""
+        self.payload = EMPTY_PAYLOAD
+        try:
+            message = parse(head)
+            length = 0
+            if not message.chunked and CONTENT_LENGTH in message.headers:
+                length = body_length(message.headers[CONTENT_LENGTH])
+        except BadRequestError as error:
+            self.head = error
+            return
+        self.head = message
+        if message.chunked:
+            self._framing.expect_chunks()
+        elif length:
+            self._framing.expect_body(length)
+        else:
+            return
+        self.payload = self._flow.new_body()
+
+    def _keep(self, data: bytes) -> None:
+        """Take what lies behind a head."""
+        self.rest = self._feed_body(data) if self._framing.is_in_body else data
+
+    def _feed_body(self, data: bytes) -> bytes:
+        """Take what belongs to the present body; returns what lies behind it."""
+        framing = self._framing
+        piece, rest = framing.cut_body(data)
+        self.payload.feed_data(piece)
+        if framing.problem is not None:
+            self.payload.set_exception(framing.problem)
+        elif not framing.is_in_body:
+            self.payload.feed_eof()
+        return rest
