@@ -1,8 +1,8 @@
-"""What a store can keep, where that is not everything: told from its URL, without asking it.
+"""Which policies a store supports, as far as its URL tells.
 
-Redis, MySQL and the memory keep every limit. A server that speaks a protocol of its own has one
-algorithm, or numbers of one size; a policy that it could not keep is a problem of the
-configuration, and not of the first request.
+Redis, MySQL and memory support every limit. Servers of other systems have one algorithm, or numbers
+of one size; a policy that they do not support is a problem of the configuration, found before the
+first request.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from gateway.systems.throttr.capabilities import misfits_of_throttr
 from gateway.systems.throttr.config import KEPT_IN
 
 Misfits = Callable[[StoreUrl, PolicyConfig], Iterator[Finding]]
-"""What of a policy a store cannot keep; paths begin below the policy."""
+"""The parts of a policy that a store does not support; paths begin below the policy."""
 
 STORES: Final[dict[str, Misfits]] = {
     "ratio": misfits_of_ratio,
     "smockron": misfits_of_gatekeepers,
     "throttr": misfits_of_throttr,
 }
-"""By the `kind` of a store's URL; a store that is not here keeps every policy."""
+"""By the `kind` of a store's URL; stores that are not listed support every policy."""
 
 
 def misfits(config: GatewayConfig) -> Iterator[Finding]:
-    """What a store of the configuration cannot keep of the policies that are its own."""
+    """Return what the store of the configuration does not support of its policies."""
     yield from _misfits(config, config.store.url, tuple(config.policies))
     migrate = config.store.migrate
     if migrate is not None:
@@ -50,12 +50,12 @@ def misfits(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def _homeless(config: GatewayConfig) -> Iterator[Finding]:
-    """Listeners whose clients' records a store cannot keep."""
+    """Return the listeners whose clients' records the store cannot keep."""
     store = parse_store_url(config.store.url)
     for index, listener in enumerate(config.listeners):
         if listener.throttr is not None and store.kind not in KEPT_IN:
             message = f"Throttr's records are kept in memory or in Redis, not in {store.kind}"
-            hint = "store: memory:// or redis://...; or another gateway for these clients"
+            hint = "use store: memory:// or redis://...; or another gateway for these clients"
             yield Finding(("listeners", index, "throttr", KEY), message, hint)
 
 

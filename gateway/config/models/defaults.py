@@ -1,4 +1,4 @@
-"""What policies and upstreams take where they leave it out."""
+"""Defaults of policies and upstreams."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gateway.config.models.upstreams import Timeouts
 from gateway.config.values.base import Model, overlay, untouched
 
 GATEKEEPER_WAITS_US: Final = 5_000_000
-"""How long a gatekeeper of Smockron lets a request wait, unless something else is said."""
+"""The default wait of a gatekeeper of Smockron."""
 
 
 class Defaults(Model):
-    """What policies and upstreams take where they leave it out."""
+    """Default values of policies and upstreams."""
 
     on_limit: OnLimit = Field(untouched(OnLimit), description="As in a policy.")
     on_store_error: OnStoreError = Field("local", description="As in a policy.")
@@ -37,18 +37,19 @@ class Defaults(Model):
 def fill_policy(
     policy: PolicyConfig, defaults: Defaults, store_kind: str, *, may_owe: bool = False
 ) -> PolicyConfig:
-    """A policy with what the defaults say where it leaves something out.
+    """Return a policy with the defaults applied.
 
     Args:
-        policy: what is said of it.
-        defaults: what is said of all of them.
-        store_kind: the kind of the store's URL. Gatekeepers of Smockron have defaults of their own.
-        may_owe: whether more may be used than there is, up to one limit.
+        policy: the policy as configured.
+        defaults: the defaults of all policies.
+        store_kind: the kind of the store's URL: gatekeepers of Smockron have their own defaults.
+        may_owe: whether debits may exceed the limit, by up to one limit.
     """
     if store_kind == "smockron":
         defaults = _of_gatekeepers(defaults)
     said = policy.model_fields_set
-    # A default is for those that can have it; what a policy says itself was checked there.
+    # A default applies only to policies that support it; what the policy itself says was checked
+    # there.
     can_queue = has_queue(policy.limits) and (
         policy.consistency != "eventual" or store_kind == "smockron"
     )
@@ -76,7 +77,7 @@ def fill_policy(
 
 
 def _of_gatekeepers(defaults: Defaults) -> Defaults:
-    """What Smockron's gatekeepers do: hold for five seconds, else 503; they know no numbers."""
+    """The behaviour of Smockron's gatekeepers: wait up to five seconds, then 503; no numbers."""
     queue = QueueConfig.model_construct(
         {"max_wait"}, max=QueueConfig.model_fields["max"].default, max_wait=GATEKEEPER_WAITS_US
     )

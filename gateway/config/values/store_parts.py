@@ -1,4 +1,4 @@
-"""What holds for the URLs of all stores: hosts, ports, what nothing has filled in, and TLS."""
+"""Checks shared by URLs of all stores: hosts, ports, unfilled templates, and TLS."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _TLS_VALUES: Final = {
     "ssl_cert_reqs": ("none", "optional", "required"),
     "ssl_check_hostname": ("true", "false"),
 }
-"""redis-py takes every other text for true, such as `off`."""
+"""redis-py treats all other text as true, even `off`."""
 _ALSO_KNOWN: Final = frozenset({"0", "f", "n", "no", "1", "t", "y", "yes"})
 
 
 class StoreUrlError(ValueError):
-    """A URL that names no store; `hint` says what would do."""
+    """Text that is not a store URL; `hint` says how to fix it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -36,13 +36,13 @@ class StoreUrlError(ValueError):
 
 
 def check_filled(text: str) -> None:
-    """See that no template and no variable in another program's spelling is left in a URL.
+    """Refuse templates and variables of other programs in a URL.
 
     Raises:
-        StoreUrlError: one is; what it is in is not said, as it may be a password.
+        StoreUrlError: there is one; the text around it is not shown, as it may be a password.
     """
     if _TEMPLATE.search(text):
-        hint = "fill the template in before, or write variables as ${NAME}"
+        hint = "fill in the template first, or write variables as ${NAME}"
         raise StoreUrlError("the URL of the store is a template", hint)
     before, at, after = text.partition("://")[2].rpartition("@")
     user, _, password = before.partition(":")
@@ -55,13 +55,13 @@ def check_filled(text: str) -> None:
         ("option", values),
     ):
         for value in filter(is_lone_variable, values_of):
-            hint = f"{unfilled_hint(value)}; a plain $ is written %24"
-            message = f"the {what} of the store is a variable that nothing replaces"
+            hint = f"{unfilled_hint(value)}; a literal $ is written %24"
+            message = f"the {what} of the store is a variable that is not replaced"
             raise StoreUrlError(message, hint)
 
 
 def check_hosts(parts: SplitResult, text: str) -> None:
-    """See that every host is one, and every port.
+    """Check that all hosts and ports are valid.
 
     Raises:
         StoreUrlError: one is not.
@@ -70,21 +70,21 @@ def check_hosts(parts: SplitResult, text: str) -> None:
     if scheme in {"memory", "unix"}:
         return
     if re.search(r"[\s\x00-\x1f\x7f]", text):
-        # urlsplit() takes some of them out, and what is left may be another host.
-        hint = unfilled_hint(parts.netloc.rpartition("@")[2]) or "leave it out"
+        # urlsplit() removes some of them, and the rest may be another host.
+        hint = unfilled_hint(parts.netloc.rpartition("@")[2]) or "remove it"
         raise StoreUrlError(f"{redact(text)!r} has a blank in it", hint)
     for name in parts.netloc.rpartition("@")[2].split(","):
         place = split_host(name)
         hint = unfilled_hint(name)
         if place is None:
             if not hint and name.count(":") > 1:
-                hint = "an IPv6 host goes in brackets: [::1]"
+                hint = "write an IPv6 host in brackets: [::1]"
             raise StoreUrlError(f"{redact(text)!r} has no valid host and port", hint)
         port = int(place.port[:9] or 1)
         if not 0 < port <= MAX_PORT:
-            # Port 0 taken for none would lead to another server: the one on the usual port.
+            # Port 0 taken for none would lead to another server: the one on the default port.
             message = f"{redact(text)!r} has port {port}"
-            raise StoreUrlError(message, f"a port from 1 to {MAX_PORT}")
+            raise StoreUrlError(message, f"use a port from 1 to {MAX_PORT}")
         try:
             parse_host(place.host or "left-out")
         except HostError as error:
@@ -92,7 +92,7 @@ def check_hosts(parts: SplitResult, text: str) -> None:
 
 
 def check_tls(options: Mapping[str, str]) -> None:
-    """See that options of TLS say what they seem to.
+    """Check that TLS options have valid values.
 
     Raises:
         StoreUrlError: one does not.
@@ -103,4 +103,4 @@ def check_tls(options: Mapping[str, str]) -> None:
             continue
         if name == "ssl_check_hostname" and value.lower() in {*known, *_ALSO_KNOWN}:
             continue
-        raise StoreUrlError(f"{name} has another value than it may have", " or ".join(known))
+        raise StoreUrlError(f"{name} has an invalid value", " or ".join(known))

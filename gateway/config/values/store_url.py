@@ -1,6 +1,6 @@
-"""URLs of stores: which schemes there are, and what each may say.
+"""URLs of stores: the schemes, and the parts that each allows.
 
-Checked without connecting; the store of that scheme reads the URL again for its own use.
+They are checked without connecting; the store of the scheme parses the URL again itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CALLED: Final = {
     "inmemory": "memory",
     "throttr": "throttr+v5",
 }
-"""Words in schemes of other programs, such as mysql+pymysql, and what each is here."""
+"""Parts of schemes of other programs, such as mysql+pymysql, and the scheme here."""
 
 _LOGIN: Final = r"([^/?#\s@]*@)?"
 _HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^/?#\s@,:\[\]]+)(:0{0,4}[1-9][0-9]{0,4})?"
@@ -62,15 +62,15 @@ STORE_URL_PATTERN: Final = (
 
 
 class StoreUrl(NamedTuple):
-    """What a URL says, for explanations.
+    """The parts of a URL, for explanations.
 
     Attributes:
-        kind: memory, redis, mysql, throttr, ratio, smockron, or a way to several servers:
-            sentinel, cluster; or the scheme of a store that another distribution offers.
+        kind: memory, redis, mysql, throttr, ratio, smockron; sentinel or cluster for several
+            servers; or the scheme of a store of another distribution.
         place: hosts and ports, or the path of a socket; empty for memory.
         database: the number of the Redis database, or the name of the MySQL one.
-        options: what follows the question mark.
-        service: what Sentinels call the primary; otherwise empty.
+        options: the options after the question mark.
+        service: the Sentinels' name of the primary; otherwise empty.
     """
 
     kind: str
@@ -84,17 +84,17 @@ def parse_store_url(url: str) -> StoreUrl:
     """Read the URL of a store.
 
     Raises:
-        StoreUrlError: no store has that scheme, or the rest does not suit it.
+        StoreUrlError: no store has that scheme, or the rest is not valid for it.
     """
     text = url.strip()
     if len(text) > MAX_URL:
-        raise StoreUrlError("the URL of the store is too long", f"at most {MAX_URL} characters")
+        raise StoreUrlError("the URL of the store is too long", f"use at most {MAX_URL} characters")
     scheme = text.partition("://")[0]
     if "://" not in text:
         raise StoreUrlError(f"{redact(text)!r} is not the URL of a store", _missing_hint(text))
     read = _READERS.get(scheme)
     if read is None and scheme in stores.offered():
-        # What its URL may say is known to the store alone; it is asked when it is opened.
+        # Only the store knows the form of its URL; it is checked when the store is opened.
         return StoreUrl(scheme, redact(text).partition("://")[2], 0, {})
     if read is None:
         words = re.split(r"\W", scheme.lower())
@@ -111,15 +111,15 @@ def parse_store_url(url: str) -> StoreUrl:
         raise StoreUrlError(f"{redact(text)!r} has no valid host and port") from None
     check_hosts(parts, text)
     if parts.fragment or text.endswith("#"):
-        raise StoreUrlError("the URL of the store has a fragment", "a # is written %23")
+        raise StoreUrlError("the URL of the store has a fragment", "write a # as %23")
     return read(parts, _options(parts))
 
 
 def is_same_store(one: StoreUrl, other: StoreUrl) -> bool:
-    """Whether two URLs lead to the same counts, as far as that can be told without asking.
+    """Return whether two URLs lead to the same counts, as far as the text tells.
 
-    Names of this machine are one name, and one server in common makes two Clusters or two groups
-    of Sentinels the same. Where a store of another distribution leads to, only it knows.
+    All names of this machine are equal, and one common server makes two Clusters or two groups of
+    Sentinels equal. URLs of stores of other distributions are compared as text.
     """
     if one.kind != other.kind or one.kind not in _KINDS:
         return False
@@ -133,7 +133,7 @@ def is_same_store(one: StoreUrl, other: StoreUrl) -> bool:
 
 
 def _servers(url: StoreUrl) -> set[str]:
-    """Its hosts and ports, or its socket, each under one name."""
+    """Return its hosts and ports, or its socket, each in normal form."""
     if url.place.startswith("/"):
         return {url.place}
     pairs = (place.rpartition(":") for place in url.place.split(", "))
@@ -151,15 +151,15 @@ def _read_memory(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
 
 def _read_redis(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     if len(_hosts(parts)) > 1:
-        hint = f"several are {parts.scheme}+sentinel:// or {parts.scheme}+cluster://"
+        hint = f"for several, use {parts.scheme}+sentinel:// or {parts.scheme}+cluster://"
         raise StoreUrlError("the URL of the store has several hosts", hint)
     if not parts.hostname:
-        hint = f"such as {parts.scheme}://127.0.0.1:6379/0"
+        hint = f"for example {parts.scheme}://127.0.0.1:6379/0"
         raise StoreUrlError("the URL of the store has no host", hint)
     database = parts.path.strip("/")
     if database and not re.fullmatch(r"[0-9]{1,5}", database):
         message = f"{database!r} is not the number of a Redis database"
-        raise StoreUrlError(message, f"such as {parts.scheme}://{parts.hostname}/0")
+        raise StoreUrlError(message, f"for example {parts.scheme}://{parts.hostname}/0")
     _check_options(options, {"ratio": 0, **(_TLS_OPTIONS if parts.scheme == "rediss" else {})})
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return StoreUrl("redis", f"{host}:{parts.port or 6379}", int(database or 0), options)
@@ -169,11 +169,11 @@ def _read_sentinel(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     place = _places(parts, 26379)
     service, slash, database = parts.path.strip("/").partition("/")
     if not service:
-        hint = f"such as {parts.scheme}://{place}/mymaster/0"
+        hint = f"for example {parts.scheme}://{place}/mymaster/0"
         raise StoreUrlError("the URL of the store names no service of the Sentinels", hint)
     if slash and not re.fullmatch(r"[0-9]{1,5}", database):
         message = f"{database!r} is not the number of a Redis database"
-        raise StoreUrlError(message, f"such as {parts.scheme}://{place}/{service}/0")
+        raise StoreUrlError(message, f"for example {parts.scheme}://{place}/{service}/0")
     tls = _TLS_OPTIONS if parts.scheme == "rediss+sentinel" else {}
     _check_options(options, {"sentinel_username": 0, "sentinel_password": 0, **tls})
     return StoreUrl("sentinel", place, int(database or 0), options, service)
@@ -182,13 +182,13 @@ def _read_sentinel(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
 def _read_cluster(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     place = _places(parts, 6379)
     if parts.path.strip("/") not in {"", "0"}:
-        raise StoreUrlError("a Cluster has one database only", "leave the path out")
+        raise StoreUrlError("a Cluster has one database only", "remove the path")
     _check_options(options, _TLS_OPTIONS if parts.scheme == "rediss+cluster" else {})
     return StoreUrl("cluster", place, 0, options)
 
 
 def _hosts(parts: SplitResult) -> list[SplitResult]:
-    """The hosts of a URL, which may be several, each as a URL of its own."""
+    """Return the hosts of a URL, which may be several, each as a URL of its own."""
     names = parts.netloc.rpartition("@")[2].split(",")
     return [urlsplit(f"//{name}") for name in names]
 
@@ -196,7 +196,7 @@ def _hosts(parts: SplitResult) -> list[SplitResult]:
 def _places(parts: SplitResult, port: int) -> str:
     hosts = _hosts(parts)
     if not all(host.hostname for host in hosts):
-        hint = f"such as {parts.scheme}://10.0.0.1:{port},10.0.0.2:{port}"
+        hint = f"for example {parts.scheme}://10.0.0.1:{port},10.0.0.2:{port}"
         raise StoreUrlError("a host of the store is missing", hint)
     names = [
         f"[{host.hostname}]" if ":" in str(host.hostname) else str(host.hostname) for host in hosts
@@ -206,7 +206,7 @@ def _places(parts: SplitResult, port: int) -> str:
 
 def _read_unix(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     if parts.hostname or len(parts.path) < 2:
-        hint = "such as unix:///run/redis/redis.sock?db=0"
+        hint = "for example unix:///run/redis/redis.sock?db=0"
         raise StoreUrlError("the URL of the store names no socket", hint)
     _check_options(options, {"db": MAX_DATABASE})
     return StoreUrl("redis", parts.path, int(options.get("db", 0)), options)
@@ -214,15 +214,15 @@ def _read_unix(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
 
 def _read_mysql(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     if not parts.hostname:
-        hint = "such as mysql://gateway:password@127.0.0.1:3306/sluice"
+        hint = "for example mysql://gateway:password@127.0.0.1:3306/sluice"
         raise StoreUrlError("the URL of the store has no host", hint)
     database = unquote(parts.path.removeprefix("/"))
     if not database or "/" in database:
-        hint = f"such as mysql://{parts.hostname}/sluice"
+        hint = f"for example mysql://{parts.hostname}/sluice"
         raise StoreUrlError("the URL of the store names no database", hint)
     _check_options(options, _MYSQL_OPTIONS)
     if options.get("ssl", "true") != "true":
-        raise StoreUrlError(f"ssl is {options['ssl']!r}", "true, or left out")
+        raise StoreUrlError(f"ssl is {options['ssl']!r}", "use true, or remove it")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     place = options.get("unix_socket") or f"{host}:{parts.port or 3306}"
     return StoreUrl("mysql", place, database, options)
@@ -230,15 +230,15 @@ def _read_mysql(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
 
 def _read_throttr(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     if not parts.hostname or len(_hosts(parts)) > 1:
-        hint = f"such as {parts.scheme}://127.0.0.1:9000?size=16"
-        raise StoreUrlError("the URL of the store has not one host", hint)
+        hint = f"for example {parts.scheme}://127.0.0.1:9000?size=16"
+        raise StoreUrlError("the URL of the store must have exactly one host", hint)
     if parts.username is not None or parts.path.strip("/"):
         message = "a Throttr server has neither users nor databases"
-        raise StoreUrlError(message, f"such as {parts.scheme}://{parts.hostname}:9000?size=16")
+        raise StoreUrlError(message, f"for example {parts.scheme}://{parts.hostname}:9000?size=16")
     _check_options(options, {"size": 64})
     size = options.get("size", str(USUAL_SIZE))
     if size not in _THROTTR_SIZES:
-        hint = f"the bits of its numbers: {', '.join(_THROTTR_SIZES)}"
+        hint = f"use the bits of its numbers: {', '.join(_THROTTR_SIZES)}"
         raise StoreUrlError(f"no Throttr server has size {size}", hint)
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return StoreUrl("throttr", f"{host}:{parts.port or 9000}", 0, options)
@@ -246,31 +246,33 @@ def _read_throttr(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
 
 def _read_ratio(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
     if not parts.hostname or len(_hosts(parts)) > 1:
-        raise StoreUrlError("the URL of the store has not one host", "such as ratio://127.0.0.1")
+        raise StoreUrlError(
+            "the URL of the store must have exactly one host", "for example ratio://127.0.0.1"
+        )
     if parts.username is not None or parts.path.strip("/"):
         message = "a ratio server has neither users nor databases"
-        raise StoreUrlError(message, f"such as ratio://{parts.hostname}:50051?owner=shop")
+        raise StoreUrlError(message, f"for example ratio://{parts.hostname}:50051?owner=shop")
     _check_options(options, {"owner": 0})
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return StoreUrl("ratio", f"{host}:{parts.port or 50051}", 0, options)
 
 
 def _read_smockron(parts: SplitResult, options: dict[str, str]) -> StoreUrl:
-    example = f"such as {parts.scheme}://127.0.0.1:{SMOCKRON_PORT}"
+    example = f"for example {parts.scheme}://127.0.0.1:{SMOCKRON_PORT}"
     if not parts.hostname or len(_hosts(parts)) > 1:
-        raise StoreUrlError("the URL of the store has not one host", example)
+        raise StoreUrlError("the URL of the store must have exactly one host", example)
     if parts.username is not None or parts.path.strip("/"):
         raise StoreUrlError("a master of Smockron has neither users nor databases", example)
     _check_options(options, {"domain": 0, "rejected": 0})
     share = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)%", options.get("rejected", "10%"))
     if share is None or float(share[1]) > 100:
-        hint = "the share of refused requests that are reported, from 0% to 100%"
+        hint = "use the share of refused requests to report, from 0% to 100%"
         raise StoreUrlError(f"rejected is {options['rejected']!r}", hint)
     if len(options.get("domain", "").encode()) > MAX_NAME:
-        raise StoreUrlError("the name of the domain is too long", f"at most {MAX_NAME} bytes")
+        raise StoreUrlError("the name of the domain is too long", f"use at most {MAX_NAME} bytes")
     if (parts.port or SMOCKRON_PORT) >= MAX_PORT:
         raise StoreUrlError(
-            "the master speaks at the port above, and there is none", "a lower port"
+            "the master publishes on the port above, and there is none", "a lower port"
         )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return StoreUrl("smockron", f"{host}:{parts.port or SMOCKRON_PORT}", 0, options)
@@ -280,13 +282,13 @@ def _options(parts: SplitResult) -> dict[str, str]:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(pairs)
     if len(options) != len(pairs):
-        raise StoreUrlError("an option of the store is said twice", "each once")
+        raise StoreUrlError("an option of the store is given twice", "give each once")
     return options
 
 
 def _check_options(options: dict[str, str], known: dict[str, int]) -> None:
-    """Check names, and values: whole numbers up to a bound, or text where that is 0."""
-    # An unescaped & makes options out of a password: then no name and no value is repeated.
+    """Check names, and values: whole numbers up to a maximum, or text if that is 0."""
+    # An unescaped & turns parts of a password into options: then no name and no value is shown.
     may_quote = not any("password" in name.lower() for name in options)
     for name, value in options.items():
         if name not in known:
@@ -300,33 +302,33 @@ def _check_options(options: dict[str, str], known: dict[str, int]) -> None:
             raise StoreUrlError(f"{name} is empty")
         if name == "ssl_strict" and value not in {"true", "false"}:
             shown = repr(value) if may_quote else "neither"
-            raise StoreUrlError(f"ssl_strict is {shown}", "true or false")
+            raise StoreUrlError(f"ssl_strict is {shown}", "use true or false")
         is_number = re.fullmatch(r"[0-9]{1,9}", value) is not None
         least = 0 if name == "db" else 1
         if most and not (is_number and least <= int(value) <= most):
             shown = repr(value) if may_quote else "no number"
-            raise StoreUrlError(f"{name} is {shown}", f"a whole number from {least} to {most}")
+            raise StoreUrlError(f"{name} is {shown}", f"use a whole number from {least} to {most}")
     check_tls(options)
 
 
 def _missing_hint(text: str) -> str:
     if text.startswith(("redis", "rediss", "memory")):
         kind = "memory" if text.startswith("memory") else "redis"
-        return "write memory://" if kind == "memory" else "such as redis://127.0.0.1:6379/0"
-    return "memory://, or such as redis://127.0.0.1:6379/0"
+        return "write memory://" if kind == "memory" else "for example redis://127.0.0.1:6379/0"
+    return "for example memory:// or redis://127.0.0.1:6379/0"
 
 
 _KINDS: Final = frozenset(
     {"memory", "redis", "sentinel", "cluster", "mysql", "throttr", "ratio", "smockron"}
 )
-"""Kinds whose URLs are read here."""
+"""Kinds whose URLs are parsed here."""
 
 _THIS_MACHINE: Final = dict.fromkeys(("localhost", "localhost.", "::1"), "127.0.0.1")
 
 _UNESCAPED: Final = re.compile(r"://.*[/?#@\[\]\s\x00-\x1f\x7f].*@", re.DOTALL)
 _ESCAPE_HINT: Final = (
-    "write it percent-encoded (/ is %2F, ? %3F, # %23, @ %40, a space %20); "
-    "as ${file:...} or ${VAR} it is taken as it is"
+    "percent-encode it (/ is %2F, ? %3F, # %23, @ %40, a space %20), or use ${file:...} "
+    "or ${VAR}, which are encoded automatically"
 )
 
 _TLS_OPTIONS: Final[dict[str, int]] = dict.fromkeys(
@@ -342,7 +344,7 @@ _TLS_OPTIONS: Final[dict[str, int]] = dict.fromkeys(
     ),
     0,
 )
-"""As redis-py names them, but for the last; the store reads their values."""
+"""The names of redis-py, except the last; the store reads their values."""
 
 _MYSQL_OPTIONS: Final[dict[str, int]] = {
     "connections": 64,
