@@ -103,9 +103,6 @@ CIRCLES: Final = frozenset(
         "proxy.upstream.connecting",
         "proxy.upstream.pool",
         "proxy.upstream.connection",
-        "stores.memory.crowding",
-        "stores.memory.scope",
-        "stores.memory.store",
     )
 )
 """Files that import each other in a loop, if only for types. This list may only become shorter."""

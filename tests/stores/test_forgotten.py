@@ -304,7 +304,7 @@ def test_what_is_owed_is_owed_without_a_place(name: str) -> None:
     store = _without_a_place(limit)
     for _ in range(2):
         store.decide_now(Ask((limit,), ("k",), 4, DEBIT))
-    assert store.count == 1
+    assert len(store) == 1
     assert store.decide_now(Ask((limit,), ("k",), 0, DEBIT)).wait_us > 0
 
 
@@ -315,7 +315,7 @@ def test_a_limit_that_was_lowered_for_a_while_is_not_free_again(name: str) -> No
     lowered = replace(limit, count=2, burst=2)
     store = _without_a_place(limit)
     taken = [store.decide_now(Ask((one,), ("k",), 1, 0)) for one in (*[limit] * 5, lowered, limit)]
-    assert store.count == 1
+    assert len(store) == 1
     assert [verdict.allowed for verdict in taken] == [True] * 5 + [False] * 2
 
 
