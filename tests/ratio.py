@@ -15,9 +15,9 @@ from gateway.base.clock import ManualClock
 from gateway.config.checking.check import check_text
 from gateway.limiter.plan import compile_policies
 from gateway.observe.metrics import FrontendMetrics, GatewayMetrics
-from gateway.stores import find_store, open_store
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
+from gateway.stores.opening import find_store, open_store
 from gateway.systems.base import FrontendContext
 from gateway.systems.ratio.listener import RatioFrontend, make
 from gateway.wiring.limiter import decider_of

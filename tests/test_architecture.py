@@ -32,14 +32,36 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "systems.throttr.memory_v*": "requests of Throttr on records in memory",
         "systems.throttr.records": "Throttr's records",
         "systems.throttr.requests_v5": "what a Throttr server is asked",
+        "stores.base": "what every store is to the limiter",
+        "stores.urls": "URLs of stores, taken apart (pure)",
+        "stores.pipelining": "requests and answers in order on one connection",
+        "stores.reconnecting": "connections that are made again when they are lost",
+        "stores.reports": "what gatekeepers of Smockron report, and who keeps it",
+        "stores.tls_options": "how certificates of stores' servers are checked",
     },
     {
         "routing": "from a request to its route, its client and its keys (pure)",
         "http.editing": "what may be changed of a message (pure)",
         "net.tls": "certificates, contexts, handshakes",
         "proxy.upstream.balancing": "which target is next, and which are left out (pure)",
+        "stores.memory": "counts in this process",
+        "stores.heartbeat": "how gateways that share a store count each other",
+        "stores.deadline": "a decision in time, or none",
+        "stores.shards": "a breaker for each server of a store",
+        "systems.*.store_url": "URLs of stores on servers of other systems (pure)",
     },
-    {"stores": "where counts live: memory, Redis, MySQL, the store that workers share"},
+    {
+        "stores.redis": "counts in Redis and Valkey",
+        "stores.mysql": "counts in MySQL and MariaDB",
+        "stores.shared": "counts that workers of one gateway share",
+        "stores.scripted": "a store for tests",
+        "stores.follower": "a second store that follows the first",
+    },
+    {
+        "stores.kinds": "the list of stores, by the schemes of their URLs",
+        "stores.migrating": "counts that move from one store to another",
+    },
+    {"stores": "where counts live: from a URL to its store, and what others write stores with"},
     {"config.values": "types of single values: addresses, durations, sizes, URLs of stores"},
     {"systems.*.config": "how a listener for another system's clients is configured"},
     {"config.models": "everything that can be configured, checked and frozen"},
@@ -131,6 +153,9 @@ PURE: Final = (
     "gateway.config.explaining.schema",
     "gateway.config.explaining.explain",
     "gateway.stores.shared.frames",
+    "gateway.stores.urls",
+    "gateway.stores.*.url",
+    "gateway.systems.*.store_url",
     "gateway.systems.throttr.requests_v5",
     "gateway.systems.throttr.spending",
     "gateway.net.tls.names",
@@ -199,9 +224,9 @@ def _place(name: str) -> tuple[int, str] | None:
 
 
 def _house(name: str) -> str:
-    """What may import from itself as it likes: a room, or the folder of another system."""
+    """What may import from itself as it likes: a room, or the folder of a store or a system."""
     parts = name.split(".")
-    return ".".join(parts[: 3 if parts[1:2] in (["systems"], ["config"]) else 2])
+    return ".".join(parts[: 3 if parts[1:2] in (["systems"], ["config"], ["stores"]) else 2])
 
 
 def _upward_imports(module: str, source: str) -> list[str]:

@@ -16,10 +16,10 @@ from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import GatewayMetrics, StoreMetrics
 from gateway.routing.keys import identity
-from gateway.stores import StoreMaker, find_store
 from gateway.stores.base import ImmediateStore, PreparedStore, Store
 from gateway.stores.memory.store import MemoryStore
 from gateway.stores.migrating import chosen, moving_store
+from gateway.stores.opening import StoreMaker, find_store
 from gateway.systems.smockron.masters import of_masters_only
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from gateway.config.checking.check import check_text
 from gateway.limiter.decider import Decider
 from gateway.limiter.plan import compile_policies
 from gateway.observe.metrics import GatewayMetrics
-from gateway.stores import find_store
 from gateway.stores.memory.store import MemoryStore
+from gateway.stores.opening import find_store
 from gateway.systems.base import FrontendContext
 from gateway.systems.smockron.codec import DelayUntil
 from gateway.systems.smockron.listener import LINES_PER_SECOND, SmockronMaster, make_master

@@ -19,8 +19,8 @@ from gateway.limiter.plan import RouteKeys, compile_plan, compile_policy
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import PolicyMetrics, StoreMetrics
-from gateway.stores import open_store
 from gateway.stores.base import Ask
+from gateway.stores.opening import open_store
 from gateway.systems.grpc.calls import Context
 from gateway.systems.ratio.messages import (
     METHOD,

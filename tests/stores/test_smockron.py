@@ -18,8 +18,8 @@ from gateway.base.errors import ConfigError
 from gateway.base.install_hint import remedy
 from gateway.limits.decision import NEVER, Verdict
 from gateway.limits.rate import Limit
-from gateway.stores import find_store
 from gateway.stores.base import Ask, ImmediateStore, Introduced
+from gateway.stores.opening import find_store
 from gateway.systems.smockron import store as smockron
 from gateway.systems.smockron.codec import DelayUntil, write_control
 from gateway.systems.smockron.store import SmockronStore, plain_of

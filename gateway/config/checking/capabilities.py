@@ -12,7 +12,8 @@ from typing import Final
 
 from gateway.config.models.gateway import GatewayConfig, PolicyConfig
 from gateway.config.values.findings import KEY, Finding
-from gateway.config.values.store_url import StoreUrl, parse_store_url
+from gateway.config.values.store_url import parse_store_url
+from gateway.stores.urls import StoreUrl
 from gateway.systems.envoy.capabilities import unfit_for_envoy
 from gateway.systems.ratio.capabilities import misfits_of_ratio, not_together, shared_with_ratio
 from gateway.systems.smockron.capabilities import (

@@ -25,7 +25,7 @@ from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 from gateway.stores.heartbeat import HEARTBEAT_S
-from gateway.stores.redis.address import RedisAddress
+from gateway.stores.redis.address import RedisAddress, parse_cluster_url
 from gateway.stores.redis.call import RoutedCall, send, settle
 from gateway.stores.redis.clocked_connection import ClockedConnection
 from gateway.stores.redis.connection import FixedPlace, SharedConnection
@@ -45,7 +45,6 @@ from gateway.stores.redis.slots import (
     split_by_key,
 )
 from gateway.stores.redis.source import DECIDE, GIVE_BACK, RENEW, SCRIPTS
-from gateway.stores.redis.url import parse_cluster_url
 
 NO_DEADLINE_S: Final = 2.0
 """How long a call without a deadline waits for a connection to a server it is sent to."""

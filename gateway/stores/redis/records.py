@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from gateway.base.clock import US, Clock, monotonic_us
 from gateway.base.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
-from gateway.stores.redis.address import RedisAddress
+from gateway.stores.redis.address import RedisAddress, parse_cluster_url
 from gateway.stores.redis.call import RoutedCall, send, settle
 from gateway.stores.redis.clocked_connection import ClockedConnection, run
 from gateway.stores.redis.connection import FixedPlace, ServerPlace, SharedConnection
@@ -24,7 +24,8 @@ from gateway.stores.redis.records_codec import RecordCodec, decode, encode, reco
 from gateway.stores.redis.script import Codec, server_now_us
 from gateway.stores.redis.slots import slot_of_tag
 from gateway.stores.redis.store import place_of
-from gateway.stores.redis.url import CLUSTER_SCHEMES, parse_cluster_url
+from gateway.stores.redis.url import CLUSTER
+from gateway.stores.urls import split_url
 from gateway.systems.throttr.codec import Request
 
 PATIENCE: Final = 0.8
@@ -74,7 +75,7 @@ def open_records(
     Raises:
         ValueError: the URL cannot be used.
     """
-    if url.startswith(CLUSTER_SCHEMES):
+    if split_url(url).scheme in CLUSTER.schemes:
         return ClusterRecords(url, words, deadline_us=deadline_us, clock=clock)
     return RedisRecords(url, words, deadline_us=deadline_us, clock=clock)
 

@@ -17,15 +17,16 @@ from gateway.base.clock import Clock, monotonic_us
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 from gateway.stores.heartbeat import HEARTBEAT_S
-from gateway.stores.redis.address import parse_redis_url
+from gateway.stores.redis.address import parse_redis_url, parse_sentinel_url
 from gateway.stores.redis.clocked_connection import ClockedConnection, run
 from gateway.stores.redis.connection import FixedPlace, ServerPlace, SharedConnection
 from gateway.stores.redis.heartbeat import RedisHeartbeat
-from gateway.stores.redis.ratio import RatioCodec, shared_policy, without_option
+from gateway.stores.redis.ratio import RatioCodec, shared_policy
 from gateway.stores.redis.script import Codec, held_part
 from gateway.stores.redis.sentinel import Sentinels
 from gateway.stores.redis.source import GIVE_BACK, RENEW, SCRIPTS
-from gateway.stores.redis.url import SENTINEL_SCHEMES, parse_sentinel_url
+from gateway.stores.redis.url import SENTINEL
+from gateway.stores.urls import split_url
 
 
 class RedisStore:
@@ -141,14 +142,18 @@ class RedisStore:
 
 
 def place_of(url: str) -> ServerPlace:
-    """Where the server is that a URL of one server or of Sentinels leads to."""
-    if url.startswith(SENTINEL_SCHEMES):
+    """Return where the server is that a URL of one server or of Sentinels leads to."""
+    if _scheme(url) in SENTINEL.schemes:
         return Sentinels(*parse_sentinel_url(url))
-    return FixedPlace(parse_redis_url(without_option(url)))
+    return FixedPlace(parse_redis_url(url))
 
 
 def database_of(url: str) -> int:
-    """The number of the database that a URL of one server or of Sentinels names."""
-    if url.startswith(SENTINEL_SCHEMES):
+    """Return the number of the database that a URL of one server or of Sentinels names."""
+    if _scheme(url) in SENTINEL.schemes:
         return parse_sentinel_url(url).server.db
-    return parse_redis_url(without_option(url)).db
+    return parse_redis_url(url).db
+
+
+def _scheme(url: str) -> str:
+    return split_url(url).scheme

@@ -9,7 +9,8 @@ from gateway.config.models.frontends import FrontendConfig
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.policies import PolicyConfig
 from gateway.config.values.findings import KEY, Finding, Path
-from gateway.config.values.store_url import StoreUrl, parse_store_url
+from gateway.config.values.store_url import parse_store_url
+from gateway.stores.urls import StoreUrl
 
 _ALGORITHM: Final = "sliding_window_log"
 _MIGRATE_TO: Final = ("store", "migrate", "to")

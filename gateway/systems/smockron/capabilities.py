@@ -8,8 +8,9 @@ from typing import Final
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.policies import PolicyConfig
 from gateway.config.values.findings import KEY, Finding
-from gateway.config.values.store_url import StoreUrl, parse_store_url
+from gateway.config.values.store_url import parse_store_url
 from gateway.limits.reported import ALGORITHMS, FURTHEST_US
+from gateway.stores.urls import StoreUrl
 from gateway.systems.smockron.codec import MAX_NAME
 from gateway.systems.smockron.masters import of_masters_only
 

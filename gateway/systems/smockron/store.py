@@ -16,7 +16,7 @@ import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 from gateway.base.clock import US, Clock, wall_us
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
@@ -24,7 +24,6 @@ from gateway.limits.paced_history import interval_us
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask, Introduced
 from gateway.systems.smockron.codec import (
-    DEFAULT_PORT,
     Accounting,
     DelayUntil,
     Malformed,
@@ -33,14 +32,13 @@ from gateway.systems.smockron.codec import (
     topic,
     write_accounting,
 )
+from gateway.systems.smockron.store_url import parse_smockron_url
 from gateway.systems.smockron.zeromq import Frames, Publisher, Sockets, Subscriber
 
 log = logging.getLogger(__name__)
 
 WHOLE: Final = 100_000
 """Shares are counted in thousandths of a percent."""
-USUAL_SHARE: Final = "10%"
-"""Of the refused requests, how many are reported: they change nothing for the master."""
 MAX_HELD: Final = 100_000
 """Identifiers of one domain that are remembered."""
 FURTHEST_US: Final = 120 * US
@@ -154,15 +152,8 @@ class SmockronStore:
         deadline_us: int = 0,
         clock: Clock = wall_us,
     ) -> None:
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query))
-        if not parts.hostname:
-            raise ValueError("it names no host")
-        self._host = parts.hostname
-        self._port = parts.port or DEFAULT_PORT
-        self._only_domain = options.get("domain", "")
-        share = options.get("rejected", USUAL_SHARE)
-        self._share = round(float(share.removesuffix("%")) * WHOLE / 100)
+        self._host, self._port, self._only_domain, share = parse_smockron_url(url)
+        self._share = round(share * WHOLE)
         self._owed = 0
         self._clock = clock
         self.domains: dict[str, HeldDomain] = {}

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from gateway.config.models.policies import PolicyConfig
 from gateway.config.values.findings import KEY, Finding
-from gateway.config.values.store_url import StoreUrl
 from gateway.config.values.types import LimitLine
+from gateway.stores.urls import StoreUrl
 from gateway.systems.throttr.requests_v5 import SIZES, USUAL_SIZE, largest, ttl_of
 
 

@@ -11,14 +11,14 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import Final
 
 from gateway.base.clock import Clock, monotonic_us
 from gateway.base.errors import StoreError, StoreReplyError, StoreUnavailable
 from gateway.stores.pipelining import Pipelining
 from gateway.systems.throttr import requests_v5 as words
 from gateway.systems.throttr.requests_v5 import Answer, AnswerStream, Counter, ThrottrRequest, Ttl
+from gateway.systems.throttr.store_url import ThrottrAddress
 
 CONNECT_TIMEOUT_S: Final = 2.0
 MAX_UNANSWERED: Final = 32_768
@@ -28,32 +28,6 @@ MAX_UNSENT: Final = 8 << 20
 
 _HELLO_QUOTA: Final = 90
 _HELLO_TTL: Final = Ttl(4, 5)
-
-
-class ThrottrAddress(NamedTuple):
-    """Where a Throttr server is, and the size of its numbers in bits."""
-
-    host: str
-    port: int
-    size: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port} ({self.size} bits)"
-
-
-def parse_throttr_url(url: str) -> ThrottrAddress:
-    """Read `throttr+v5://host[:port][?size=8|16|32|64]`.
-
-    Raises:
-        ValueError: it cannot be used.
-    """
-    parts = urlsplit(url)
-    sizes = {f"size={size}": size for size in words.SIZES} | {"": words.USUAL_SIZE}
-    size = sizes.get(parts.query)
-    if not parts.hostname or size is None:
-        raise ValueError("such as throttr+v5://127.0.0.1:9000?size=16")
-    return ThrottrAddress(parts.hostname, parts.port or 9000, size)
 
 
 class _Call:

@@ -24,9 +24,10 @@ from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 from gateway.stores.heartbeat import HEARTBEAT_S
 from gateway.systems.throttr.heartbeat import ThrottrHeartbeat
-from gateway.systems.throttr.pipe import ThrottrPipe, parse_throttr_url
+from gateway.systems.throttr.pipe import ThrottrPipe
 from gateway.systems.throttr.server_connection import ThrottrServerConnection
 from gateway.systems.throttr.spending import Dialogue, Talk
+from gateway.systems.throttr.store_url import parse_throttr_url
 
 T = TypeVar("T")
 
