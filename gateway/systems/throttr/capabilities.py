@@ -8,7 +8,7 @@ from gateway.config.models.policies import PolicyConfig
 from gateway.config.values.findings import KEY, Finding
 from gateway.config.values.types import LimitLine
 from gateway.stores.urls import StoreUrl
-from gateway.systems.throttr.requests_v5 import SIZES, USUAL_SIZE, largest, ttl_of
+from gateway.systems.throttr.codec_v5 import SIZES, USUAL_SIZE, largest, ttl_of
 
 
 def misfits_of_throttr(url: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:

@@ -16,8 +16,18 @@ from typing import Final
 from gateway.base.clock import Clock, monotonic_us
 from gateway.base.errors import StoreError, StoreReplyError, StoreUnavailable
 from gateway.stores.pipelining import Pipelining
-from gateway.systems.throttr import requests_v5 as words
-from gateway.systems.throttr.requests_v5 import Answer, AnswerStream, Counter, ThrottrRequest, Ttl
+from gateway.systems.throttr.codec_v5 import (
+    OK,
+    REFUSED,
+    Answer,
+    AnswerStream,
+    Counter,
+    ThrottrRequest,
+    Ttl,
+    insert,
+    purge,
+    query,
+)
 from gateway.systems.throttr.store_url import ThrottrAddress
 
 CONNECT_TIMEOUT_S: Final = 2.0
@@ -152,16 +162,16 @@ async def _greet(pipe: ThrottrPipe) -> None:
     size, key = pipe.size, b"hello\0" + secrets.token_bytes(8)
     none, inserted, counter = await pipe.call(
         [
-            ThrottrRequest(words.query(key), is_query=True),
-            ThrottrRequest(words.insert(size, _HELLO_QUOTA, _HELLO_TTL, key)),
-            ThrottrRequest(words.query(key), is_query=True),
+            ThrottrRequest(query(key), is_query=True),
+            ThrottrRequest(insert(size, _HELLO_QUOTA, _HELLO_TTL, key)),
+            ThrottrRequest(query(key), is_query=True),
         ]
     )
-    is_right = (none, inserted) == (words.REFUSED, words.OK)
+    is_right = (none, inserted) == (REFUSED, OK)
     if not (is_right and isinstance(counter, Counter) and _is_hello(counter)):
         raise StoreReplyError("the counter is not as it was made")
-    (purged,) = await pipe.call([ThrottrRequest(words.purge(key))])
-    if purged != words.OK:
+    (purged,) = await pipe.call([ThrottrRequest(purge(key))])
+    if purged != OK:
         raise StoreReplyError("the counter could not be purged")
 
 

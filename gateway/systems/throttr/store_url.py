@@ -18,11 +18,9 @@ from gateway.stores.urls import (
     usable,
     whole_number,
 )
-from gateway.systems.throttr.codec_v5 import SIZES
+from gateway.systems.throttr.codec_v5 import SIZES, USUAL_SIZE
 
 PORT: Final = 9000
-USUAL_SIZE: Final = 16
-"""The size of a server for which nobody chose another."""
 _SIZES: Final = ", ".join(map(str, SIZES))
 _OPTIONS: Final[dict[str, Option]] = {"size": whole_number(max(SIZES), pattern="(8|16|32|64)")}
 
