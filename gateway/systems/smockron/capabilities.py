@@ -22,13 +22,13 @@ def misfits_of_gatekeepers(_: StoreUrl, policy: PolicyConfig) -> Iterator[Findin
     if policy.consistency != "eventual":
         message = "a gatekeeper lets pass first and reports afterwards, and this policy is "
         message += policy.consistency
-        yield Finding(("consistency",), message, "consistency: eventual, or another store")
+        yield Finding(("consistency",), message, "consistency: eventual, or a store of another kind")
     if policy.headers != "none":
         message = "a gatekeeper does not know how much is left"
         yield Finding(("headers",), message, "leave headers out")
     if policy.on_store_error == "closed":
         message = "a gatekeeper lets everything pass while its master is away"
-        yield Finding(("on_store_error",), message, "leave it out, or another store")
+        yield Finding(("on_store_error",), message, "leave it out, or a store of another kind")
     if policy.queue is not None and policy.queue.max_wait > FURTHEST_US:
         message = "a master believes nobody who waits longer than a minute"
         yield Finding(("queue", "max_wait"), message, "at most 1m")
@@ -36,7 +36,7 @@ def misfits_of_gatekeepers(_: StoreUrl, policy: PolicyConfig) -> Iterator[Findin
     for index, line in enumerate(policy.limits):
         if line.limit.algorithm not in ALGORITHMS:
             message = f"a gatekeeper knows of a limit at which pace requests pass: {line.text}"
-            hint = f"algorithm: {' or '.join(ALGORITHMS)}, or another store"
+            hint = f"algorithm: {' or '.join(ALGORITHMS)}, or a store of another kind"
             yield Finding(("limits", index), message, hint)
         elif line.per != first:
             message = "a domain counts all requests by one key, and this is another"
