@@ -32,6 +32,7 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "systems.throttr.memory_v*": "requests of Throttr on records in memory",
         "systems.throttr.records": "Throttr's records",
         "stores.base": "what every store is to the limiter",
+        "stores.capabilities": "what a kind of store can do",
         "stores.urls": "URLs of stores, taken apart (pure)",
         "stores.pipelining": "requests and answers in order on one connection",
         "stores.reconnecting": "connections that are made again when they are lost",
@@ -66,7 +67,6 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
     {"config.models": "everything that can be configured, checked and frozen"},
     {
         "systems.*.capabilities": "which policies another system's servers can keep",
-        "systems.smockron.masters": "which policies only masters can keep",
     },
     {"config.reading": "from files to nodes that know their place"},
     {"config.explaining.limits": "limits in sentences"},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config.models.gateway import GatewayConfig, RouteConfig
 from gateway.config.models.routes import retry_of
-from gateway.config.values.store_url import parse_store_url
+from gateway.config.values.store_url import capabilities_of
 from gateway.http.answer import Answer, LimitFields
 from gateway.http.editing.fields import FieldEdit
 from gateway.limiter.plan import CompiledPolicy, Plan, ReportedPlan, RouteKeys, compile_plan
@@ -66,7 +66,7 @@ def compile_routes(
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""
     entries: list[tuple[Pattern, Route]] = []
-    is_reported = parse_store_url(config.store.url).kind == "smockron"
+    is_reported = capabilities_of(config.store.url).is_gatekeeper
     for route in config.routes:
         plan = None
         if route.policies:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from gateway.stores.capabilities import Capabilities
 from gateway.stores.memory.url import MEMORY
 from gateway.stores.mysql.url import MYSQL
 from gateway.stores.redis.url import CLUSTER, REDIS, SENTINEL, UNIX
@@ -33,6 +34,7 @@ class StoreKind(UrlRules, Protocol):
             URL, `domain` and `deadline_us`; it connects when the store is started.
         library: the extra with the library that it needs; empty if it needs none.
         pattern: what JSON Schema says of its URLs.
+        capabilities: what it can do that not every store can.
     """
 
     kind: str
@@ -40,6 +42,7 @@ class StoreKind(UrlRules, Protocol):
     maker: str
     library: str
     pattern: str
+    capabilities: Capabilities
 
 
 KINDS: Final[tuple[StoreKind, ...]] = (

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.service import StoreConfig
-from gateway.config.values.store_url import explain_store_url, parse_store_url
+from gateway.config.values.store_url import capabilities_of, explain_store_url
 from gateway.config.values.units import format_duration
 
 
 def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
     """Where counts are kept, who shares them, and what happens if that place is away."""
-    kind = parse_store_url(store.url).kind
+    can = capabilities_of(store.url)
     yield from explain_store_url(store.url, config.domain)
-    if kind == "smockron":
+    if can.is_gatekeeper:
         return
-    if kind == "memory":
+    if not can.is_shared:
         if config.server.workers != 1:
             patience = format_duration(store.deadline_of_workers)
             yield (
@@ -26,7 +26,7 @@ def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
         return
     share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)
     alone = f"divides limits by {share}"
-    if kind == "ratio" and store.share == "auto":
+    if not can.knows_gateways and store.share == "auto":
         alone = (
             "takes whole limits, unless store.share says how many there are: no ratio server knows"
         )

@@ -17,6 +17,7 @@ from gateway.config.values.address import MAX_URL
 from gateway.config.values.hosts import HostError, same_host
 from gateway.config.values.redaction import redact
 from gateway.config.values.store_parts import check_filled, check_hosts
+from gateway.stores.capabilities import FULL, Capabilities
 from gateway.stores.kinds import KINDS, STORES, offered, rules_of
 from gateway.stores.urls import StoreUrl, StoreUrlError, kept_in, read_parts, split_url
 
@@ -68,6 +69,12 @@ def parse_store_url(url: str) -> StoreUrl:
         raise StoreUrlError("the password of the store is not escaped", _ESCAPE_HINT)
     check_hosts(split_url(text), text)
     return rules.read(read_parts(text))
+
+
+def capabilities_of(url: str) -> Capabilities:
+    """Return what the store of a URL can do; one of another distribution keeps every limit."""
+    kind = STORES.get(split_url(url.strip()).scheme)
+    return FULL if kind is None else kind.capabilities
 
 
 def explain_store_url(url: str, domain: str) -> Sequence[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from gateway.stores.capabilities import Capabilities
 from gateway.stores.urls import (
     StoreUrl,
     StoreUrlError,
@@ -27,6 +28,9 @@ class MemoryUrls:
     library: str = ""
     pattern: str = f"memory://{options_pattern(_OPTIONS)}"
     secrets: frozenset[str] = frozenset()
+    capabilities: Capabilities = Capabilities(
+        is_shared=False, keeps_records=True, keeps_reports=True
+    )
 
     def read(self, url: UrlParts) -> StoreUrl:
         """See `UrlRules.read`."""

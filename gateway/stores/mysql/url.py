@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote
 
+from gateway.stores.capabilities import FULL, Capabilities
 from gateway.stores.tls_options import STRICT
 from gateway.stores.urls import (
     Option,
@@ -49,6 +50,7 @@ class MySQLUrls:
     library: str = "mysql"
     pattern: str = rf"mysql://[^/?#\s]+/[^/?#\s]+{options_pattern(_OPTIONS)}"
     secrets: frozenset[str] = frozenset()
+    capabilities: Capabilities = FULL
 
     def read(self, url: UrlParts) -> StoreUrl:
         """See `UrlRules.read`."""

@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gateway.stores.capabilities import Capabilities
 from gateway.stores.tls_options import STRICT
 from gateway.stores.urls import (
     HOST_PATTERN,
@@ -58,6 +59,7 @@ _TLS: Final[Mapping[str, Option]] = {
 _SHARED: Final = {"ratio": any_text()}
 _SENTINEL: Final = {"sentinel_username": any_text(), "sentinel_password": any_text()}
 _SOCKET: Final = {"db": whole_number(MAX_DATABASE, 0, "[0-9]{1,5}")}
+_CAPABILITIES: Final = Capabilities(keeps_records=True, keeps_reports=True)
 _SECRETS: Final = frozenset({"ssl_password", "sentinel_password"})
 
 
@@ -74,6 +76,7 @@ class RedisUrls:
         rf"{options_pattern({**_SHARED, **_TLS})}"
     )
     secrets: frozenset[str] = _SECRETS
+    capabilities: Capabilities = _CAPABILITIES
 
     def read(self, url: UrlParts) -> StoreUrl:
         """See `UrlRules.read`."""
@@ -128,6 +131,7 @@ class SentinelUrls:
         rf"{options_pattern({**_SENTINEL, **_TLS})}"
     )
     secrets: frozenset[str] = _SECRETS
+    capabilities: Capabilities = _CAPABILITIES
 
     def read(self, url: UrlParts) -> StoreUrl:
         """See `UrlRules.read`."""
@@ -158,6 +162,7 @@ class ClusterUrls:
         rf"rediss\+cluster://{LOGIN_PATTERN}{HOSTS_PATTERN}/?0?{options_pattern(_TLS)}"
     )
     secrets: frozenset[str] = _SECRETS
+    capabilities: Capabilities = _CAPABILITIES
 
     def read(self, url: UrlParts) -> StoreUrl:
         """See `UrlRules.read`."""

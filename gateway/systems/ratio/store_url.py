@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from gateway.stores.capabilities import Capabilities
 from gateway.stores.urls import (
     HOST_PATTERN,
     StoreUrl,
@@ -38,6 +39,14 @@ class RatioUrls:
     library: str = "grpc"
     pattern: str = rf"ratio://{HOST_PATTERN}/?{options_pattern(_OPTIONS)}"
     secrets: frozenset[str] = frozenset()
+    capabilities: Capabilities = Capabilities(
+        server="a ratio server",
+        only_mode="strict",
+        why_mode="a ratio server gives one token a call: {mode} limits cannot be kept in it",
+        has_turns=False,
+        why_apart="its servers are asked about one call of one limit at a time",
+        knows_gateways=False,
+    )
 
     def read(self, url: UrlParts) -> StoreUrl:
         """See `UrlRules.read`."""

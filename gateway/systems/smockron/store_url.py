@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from gateway.stores.capabilities import Capabilities
 from gateway.stores.urls import (
     HOST_PATTERN,
     MAX_PORT,
@@ -63,6 +64,14 @@ class SmockronUrls:
     library: str = "zmq"
     pattern: str = rf"smockron://{HOST_PATTERN}/?{options_pattern(_OPTIONS)}"
     secrets: frozenset[str] = frozenset()
+    capabilities: Capabilities = Capabilities(
+        server="a gatekeeper",
+        is_gatekeeper=True,
+        only_mode="eventual",
+        why_mode="a gatekeeper lets pass first and reports afterwards, and this policy is {mode}",
+        why_apart="its masters are told afterwards",
+        keeps_reports=True,
+    )
 
     def read(self, url: UrlParts) -> StoreUrl:
         """See `UrlRules.read`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from gateway.stores.capabilities import Capabilities
 from gateway.stores.urls import (
     HOST_PATTERN,
     Option,
@@ -46,6 +47,15 @@ class ThrottrUrls:
     library: str = ""
     pattern: str = rf"throttr\+v5://{HOST_PATTERN}{options_pattern(_OPTIONS)}"
     secrets: frozenset[str] = frozenset()
+    capabilities: Capabilities = Capabilities(
+        server="a Throttr server",
+        only_mode="strict",
+        why_mode=(
+            "a Throttr server tells no gateway of the others: {mode} limits cannot be kept in it"
+        ),
+        has_turns=False,
+        begins_by_clock=False,
+    )
 
     def read(self, url: UrlParts) -> StoreUrl:
         """See `UrlRules.read`."""
