@@ -117,8 +117,8 @@ class Decider:
             back=self._back,
         )
         self._whole = self._shards[None]
-        remembers = not isinstance(store, NoBackfillStore)
-        self._alone = Fallback(clock, calendar_clock, remembers=remembers)
+        self._remembers = not isinstance(store, NoBackfillStore)
+        self._alone = Fallback(clock, calendar_clock, remembers=self._remembers)
         self._pending: list[Pending] = []
         self._returns: deque[tuple[Ask, Verdict]] = deque()
         self._returning = 0
@@ -271,9 +271,12 @@ class Decider:
             self._lose(batch)
             raise
         self._shards.succeeded(shard, asks, verdicts)
-        metrics.answered(len(batch), self._clock() - started_us)
+        now_us = self._clock()
+        metrics.answered(len(batch), now_us - started_us)
         if self._alone.untold:
             self._backfill.tell()
+        if self._remembers:
+            self._alone.note_answers(asks, verdicts, now_us)
         for pending, verdict in zip(batch, verdicts, strict=True):
             outcome = Outcome(verdict, pending.rules, None, False, pending.ask)
             if not pending.is_abandoned:

@@ -2,8 +2,10 @@
 
 State and its rules, without I/O. Each policy says by `on_store_error` what is done: with `local`
 this gateway holds a key to its share of the limit, by counts of its own. What it lets through so
-is remembered, and reported when the store decides again, as far as it still matters then. Its own
-counts stay: a store that comes and goes gives nobody a fresh share each time.
+is remembered, and reported when the store decides again, as far as it still matters then.
+
+A store that comes and goes gives nobody a fresh share each time: the gateway's own counts stay,
+and a key's share is taken to be used as far as the store last said of the whole limit.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from gateway.limiter.outcome import Outcome, Pending
 from gateway.limiter.plan import Rule
 from gateway.limiter.reports import filled
 from gateway.limits import ALGORITHMS
-from gateway.limits.decision import Verdict
+from gateway.limits.assumed import assumed_state
+from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask, only
 from gateway.stores.memory.store import MemoryStore
@@ -28,6 +31,8 @@ CLOSED_RETRY_AFTER_US: Final = 1_000_000
 """What a request is told that is refused because the store is away: nobody knows better."""
 MAX_KEYS: Final = 200_000
 """Keys that are remembered for each shard; of more, those that came first are forgotten."""
+MAX_ANSWERS: Final = 50_000
+"""Keys of which the store's last answer is kept, at least; twice as many at most."""
 
 _PASSED: Final = Verdict(True, 0, 0, ())
 _CLOSED: Final = Verdict(False, 0, CLOSED_RETRY_AFTER_US, ())
@@ -65,10 +70,33 @@ class Fallback:
         remembers: bool = True,
     ) -> None:
         self._remembers = remembers
+        self._clock = clock
+        self._calendar_clock = calendar_clock
         remedy = "it has the counts of this gateway while its store is away"
         self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock, remedy=remedy)
         # In the order of coming; the first is dropped at no cost, which a `dict` would have.
         self._untold: dict[Hashable, OrderedDict[Key, _Untold]] = {}
+        self._answers: dict[Key, tuple[Decision, int]] = {}
+        self._older_answers: dict[Key, tuple[Decision, int]] = {}
+
+    def note_answers(self, asks: Sequence[Ask], verdicts: Sequence[Verdict], now_us: int) -> None:
+        """Remember what the store said last of each key; for a store that comes and goes.
+
+        Args:
+            asks: what was asked.
+            verdicts: the answers, in the same order.
+            now_us: when they came.
+        """
+        if len(self._answers) >= MAX_ANSWERS:
+            self._older_answers, self._answers = self._answers, {}
+        answers = self._answers
+        for (limits, keys, _, _), verdict in zip(asks, verdicts, strict=True):
+            decisions = verdict.decisions
+            if len(limits) == 1:
+                answers[limits[0].scope, keys[0]] = decisions[0], now_us
+            else:
+                for limit, key, decision in zip(limits, keys, decisions, strict=True):
+                    answers[limit.scope, key] = decision, now_us
 
     def decide(self, pending: Pending, parts: int) -> Outcome:
         """Do what each policy says of a store that does not answer.
@@ -93,6 +121,8 @@ class Fallback:
                 whole.append(limit)
         if not limits:
             return Outcome(_PASSED, (), None, True, ask)
+        for limit, share, key in zip(whole, limits, keys, strict=True):
+            self._assume(limit, share, key)
         local_ask = Ask(tuple(limits), tuple(keys), ask.cost, ask.max_wait_us)
         verdict = self._counts.decide_now(local_ask)
         if self._remembers and verdict.allowed and ask.cost:
@@ -101,6 +131,20 @@ class Fallback:
                 if ALGORITHMS[limit.algorithm].renew is None:
                     self._note(pending.shard, limit, share, key, ask.cost)
         return Outcome(verdict, kept, None, True, local_ask)
+
+    def _assume(self, limit: Limit, share: Limit, key: str) -> None:
+        """Begin with what the store last said of a key, if it said something since."""
+        name = (limit.scope, key)
+        older = self._older_answers.pop(name, None)
+        answer = self._answers.pop(name, older)
+        algorithm = ALGORITHMS[limit.algorithm]
+        if answer is None or algorithm.renew is not None:
+            return
+        said, came_us = answer
+        at_us = came_us
+        if algorithm.is_calendar:
+            at_us += self._calendar_clock() - self._clock()
+        self._counts.assume(share, key, assumed_state(limit, share, said, at_us))
 
     def give_back(self, outcome: Outcome) -> None:
         """Undo an outcome; what the store was told meanwhile stays told."""

@@ -159,20 +159,23 @@ class Request:
 
     def log_entry(self, duration_us: int = 0) -> AccessEntry:
         """What the access log says of it."""
-        # Each request is here once: keywords to the class would cost another half microsecond.
-        entry = AccessEntry(self.client, self.method, self.raw_host, self.target)
-        if self.route is not None:
-            entry.route = self.route.name
-        entry.policy = self.policy
-        entry.decision = self.decision
-        entry.wait_us = self.wait_us
-        entry.upstream = self.upstream
-        entry.upstream_us = self.upstream_us
-        entry.status = self.status
-        entry.body_bytes = self.sent
-        entry.duration_us = duration_us
-        entry.error = self.error
-        return entry
+        # Each request comes here once: keywords would cost it another half microsecond.
+        return AccessEntry(
+            self.client,
+            self.method,
+            self.raw_host,
+            self.target,
+            "" if self.route is None else self.route.name,
+            self.policy,
+            self.decision,
+            self.wait_us,
+            self.upstream,
+            self.upstream_us,
+            self.status,
+            self.sent,
+            duration_us,
+            self.error,
+        )
 
     def release(self) -> None:
         """Give back what it kept for as long as it lasted."""

@@ -241,7 +241,8 @@ _has_retry_after: Final = re.compile(rb"(?im)^retry-after:").search
 
 def added_to(fields: bytes, added: bytes) -> bytes:
     """The gateway's own lines beside those of an answer, which may know when to come back."""
-    if b"Retry-After:" in added and _has_retry_after(fields):
+    # Not `in`: for bytes that first tries whether the left side is a number.
+    if added.find(b"Retry-After:") >= 0 and _has_retry_after(fields):
         return b"".join(
             line for line in added.splitlines(keepends=True) if not _has_retry_after(line)
         )

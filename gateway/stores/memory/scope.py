@@ -200,6 +200,36 @@ class Scope:
             self._remember(key, self._condensing.condense(state, now_us, self.limit), now_us)
             capacity.tell(self)
 
+    def assume(self, key: str, state: Any, limit: Limit) -> None:
+        """Hold a state against a key, unless as much is held against it already."""
+        now_us = self.clock()
+        if self.algorithm.expires_us(state, limit) <= now_us:
+            return
+        own = self.table.get(key)
+        found = None
+        if own is None:
+            found = self.find(key, now_us, limit, (key,))
+            own = found.state
+        if own is not None and not self._is_less(own, state, now_us, limit):
+            return
+        if found is None:
+            self.put(key, state)
+        else:
+            self.keep_new(
+                *(found.key, state, now_us, (key,)),
+                is_known=found.state is not None,
+                is_own=found.is_own,
+            )
+
+    def _is_less(self, one: Any, other: Any, now_us: int, limit: Limit) -> bool:
+        """Whether the first state holds less against a key than the second."""
+        one_said, other_said = (
+            self.algorithm.decide(state, now_us, 0, limit, 0)[1] for state in (one, other)
+        )
+        if one_said.remaining != other_said.remaining:
+            return one_said.remaining > other_said.remaining
+        return one_said.reset_us < other_said.reset_us
+
     def put(self, key: str, state: Any) -> None:
         """Keep a state in the table, whether the key has a place or not."""
         if self.table.put(key, state):

@@ -129,6 +129,11 @@ class MemoryStore:
         state, now_us, wait_us, retry_after_us = scope.spend(key, cost, limit, wait_us)
         return scope.algorithm.describe(state, now_us, cost, limit, wait_us, retry_after_us)
 
+    def assume(self, limit: Limit, key: str, state: Any) -> None:
+        """Hold a state against a key, unless as much is held against it already."""
+        scope = self.scope(limit)
+        scope.assume(key, state, limit)
+
     def scope(self, limit: Limit) -> Scope:
         """The keys that `limit` counts; a change of its numbers keeps them."""
         scope = self._current.get(id(limit))
