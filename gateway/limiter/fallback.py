@@ -10,7 +10,6 @@ and a key's share is taken to be used as far as the store last said of the whole
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -20,6 +19,7 @@ from gateway.base.clock import Clock, monotonic_us, wall_us
 from gateway.limiter.outcome import Outcome, Pending
 from gateway.limiter.plan import Rule
 from gateway.limiter.reports import filled
+from gateway.limiter.unreported import MAX_KEYS, Key, Unreported, UnreportedKey
 from gateway.limits import ALGORITHMS
 from gateway.limits.assumed import assumed_state
 from gateway.limits.decision import Decision, Verdict
@@ -29,28 +29,12 @@ from gateway.stores.memory.store import MemoryStore
 
 CLOSED_RETRY_AFTER_US: Final = 1_000_000
 """What a request is told that is refused because the store is away: nobody knows better."""
-MAX_KEYS: Final = 200_000
-"""Keys that are remembered for each shard; of more, those that came first are forgotten."""
 MAX_ANSWERS: Final = 50_000
 """Keys of which the store's last answer is kept, at least; twice as many at most."""
 
 _PASSED: Final = Verdict(True, 0, 0, ())
 _CLOSED: Final = Verdict(False, 0, CLOSED_RETRY_AFTER_US, ())
-
-Key = tuple[str, str]
-"""The scope of a limit, and the identity that is counted."""
-
-
-class _Untold:
-    """What was let through of one key, and the store does not know."""
-
-    __slots__ = ("cost", "key", "limit", "share")
-
-    def __init__(self, limit: Limit, share: Limit, key: str) -> None:
-        self.limit = limit
-        self.share = share
-        self.key = key
-        self.cost = 0
+_NOTHING: Final = Unreported()
 
 
 class Fallback:
@@ -74,8 +58,7 @@ class Fallback:
         self._calendar_clock = calendar_clock
         remedy = "it has the counts of this gateway while its store is away"
         self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock, remedy=remedy)
-        # In the order of coming; the first is dropped at no cost, which a `dict` would have.
-        self._untold: dict[Hashable, OrderedDict[Key, _Untold]] = {}
+        self._untold: dict[Hashable, Unreported] = {}
         self._answers: dict[Key, tuple[Decision, int]] = {}
         self._older_answers: dict[Key, tuple[Decision, int]] = {}
 
@@ -129,7 +112,8 @@ class Fallback:
             for limit, share, key in zip(whole, limits, keys, strict=True):
                 # A request in flight is nothing to report: it ends by itself.
                 if ALGORITHMS[limit.algorithm].renew is None:
-                    self._note(pending.shard, limit, share, key, ask.cost)
+                    untold = self._untold.setdefault(pending.shard, Unreported())
+                    untold.note(limit, share, key, ask.cost)
         return Outcome(verdict, kept, None, True, local_ask)
 
     def _assume(self, limit: Limit, share: Limit, key: str) -> None:
@@ -151,10 +135,10 @@ class Fallback:
         ask = outcome.ask
         self._counts.give_back_now(ask, outcome.verdict)
         for limit, key in zip(ask.limits, ask.keys, strict=True):
+            name = (limit.scope, key)
             for untold in self._untold.values():
-                noted = untold.get((limit.scope, key))
-                if noted is not None:
-                    noted.cost = max(noted.cost - ask.cost, 0)
+                if name in untold:
+                    untold.undo(name, ask.cost)
                     break
 
     def renew(self, outcome: Outcome) -> bool:
@@ -168,16 +152,14 @@ class Fallback:
 
     def looks(self, shard: Hashable) -> list[Ask]:
         """What to ask a shard to see whether it answers: of the key that it is told of next."""
-        noted = next(iter(self._untold.get(shard, {}).values()), None)
+        noted = self._untold.get(shard, _NOTHING).first
         return [] if noted is None else [Ask(only(noted.limit), (noted.key,), 0, 0)]
 
     def reports(self, shard: Hashable, at_most: int) -> list[Ask]:
         """What to tell a shard that decides again, of so many keys; they count as told then."""
-        untold = self._untold.get(shard, OrderedDict())
-        asks: list[Ask] = []
-        for _ in range(min(at_most, len(untold))):
-            _, noted = untold.popitem(last=False)
-            asks += self._report(noted)
+        untold = self._untold.get(shard, _NOTHING)
+        taken = islice(untold.take(), at_most)
+        asks = [ask for noted in taken for ask in self._report(noted)]
         if not untold:
             self._untold.pop(shard, None)
         return asks
@@ -191,7 +173,7 @@ class Fallback:
         reports: list[Ask] = []
         for shard, name in list(islice(self._untold_of(asks), at_most)):
             untold = self._untold[shard]
-            noted = untold.pop(name, None)
+            noted = untold.pop(name)
             if noted is not None:
                 reports += self._report(noted)
             if not untold:
@@ -209,27 +191,17 @@ class Fallback:
                 if name in untold:
                     yield shard, name
 
-    def _report(self, noted: _Untold) -> Sequence[Ask]:
+    def _report(self, noted: UnreportedKey) -> Sequence[Ask]:
         cost = self._matters(noted)
         return filled(noted.limit, noted.key, cost) if cost > 0 else ()
 
-    def _matters(self, noted: _Untold) -> int:
+    def _matters(self, noted: UnreportedKey) -> int:
         """How much of what passed still counts, by this gateway's own counts."""
         look = self._counts.decide_limit(noted.share, noted.key, 0, 0)
         if noted.limit.max_wait_us and not look.remaining:
             # Turns to come count as well; the limit's own queue bounds them.
             return noted.cost
         return min(noted.cost, look.limit - look.remaining)
-
-    def _note(self, shard: Hashable, limit: Limit, share: Limit, key: str, cost: int) -> None:
-        untold = self._untold.setdefault(shard, OrderedDict())
-        name = (limit.scope, key)
-        noted = untold.get(name)
-        if noted is None:
-            if len(untold) >= MAX_KEYS:
-                untold.popitem(last=False)
-            noted = untold[name] = _Untold(limit, share, key)
-        noted.cost += cost
 
 
 @lru_cache(maxsize=4096)
