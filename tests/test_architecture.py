@@ -36,6 +36,7 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "stores.urls": "URLs of stores, taken apart (pure)",
         "stores.pipelining": "requests and answers in order on one connection",
         "stores.reconnecting": "connections that are made again when they are lost",
+        "stores.settings": "what stores that gateways share are made with",
         "stores.reports": "what gatekeepers of Smockron report, and who keeps it",
         "stores.tls_options": "how certificates of stores' servers are checked",
     },

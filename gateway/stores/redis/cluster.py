@@ -17,14 +17,13 @@ import asyncio
 import contextlib
 from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Unpack
 
-from gateway.base.clock import US, Clock, monotonic_us
+from gateway.base.clock import US
 from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.stores.heartbeat import HEARTBEAT_S
 from gateway.stores.redis.address import RedisAddress, parse_cluster_url
 from gateway.stores.redis.call import RoutedCall, send, settle
 from gateway.stores.redis.clocked_connection import ClockedConnection
@@ -45,6 +44,7 @@ from gateway.stores.redis.slots import (
     split_by_key,
 )
 from gateway.stores.redis.source import DECIDE, GIVE_BACK, RENEW, SCRIPTS
+from gateway.stores.settings import StoreOptions, StoreSettings
 
 NO_DEADLINE_S: Final = 2.0
 """How long a call without a deadline waits for a connection to a server it is sent to."""
@@ -62,11 +62,8 @@ class RedisClusterStore:
     Args:
         url: `redis+cluster://[[user]:password@]host[:port][,host[:port]...]`, the nodes that
             are asked for the others; `rediss+cluster://` for TLS.
-        domain: the namespace of this deployment's keys.
-        deadline_us: how long callers wait for a batch. A batch that a server gets to later
-            spends nothing there. 0 lets it be spent however late.
-        heartbeat_s: seconds between two signs of life, by which gateways count each other.
-        clock: this process's time.
+        domain: see `StoreSettings`.
+        options: likewise.
 
     Raises:
         ValueError: the URL cannot be used.
@@ -77,18 +74,17 @@ class RedisClusterStore:
         url: str,
         *,
         domain: str,
-        deadline_us: int = 20_000,
-        heartbeat_s: float = HEARTBEAT_S,
-        clock: Clock = monotonic_us,
+        **options: Unpack[StoreOptions],
     ) -> None:
+        settings = StoreSettings(domain, **options)
         self.counts_debits = True
         self._codec = Codec(domain)
-        self._deadline_us = deadline_us
-        self._clock = clock
+        self._deadline_us = settings.deadline_us
+        self._clock = settings.clock
         self._nodes = Nodes(parse_cluster_url(url), self._make_lane)
-        self._heart = RedisHeartbeat(domain, heartbeat_s, self._lanes)
+        self._heart = RedisHeartbeat(domain, settings.heartbeat_s, self._lanes)
         self._tasks = Tasks()
-        self._within_s = deadline_us / US or NO_DEADLINE_S
+        self._within_s = settings.deadline_us / US or NO_DEADLINE_S
 
     def __repr__(self) -> str:
         return f"<RedisClusterStore {self._nodes!r}>"

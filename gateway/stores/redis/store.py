@@ -12,11 +12,10 @@ it: every batch carries the server time after which nobody waits for it any more
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
-from gateway.base.clock import Clock, monotonic_us
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.stores.heartbeat import HEARTBEAT_S
 from gateway.stores.redis.address import parse_redis_url, parse_sentinel_url
 from gateway.stores.redis.clocked_connection import ClockedConnection, run
 from gateway.stores.redis.connection import FixedPlace, ServerPlace, SharedConnection
@@ -26,6 +25,7 @@ from gateway.stores.redis.script import Codec, held_part
 from gateway.stores.redis.sentinel import Sentinels
 from gateway.stores.redis.source import GIVE_BACK, RENEW, SCRIPTS
 from gateway.stores.redis.url import SENTINEL
+from gateway.stores.settings import StoreOptions, StoreSettings
 from gateway.stores.urls import split_url
 
 
@@ -36,12 +36,9 @@ class RedisStore:
         url: `redis://[[user]:password@]host[:port][/db]`, `rediss://` for TLS (options as in
             redis-py: `ssl_ca_certs` and so on), `unix://path`, or
             `redis+sentinel://host[:port][,...]/service[/db]`; for `?ratio=...` see `redis_ratio`.
-        domain: the namespace of this deployment's keys.
-        deadline_us: how long callers wait for a batch. A batch that the server gets to later
-            spends nothing. 0 lets it be spent however late.
+        domain: see `StoreSettings`.
         connections: how many connections batches are spread over.
-        heartbeat_s: seconds between two signs of life, by which gateways count each other.
-        clock: this process's time.
+        options: likewise.
 
     Raises:
         ValueError: the URL cannot be used.
@@ -52,11 +49,10 @@ class RedisStore:
         url: str,
         *,
         domain: str,
-        deadline_us: int = 20_000,
         connections: int = 1,
-        heartbeat_s: float = HEARTBEAT_S,
-        clock: Clock = monotonic_us,
+        **options: Unpack[StoreOptions],
     ) -> None:
+        settings = StoreSettings(domain, **options)
         if connections < 1:
             raise ValueError("a store needs at least one connection")
         place = place_of(url)
@@ -66,12 +62,17 @@ class RedisStore:
         self._codec = RatioCodec(domain, policy) if policy else Codec(domain)
         self._lanes = [
             ClockedConnection(
-                SharedConnection(place, SCRIPTS, clock=clock), self._codec, deadline_us, clock
+                SharedConnection(place, SCRIPTS, clock=settings.clock),
+                self._codec,
+                settings.deadline_us,
+                settings.clock,
             )
             for _ in range(connections)
         ]
         self._next = 0
-        self._heart = RedisHeartbeat(domain, heartbeat_s, lambda: (self._lanes, self._lane()))
+        self._heart = RedisHeartbeat(
+            domain, settings.heartbeat_s, lambda: (self._lanes, self._lane())
+        )
 
     def __repr__(self) -> str:
         return f"<RedisStore {', '.join(repr(lane.connection) for lane in self._lanes)}>"

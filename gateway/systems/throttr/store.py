@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, Unpack
 
-from gateway.base.clock import Clock, monotonic_us
 from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.stores.heartbeat import HEARTBEAT_S
+from gateway.stores.settings import StoreOptions, StoreSettings
 from gateway.systems.throttr.heartbeat import ThrottrHeartbeat
 from gateway.systems.throttr.pipe import ThrottrPipe
 from gateway.systems.throttr.server_connection import ThrottrServerConnection
@@ -43,10 +42,8 @@ class ThrottrStore:
     Args:
         url: `throttr+v5://host[:port][?size=8|16|32|64]`, the size being that of the numbers
             of the server, 16 bits if left out.
-        domain: the namespace of this deployment's keys.
-        deadline_us: how long callers wait for a batch.
-        heartbeat_s: seconds between two signs of life, by which gateways count each other.
-        clock: this process's time.
+        domain: see `StoreSettings`.
+        options: likewise.
 
     Raises:
         ValueError: the URL cannot be used.
@@ -57,15 +54,16 @@ class ThrottrStore:
         url: str,
         *,
         domain: str,
-        deadline_us: int = 20_000,
-        heartbeat_s: float = HEARTBEAT_S,
-        clock: Clock = monotonic_us,
+        **options: Unpack[StoreOptions],
     ) -> None:
+        settings = StoreSettings(domain, **options)
         address = parse_throttr_url(url)
-        self._says = Talk(domain, address.size, max(deadline_us, MARGIN_US), clock)
-        self._clock = clock
-        self._link = ThrottrServerConnection(address, clock=clock)
-        self._heart = ThrottrHeartbeat(domain, address.size, heartbeat_s, self._link)
+        self._says = Talk(
+            domain, address.size, max(settings.deadline_us, MARGIN_US), settings.clock
+        )
+        self._clock = settings.clock
+        self._link = ThrottrServerConnection(address, clock=settings.clock)
+        self._heart = ThrottrHeartbeat(domain, address.size, settings.heartbeat_s, self._link)
         self._tasks = Tasks()
 
     def __repr__(self) -> str:
