@@ -32,7 +32,7 @@ def open_store(url: str, *, domain: str, deadline_us: int) -> Store:
         url: such as `memory://`, `redis://...` or `mysql://...`, as
             `gateway.config.values.store_url` allows.
         domain: the namespace that counts live in.
-        deadline_us: how long callers wait for a decision.
+        deadline_us: how long requests wait for a decision.
 
     Raises:
         ConfigError: no store has that scheme, or the one that has it cannot be used.
@@ -41,7 +41,7 @@ def open_store(url: str, *, domain: str, deadline_us: int) -> Store:
 
 
 def find_store(url: str) -> StoreMaker:
-    """What makes the store that a URL names, loaded: making it reads no more files.
+    """Return what makes the store that a URL names, loaded: making it reads no more files.
 
     Raises:
         ConfigError: no store has that scheme, or the one that has it cannot be used.
@@ -66,7 +66,7 @@ def find_store(url: str) -> StoreMaker:
 
 
 def open_memory(url: str, *, domain: str, deadline_us: int) -> MemoryStore:  # noqa: ARG001
-    """The store of `memory://?max_keys=...`, which nobody shares."""
+    """Make the store of `memory://?max_keys=...`."""
     max_keys = int(read_parts(url).options.get("max_keys", DEFAULT_MAX_KEYS))
     more = f"memory://?max_keys={4 * max_keys}"
     remedy = f"a store.url of {more} has room for four times as many, Redis or MySQL for more"

@@ -1,9 +1,8 @@
 """The keys of one limit of one policy in memory.
 
-Those that have a place are in a table, exactly. Of the others, which were forgotten because room
-was needed or never had a place, is kept what they used (`forgotten`), so that coming back is not
-beginning anew. Leases are kept by name and cannot be forgotten so: keys that find no place for
-theirs share some.
+Keys that have a place are in a table, exactly. Of the others, which were evicted or never had a
+place, only what they used is kept (`forgotten`), so that a key that returns does not start anew.
+Leases are kept by name and cannot be condensed: keys that find no place for theirs share some.
 """
 
 from __future__ import annotations

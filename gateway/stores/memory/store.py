@@ -2,8 +2,8 @@
 
 The keys of one limit live in one table (`scope`). Whenever some new keys have come, a piece of it
 is looked through and what expired a while ago is forgotten. When the store is full, some keys are
-evicted (`capacity`); what a key had used that loses its place is held against it when it comes back
-(`forgotten`), so a flood of new keys frees nobody.
+evicted (`capacity`); what an evicted key had used counts against it when it returns (`forgotten`),
+so a flood of new keys frees no key from its limit.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class MemoryStore:
 
     @property
     def gateways(self) -> int:
-        """One: nobody else sees these counts."""
+        """One: these counts are of this process only."""
         return 1
 
     async def start(self) -> None:

@@ -25,7 +25,7 @@ class MySQLAddress:
         port: TCP port.
         unix_socket: path of the server's socket; empty for TCP.
         database: its name.
-        username: who one is to the server; with surrogates for bytes that are not UTF-8.
+        username: the user; with surrogates for bytes that are not UTF-8.
         password: empty for none, else likewise; never shown.
         connections: how many transactions may be under way at once.
         throttlex: the scope whose keys ThrottleX counts too; empty for none.

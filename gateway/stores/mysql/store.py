@@ -334,7 +334,7 @@ class MySQLStore:
         raise Conflict("a batch was longer than max_allowed_packet", "settings")
 
     async def _step_back(self, link: Link, entries: list[QueuedAsk], conflict: Conflict) -> None:
-        """Roll back, and let the entries be tried again as long as somebody waits for them."""
+        """Roll back, and try the entries again as long as requests wait for them."""
         try:
             # Some errors roll back the statement only, and leave the locks.
             await link.run("ROLLBACK", GIVE_UP_S)

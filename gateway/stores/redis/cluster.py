@@ -3,10 +3,10 @@
 A batch is one call of the script for each slot that it touches, and all calls of one server go
 out in one write. The limits of an ask that count the same identity share a slot, and are
 decided on at once. Where they count different ones each slot decides on its own limits, and
-what was taken for an ask that was refused elsewhere is given back before anybody is told: for
-the time of one round trip others may find less than there is, never more.
+what was taken for an ask that was refused elsewhere is given back before the caller gets its
+verdict: for one round trip other requests may find less than there is, never more.
 
-Redirections are followed: `MOVED` to whoever serves the slot now, `ASK` for this call only. A
+Redirections are followed: `MOVED` to the server that has the slot now, `ASK` for this call only. A
 slot that is moving has its keys on two servers; where that is in the way (`TRYAGAIN`) every
 key is asked for on its own, which is never refused for that reason.
 """
@@ -218,7 +218,7 @@ class RedisClusterStore:
             self._tasks.start(self._finish_undo(self._send_undo(joined.undo)))
 
     def _send_undo(self, undo: Iterable[tuple[Ask, Verdict]]) -> list[_Undo]:
-        """On the wire at once, so that whoever asks next finds it given back."""
+        """Send it immediately, so that the next request finds it given back."""
         undos = [
             _Undo(self._give_back_call(slot, piece, part), piece, part)
             for ask, verdict in undo

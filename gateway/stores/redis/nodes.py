@@ -96,7 +96,7 @@ class Nodes:
         """Who serves a slot.
 
         Raises:
-            StoreUnavailable: nobody does, as far as is known.
+            StoreUnavailable: no server does, as far as is known.
         """
         node = self._owners[slot]
         if node is None:
@@ -107,7 +107,7 @@ class Nodes:
         return node
 
     def name_of(self, slot: int) -> str:
-        """The name of who serves a slot; empty if nobody does."""
+        """Return the name of the server of a slot; empty if none is known."""
         node = self._owners[slot]
         return node.name if node is not None else ""
 
@@ -123,7 +123,7 @@ class Nodes:
         return node
 
     def at(self, place: Redirect | SlotRange, by: ClusterNode | RedisAddress) -> ClusterNode:
-        """The node that somebody names."""
+        """Return the node that a server names."""
         asked = by.address if isinstance(by, ClusterNode) else by
         address = replace(asked, host=place.host or asked.host, port=place.port)
         node = self._nodes.get(str(address))

@@ -135,7 +135,7 @@ class Pipe(Pipelining):
                     self.drop(StoreReplyError("the store answered what nobody asked"))
                     return
                 future = calls.popleft()[0]
-                # Done already: its caller gave up, and this answer is nobody's.
+                # Done already: its caller gave up, and this answer is dropped.
                 if not future.done():
                     future.set_result(reply)
         except hiredis.HiredisError:
@@ -149,7 +149,7 @@ class Pipe(Pipelining):
 async def open_pipe(
     address: RedisAddress, scripts: Sequence[bytes] = (), *, clock: Clock = monotonic_us
 ) -> Pipe:
-    """Connect and introduce oneself.
+    """Connect, authenticate and load the scripts.
 
     Args:
         address: the server.

@@ -2,7 +2,7 @@
 
 What requests do is done by a script with the server's own clock, a whole batch in one call and
 each request atomically. What is said is `redis_records_words`; connections, redirections and the
-time after which nobody waits are those of the store of limits.
+deadline are those of the store of limits.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class _Speaking:
 
 
 class RedisRecords(_Speaking):
-    """`SharedRecords` in one server, which may be whichever Sentinel names.
+    """`SharedRecords` in one server, which may be the primary that Sentinels name.
 
     Args:
         url: as for `RedisStore`.
@@ -273,6 +273,6 @@ class _Part(NamedTuple):
 
 
 def _give_up_lost(pipe: Pipe) -> None:
-    """Close a connection that has not answered for long: nobody may be at its other end."""
+    """Close a connection that has not answered for long: its other end may be gone."""
     if pipe.oldest_us > LOST_US:
         pipe.drop(StoreUnavailable("the store stopped answering", "stalled"))

@@ -67,7 +67,7 @@ class ReportCodec:
 
 
 class RedisReports:
-    """`Reports` in one Redis server, which may be whichever Sentinel names.
+    """`Reports` in one Redis server, which may be the primary that Sentinels name.
 
     Args:
         url: as of `RedisStore`.

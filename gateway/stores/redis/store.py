@@ -1,12 +1,12 @@
 """Counts in Redis or Valkey, shared by every gateway that uses the same domain.
 
 Decisions are made by `lua/decide.lua` with the server's own clock: one call for a whole batch,
-atomically. What goes over the wire is `redis_script`, how it gets there `redis_lane` and
-`redis_connection`; `redis_cluster` is the store that is spread over several servers.
+atomically. `script` has what goes over the wire, `clocked_connection` and `connection` how it
+gets there; `cluster` is the store that is spread over several servers.
 
-A call that lay in a socket while the server was frozen spends nothing when the server gets to
-it: every batch carries the server time after which nobody waits for it any more
-(`redis_lane.ServerTime`).
+A call that waited in a socket while the server was frozen spends nothing when the server reads
+it: every batch carries the server time after which it is too late
+(`clocked_connection.ServerTime`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gateway.stores.urls import split_url
 
 
 class RedisStore:
-    """A `Store` in one Redis server, which may be whichever Sentinel names.
+    """A `Store` in one Redis server, which may be the primary that Sentinels name.
 
     Args:
         url: `redis://[[user]:password@]host[:port][/db]`, `rediss://` for TLS (options as in

@@ -1,7 +1,7 @@
 """Envoy's rate limit service, for Envoy and what is built on it: Istio, Contour, Emissary.
 
 Errors are those of Envoy's own service, whose callers know them: a request without a domain or
-without descriptors is answered `UNKNOWN`, and a domain that nobody configured is not limited.
+without descriptors is answered `UNKNOWN`, and a domain that is not configured is not limited.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
 """Every variable, and what it is if it is not set, or empty. An empty host is every address."""
 
 DEADLINE: Final = "1s"
-"""How long a call may wait for the store. Whoever asks ratio waits for its Redis, three seconds for
+"""How long a call may wait for the store. ratio's callers wait for its Redis, three seconds for
 each command; here what comes too late is an error, and nothing decides in the store's place.
 """
 

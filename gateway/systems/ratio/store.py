@@ -8,7 +8,7 @@ to take a call back or to look without being counted. So:
 - `remaining` and `retry_after` are bounds: at most the limit without what this call took, and at
   most the whole window.
 - `give_back` does nothing: too little may pass then, never too much.
-- A look is a health check, which is counted by nobody. A server that has none, as ratio's own,
+- A look is a health check, which is not counted. A server that has none, as ratio's own,
   passes until a question fails; then a question about no key tells when it decides again.
 
 `gateway.systems.ratio.capabilities` has what policies need and such a server cannot give.

@@ -1,7 +1,7 @@
 """Smockron's messages: frames of ZeroMQ to values and back.
 
 Gatekeepers tell their master what became of each request (accounting), and the master tells
-gatekeepers until when to hold requests of somebody (control). The first frame of both is the
+gatekeepers until when to hold requests of an identifier (control). The first frame of both is the
 domain with a NUL behind it, so that a subscription to `api` does not bring `api2` as well.
 Smockron's README is the source of both tables; what its programs do beyond that is said here.
 
@@ -76,7 +76,7 @@ class Accounting(NamedTuple):
 
 
 class DelayUntil(NamedTuple):
-    """Requests of somebody are not to go on before a moment."""
+    """Requests of an identifier wait until a moment."""
 
     domain: str
     identifier: str

@@ -1,10 +1,10 @@
-"""A gatekeeper of Smockron: decides from memory, reports afterwards, and asks nobody.
+"""A gatekeeper of Smockron: decides from memory and reports afterwards.
 
-A master, of ours or Smockron's own, hears of every request that goes on, and tells until when the
-next ones of somebody are to wait. Here that is kept, and looked at: whose time has come goes on;
-who would not wait too long waits for a turn of its own, `1 / rate` behind the one before; the rest
-is refused. A master that is away, slow or wrong costs no request anything: without a word from it
-everything goes on.
+A master, one of Sluice or Smockron's own, hears of every admitted request and tells until when the
+next requests of an identifier wait. The gatekeeper keeps these times: a request whose time has come
+passes; one that would not wait too long waits for a turn of its own, `1 / rate` behind the one
+before; the rest is refused. A master that is down, slow or wrong costs no request anything: until
+it says otherwise, every request passes.
 
 Counts are the master's, so what is said of them here is only what is known: who has to wait.
 """
@@ -42,7 +42,7 @@ WHOLE: Final = 100_000
 MAX_HELD: Final = 100_000
 """Identifiers of one domain that are remembered."""
 FURTHEST_US: Final = 120 * US
-"""How far ahead a master may hold somebody, beside `1 / rate`: further is a mistake or an attack.
+"""How far ahead a master may hold an identifier, beside `1 / rate`: more is a mistake or an attack.
 Masters of ours hear of no request that waits longer than a minute."""
 QUIET_US: Final = 60 * US
 """One line of the log in this time for each thing that is wrong with what comes."""
@@ -85,7 +85,7 @@ class HeldDomain:
                 held.popitem(last=False)
 
     def until(self, identifier: str, now_us: int) -> int:
-        """Until when requests of somebody are held; 0 if they are not.
+        """Return until when requests of an identifier are held; 0 if they are not.
 
         What is further ahead than anything was believed is of before the clock went back.
         """
@@ -133,7 +133,7 @@ class SmockronStore:
             reported, and `&domain=` the domain of all limits; otherwise that is the name of
             each one's policy.
         domain: not used; masters know nothing of it.
-        deadline_us: not used; nobody is waited for.
+        deadline_us: not used; no decision waits for the master.
         clock: the time of day, in microseconds since 1970.
 
     Attributes:

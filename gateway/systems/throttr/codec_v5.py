@@ -46,9 +46,9 @@ UNITS_NS: Final = (0, 1, 10**3, 10**6, NS_PER_SECOND, 60 * NS_PER_SECOND, 3600 *
 UNITS: Final = (SECONDS, 1, 2, 3, 4, 5, 6, *[SECONDS] * 249)
 """The unit that each code stands for: whatever is none means seconds."""
 SIZES: Final = (8, 16, 32, 64)
-"""Bits of a value; a server is built for one of them, and nobody says it on the wire."""
+"""Bits of a value; a server is built for one of them, and the wire does not tell which."""
 USUAL_SIZE: Final = 16
-"""The size of a server for which nobody chose another."""
+"""The default size of a server."""
 MAX_KEY: Final = 255
 """Bytes of a key."""
 OK: Final = 1
@@ -163,7 +163,7 @@ class Parser5(Parser):
         return requests
 
     def _end(self, kind: str, requests: list[Request]) -> None:
-        """Nobody can tell where the next request would begin."""
+        """End the connection: it is not known where the next request begins."""
         self._malformed(kind)
         requests.append((NOTHING, b"", 0, 0, 0, 0, None))
         self.is_ended = True

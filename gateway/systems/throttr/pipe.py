@@ -105,7 +105,7 @@ class ThrottrPipe(Pipelining):
             while self._calls and reader.read(self._calls[0].is_query, self._calls[0].answers):
                 call = self._calls.popleft()
                 self._unanswered -= len(call.answers)
-                # Done already: its caller gave up, and these answers are nobody's.
+                # Done already: its caller gave up, and these answers are dropped.
                 if not call.future.done():
                     call.future.set_result(call.answers)
         except ValueError as error:

@@ -4,10 +4,10 @@ The server has one operation that decides: take so much of a counter unless less
 limit is exact among any number of gateways, in one round trip for a whole batch. Of several
 limits of one request all are looked at and then all are taken; what was taken is given back if
 one of them refuses after all. For that moment others may be refused that would have passed, and
-nobody passes who would not. What goes over the wire is `throttr_spending` and `throttr_words`,
+no request passes that would not. What goes over the wire is in `spending` and `codec_v5`,
 how it gets there `throttr_link`.
 
-The server cannot be told after which time nobody waits for an answer. What comes too late is
+The server cannot be told after which time an answer is too late. What comes too late is
 given back here, when the answer has come.
 """
 
@@ -119,7 +119,8 @@ class ThrottrStore:
         still for longer than the rest of the window, right then, would count it in the next.
 
         Raises:
-            StoreError: nobody knows. If it stays spent too little may pass, never more.
+            StoreError: it may be undone or not. If it stays spent, too little may pass, never
+                more.
         """
         if verdict.allowed and ask.cost:
             await self._talk(self._link.pipe, self._says.give_back(ask, verdict))
