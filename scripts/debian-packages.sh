@@ -40,7 +40,8 @@ if [[ ! -e $policy ]]; then
 fi
 
 echo "sluice: installing ${missing[*]}" >&2
-apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0
+    -o Acquire::Retries=5)
 "${apt[@]}" update
 "${apt[@]}" install --yes --no-install-recommends "${missing[@]}" >/dev/null
 if command -v systemctl >/dev/null; then

@@ -70,6 +70,20 @@ def free_pair() -> int:
     raise AssertionError("a cycle has no end")
 
 
+def _loopbacks() -> tuple[str, ...]:
+    """Its addresses on this machine: a container often has no IPv6."""
+    found = []
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        with contextlib.suppress(OSError), socket.socket(family) as probe:
+            probe.bind((host, 0))
+            found.append(host)
+    return tuple(found)
+
+
+LOOPBACKS: Final = _loopbacks()
+"""The addresses of loopback that there are here."""
+
+
 def answers(port: int, path: str = "/") -> bool:
     """Whether an HTTP server on this port answers `path` with 200."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)

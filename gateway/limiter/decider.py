@@ -298,13 +298,13 @@ class Decider:
                 pending.lost(self._decide_alone)
 
     def _lost(self, error: StoreError) -> None:
-        log.warning("the store does not decide (%s: %s); on_store_error does", error.reason, error)
+        log.warning("store unavailable (%s: %s); applying on_store_error", error.reason, error)
 
     def _found(self) -> None:
         self._backfill.tell()
 
     def _back(self, seconds: float) -> None:
-        log.warning("the store decides again, after %.1f s", seconds)
+        log.warning("store available again after %.1f s", seconds)
 
     async def _look_at_store(self) -> None:
         """See whether the store can be used at all, before the first request needs it."""

@@ -37,12 +37,15 @@ class Condensing(NamedTuple):
 
     Attributes:
         condense: from a state and the present, in microseconds, to two numbers.
-        restore: from these to a state that is as strict, under the limit as it is now.
+        restore: from these to a state that is as strict, under the limit as it is now. Where a
+            debit follows, of this cost or else 0, it has room for that: a debit that is counted
+            for a whole period takes the place of what others may have used, or of what is taken
+            for newer than it was.
         expires_us: when they matter no more.
     """
 
     condense: Callable[[Any, int, Limit], Condensed]
-    restore: Callable[[Condensed, Limit], Any]
+    restore: Callable[[Condensed, Limit, int], Any]
     expires_us: Callable[[Condensed, Limit], int]
 
 
@@ -50,7 +53,7 @@ def _of_bucket(state: int, now_us: int, limit: Limit) -> Condensed:
     return min(state, MOST), 0
 
 
-def _to_bucket(condensed: Condensed, limit: Limit) -> int:
+def _to_bucket(condensed: Condensed, limit: Limit, debit: int) -> int:
     return condensed[0]
 
 
@@ -63,8 +66,10 @@ def _of_log(state: tuple[int, ...], now_us: int, limit: Limit) -> Condensed:
     return (times[-1], len(times)) if times else (0, 0)
 
 
-def _to_log(condensed: Condensed, limit: Limit) -> tuple[int, ...]:
+def _to_log(condensed: Condensed, limit: Limit, debit: int) -> tuple[int, ...]:
     at, used = condensed
+    if debit:
+        used = max(min(used, limit.count + limit.debt - debit), 0)
     return (at,) * used
 
 
@@ -79,7 +84,7 @@ def _of_counter(state: sliding_counter.State, now_us: int, limit: Limit) -> Cond
     return at, current - (-previous * (period - at % period) // period)
 
 
-def _to_counter(condensed: Condensed, limit: Limit) -> sliding_counter.State:
+def _to_counter(condensed: Condensed, limit: Limit, debit: int) -> sliding_counter.State:
     at, used = condensed
     return at, 0, used
 
@@ -93,7 +98,7 @@ def _of_window(state: fixed_window.State, now_us: int, limit: Limit) -> Condense
     return state
 
 
-def _to_window(condensed: Condensed, limit: Limit) -> fixed_window.State:
+def _to_window(condensed: Condensed, limit: Limit, debit: int) -> fixed_window.State:
     return condensed
 
 
@@ -106,7 +111,7 @@ def _of_history(state: paced_history.State, now_us: int, limit: Limit) -> Conden
     return (times[-1], len(times)) if times else (0, 0)
 
 
-def _to_history(condensed: Condensed, limit: Limit) -> paced_history.State:
+def _to_history(condensed: Condensed, limit: Limit, debit: int) -> paced_history.State:
     at, used = condensed
     # Nobody knows whether more were dropped than it holds.
     return (at if used >= limit.burst else 0, *(at,) * used)

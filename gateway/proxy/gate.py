@@ -322,7 +322,7 @@ class Gate:
         started_us = monotonic_us()
         request.is_waiting = True
         try:
-            await self._decider.wait_turn(outcome, lambda: bool(request.error))
+            await self._decider.wait_turn(outcome, lambda: not request.connection.connected)
         finally:
             request.is_waiting = False
             counters.waiting -= 1

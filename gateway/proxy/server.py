@@ -176,10 +176,7 @@ class Proxy:
         if request.task is not None:
             # The place is free at once, not when the task has come to its end.
             request.release()
-            if request.is_waiting:
-                self.crowd.do(request.task.cancel)
-            else:
-                request.task.cancel()
+            request.task.cancel()
         elif request.pending is not None:
             request.pending.abandon()
             self._note(request)

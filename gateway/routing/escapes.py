@@ -6,6 +6,7 @@ that is all escapes costs little more than one without any.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 PRINTABLE: Final = bytes(range(0x20, 0x7F))
@@ -14,6 +15,9 @@ PRINTABLE: Final = bytes(range(0x20, 0x7F))
 _PERCENT: Final = ord("%")
 _FEW: Final = 24
 """So many different bytes are replaced one after the other; beyond that one walk is shorter."""
+
+
+_without_escape = re.compile(rb"%(?![0-9A-Fa-f]{2})").sub
 
 
 class Escapes:
@@ -50,6 +54,57 @@ def unescape(data: bytes) -> bytes:
     Raises:
         ValueError: a `%` is not followed by two hexadecimal digits.
     """
-    # Escapes of Python's own, but for one byte of their beginning, and undone in C.
-    text = data.replace(b"\\", b"%5C").replace(b"%", b"\\x").decode("unicode_escape")
-    return text.encode("latin-1")
+    return _as_python(data).decode("unicode_escape").encode("latin-1")
+
+
+def unescape_form(text: str) -> str:
+    """Undo the escapes of a form, in which `+` is a space; a `%` of no escape stands for itself."""
+    return as_text(unescape_parameters(text, b""))
+
+
+def unescape_parameters(text: str, separators: bytes) -> str:
+    """Undo the escapes of a form, and still know which separators were not escaped.
+
+    Args:
+        text: as it was sent.
+        separators: ASCII characters that mean something else if they were escaped: these are
+            `ESCAPED` higher than their own code.
+
+    Returns:
+        Bytes as characters, of which `as_text` makes text.
+    """
+    if "%" not in text and "+" not in text and text.isascii():
+        return text
+    data = text.encode("utf-8", "surrogateescape").replace(b"+", b" ")
+    try:
+        return _escaped_apart(data, separators)
+    except ValueError:
+        # Runs of them first, which are found in larger steps.
+        data = data.replace(b"%%", b"%25%").replace(b"%%", b"%25%")
+        return _escaped_apart(_without_escape(b"%25", data), separators)
+
+
+ESCAPED: Final = 0x100
+"""What is added to the code of a separator that was escaped."""
+
+_AS_SENT: Final = {ESCAPED + code: code for code in range(0x80)}
+
+
+def as_text(data: str) -> str:
+    """What bytes as characters mean; those that are not UTF-8 as lone surrogates."""
+    if data.isascii():
+        return data
+    return data.translate(_AS_SENT).encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+def _escaped_apart(data: bytes, separators: bytes) -> str:
+    data = _as_python(data)
+    for code in separators:
+        for escape in {b"\\x%02x" % code, b"\\x%02X" % code}:
+            data = data.replace(escape, b"\\u%04x" % (ESCAPED + code))
+    return data.decode("unicode_escape")
+
+
+def _as_python(data: bytes) -> bytes:
+    """Escapes of Python's own, but for one byte of their beginning, which are undone in C."""
+    return data.replace(b"\\", b"%5C").replace(b"%", b"\\x")

@@ -12,12 +12,14 @@ All their values are given, up to four.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import chain
 from operator import attrgetter
 from typing import Final
-from urllib.parse import unquote_plus
 
+from gateway.routing.escapes import unescape_form
+from gateway.routing.parameters import compile_parameter
 from gateway.routing.request_view import RequestView
 
 SEVERAL_MAX: Final = 4
@@ -103,23 +105,30 @@ def _folded(name: str) -> str:
 
 
 def _cookie(name: str) -> Read:
-    # Python's cookie parser ends a cookie at a blank; ASP.NET ignores the case of names.
     # Blanks before a name are found one by one: a run of them must not be walked for each.
-    others = re.compile(rf"(?:^|[;\s])({_folded(name)})\s*=([^;]*)", re.IGNORECASE).findall
+    exact = re.compile(rf"(?:^|;)\s*{re.escape(name)}\s*(?:=([^;]*))?(?![^;])").findall
+    # Python's cookie parser ends a cookie at a blank; ASP.NET ignores the case of names.
+    others = re.compile(rf"(?:^|[;\s]){_folded(name)}\s*=([^;]*)", re.IGNORECASE).findall
 
     def read(request: RequestView) -> Values:
         lines = request.headers.getall("cookie", ())
-        pairs = (pair.partition("=") for line in lines for pair in line.split(";"))
-        values = [_cookie_value(value) for key, _, value in pairs if key.strip() == name]
-        found = dict.fromkeys(values or [""])
-        for line in lines:
-            found.update((_cookie_value(value), None) for _, value in others(line))
-        if None in found or len(found) > SEVERAL_MAX:
-            return AMBIGUOUS
-        given = [value for value in found if value is not None]
+        values = list(chain.from_iterable(map(exact, lines))) or [""]
+        found: dict[str, None] = {}
+        # Each spelling once: a client can repeat it thousands of times.
+        for written in dict.fromkeys(chain(values, chain.from_iterable(map(others, lines)))):
+            value = _cookie_value(written)
+            if value is None:
+                return AMBIGUOUS
+            found[value] = None
+            if len(found) > SEVERAL_MAX:
+                return AMBIGUOUS
+        given = list(found)
         return given[0] if len(given) == 1 else given
 
     return read
+
+
+_find_blank = re.compile(r"\s").search
 
 
 def _cookie_value(text: str) -> str | None:
@@ -127,48 +136,22 @@ def _cookie_value(text: str) -> str | None:
     text = text.strip()
     if text[:1] == '"' and text[-1:] == '"':
         text = text[1:-1]
-    elif any(map(str.isspace, text)):
+    elif _find_blank(text):
         return None
-    return None if "\\" in text else _decode(text)
+    return None if "\\" in text else unescape_form(text)
 
 
 def _query(name: str) -> Read:
-    # With what PHP, Rack and others take for parts of an array of this name.
-    is_like = re.compile(rf"[ ]*{_folded(name)}(?:[\[\0].*)?", re.IGNORECASE | re.DOTALL).fullmatch
-
-    def found(pieces: Iterable[str]) -> tuple[list[str], list[str]]:
-        exact: list[str] = []
-        alike: list[str] = []
-        for piece in pieces:
-            key, _, value = piece.partition("=")
-            key = _decode(key)
-            if key == name:
-                exact.append(_decode(value))
-            elif is_like(key):
-                alike.append(_decode(value))
-        return exact, alike
+    read_parameter = compile_parameter(name)
 
     def read(request: RequestView) -> Values:
         query = request.query
         if not query:
             return None
-        exact, alike = found(query.split("&"))
-        if ";" in query:
-            # What separates parameters, too, for some (HTML 4.01, appendix B.2.2).
-            in_pieces, alike_in_pieces = found(re.split("[&;]", query))
-            alike += in_pieces + alike_in_pieces
-        value = _one_of(exact)
-        if alike and any(other != (value or "") for other in alike):
-            return AMBIGUOUS
-        return value
+        values = read_parameter(query)
+        return AMBIGUOUS if values is None else _one_of(values)
 
     return read
-
-
-def _decode(text: str) -> str:
-    if "%" not in text and "+" not in text:
-        return text
-    return unquote_plus(text, errors="surrogateescape")
 
 
 def _client_certificate(detail: str) -> Read:

@@ -159,7 +159,7 @@ class Follower:
         self._metrics.missed = (self._metrics.missed or 0) + number
         if self._spell is None:
             self._spell = _Spell(now_us)
-            log.warning("the store moved to does not decide (%s); the old one does", reason)
+            log.warning("the new store is unavailable (%s); the old store decides", reason)
             self._watching.start(self._await_calm(self._spell))
         self._spell.missed += number
         self._spell.last_us = now_us
@@ -173,7 +173,7 @@ class Follower:
             await asyncio.sleep(max(rest_us, PROBE_AFTER_US) / US)
         self._spell = None
         log.warning(
-            "the store moved to decides again: %d decisions were missed in %.1f s, none in the "
+            "the new store is available again: it missed %d decisions in %.1f s, and none in the "
             "%d s since",
             spell.missed,
             (spell.last_us - spell.first_us) / US,

@@ -8,12 +8,14 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from socket import socket, socketpair
 from typing import Final, NoReturn
 
-from gateway.base.clock import monotonic_us
+from gateway.base.clock import US, monotonic_us
 from gateway.base.errors import GatewayError
 from gateway.workers import orders
+from gateway.workers.watchdog import Sample, Watchdog
 
 HANDLED: Final = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1),
@@ -30,20 +32,25 @@ class Child:
         name: which one it is, for the log.
         pid: its id.
         channel: the supervisor's end.
+        limit_us: how long it may send no beat; None for any time.
 
     Attributes:
         started_us: since when.
+        watchdog: tells whether it hangs; None if that is switched off.
         is_started: whether it said that it serves.
         is_leaving: whether it said that it will end.
         is_relieved: whether it was told that another serves in its place.
+        hung_us: how long it had sent no beat when it was killed for that.
         error: what it said that keeps it from starting.
     """
 
-    def __init__(self, name: str, pid: int, channel: socket) -> None:
+    def __init__(self, name: str, pid: int, channel: socket, limit_us: int | None) -> None:
         self.name = name
         self.pid = pid
         self.channel = channel
         self.started_us = monotonic_us()
+        self.watchdog = None if limit_us is None else Watchdog(limit_us, self.started_us)
+        self.hung_us = 0
         self.is_started = False
         self.is_leaving = False
         self.is_relieved = False
@@ -58,12 +65,23 @@ class Child:
             return False
         self._said += data
         *lines, self._said = self._said.split(b"\n")
-        for line in lines:
+        if lines and self.watchdog is not None:
+            self.watchdog.beat(monotonic_us())
+        for line in filter(None, lines):
             said = orders.understand(line)
             self.is_started = self.is_started or said.is_started
             self.is_leaving = self.is_leaving or said.is_leaving
             self.error = said.reason() if said.error else self.error
         return bool(data)
+
+    def kill_if_hung(self, now_us: int) -> None:
+        """Kill it if it has sent no beat for too long."""
+        watchdog = self.watchdog
+        if watchdog is None or self.hung_us or now_us < watchdog.next_us():
+            return
+        if watchdog.hangs(now_us, _sample(self.pid)):
+            self.hung_us = watchdog.silent_us(now_us)
+            self.kill()
 
     def kill(self) -> None:
         """Leave it no choice."""
@@ -81,8 +99,20 @@ class Child:
         code = os.waitstatus_to_exitcode(status)
         if code >= 0:
             return f"ended with status {code}"
+        if self.hung_us:
+            return f"did not respond for {self.hung_us / US:.1f} s, was killed"
         known = {number.value: number.name for number in signal.Signals}
         return f"was ended by {known.get(-code, f'signal {-code}')}"
+
+
+def _sample(pid: int) -> Sample | None:
+    """What the system says of a process; None where it does not, as outside Linux."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    ticks = int(words[11]) + int(words[12])
+    return Sample(words[0], ticks * US // os.sysconf("SC_CLK_TCK"))
 
 
 def end_at_once(children: Collection[Child]) -> None:
@@ -94,7 +124,9 @@ def end_at_once(children: Collection[Child]) -> None:
             os.waitpid(child.pid, 0)
 
 
-def start_child(name: str, siblings: Iterable[Child], run: Callable[[socket], int]) -> Child:
+def start_child(
+    name: str, siblings: Iterable[Child], run: Callable[[socket], int], limit_us: int | None
+) -> Child:
     """Make a process that runs a function and ends with its result.
 
     Args:
@@ -102,6 +134,7 @@ def start_child(name: str, siblings: Iterable[Child], run: Callable[[socket], in
         siblings: the other children: the new one must not keep their channels open, or they
             would not see the end of the supervisor.
         run: given the child's end of its channel.
+        limit_us: how long it may send no beat; None for any time.
     """
     ours, theirs = socketpair()
     with _no_signals():
@@ -113,7 +146,7 @@ def start_child(name: str, siblings: Iterable[Child], run: Callable[[socket], in
             _be_child(theirs, run)
     theirs.close()
     ours.setblocking(False)
-    return Child(name, pid, ours)
+    return Child(name, pid, ours, limit_us)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """What the supervisor and its children say to each other, over a pair of sockets for each child.
 
 An order is one byte, perhaps with open sockets. What a child says is a line of JSON: that it
-serves, what keeps it from starting, or that it leaves. The end of either is seen by the other.
+serves, what keeps it from starting, or that it leaves; or an empty line, that it is well. The end
+of either is seen by the other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from socket import recv_fds, send_fds, socket
 from typing import Final, NamedTuple
 
 from gateway.base.errors import GatewayError, StartError
+from gateway.workers.watchdog import BEAT_S
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +85,7 @@ class Orders:
         channel.setblocking(False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel.fileno(), self._read)
+        self._beat()
 
     def say_started(self) -> None:
         """Tell the supervisor that this child serves."""
@@ -91,6 +94,12 @@ class Orders:
     def say_leaving(self) -> None:
         """Tell the supervisor that this child will end, when another serves in its place."""
         _say(self._channel, Said(is_leaving=True))
+
+    def _beat(self) -> None:
+        """Tell the supervisor that the loop goes round; see `watchdog`."""
+        with suppress(OSError):
+            self._channel.send(b"\n")
+        self._loop.call_later(BEAT_S, self._beat)
 
     def _read(self) -> None:
         try:

@@ -29,6 +29,8 @@ from gateway.workers.restarts import Restarts
 LIMITER: Final = "limiter"
 GRACE_US: Final = 10_000_000
 """What a worker may take beyond the times that it has to end in peace."""
+LATE_US: Final = 1_000_000
+"""How much later than it wanted to this process may run without doubting what it sees."""
 EXIT_OK: Final = 0
 
 
@@ -80,6 +82,7 @@ class _Supervisor:
         self._children: dict[str, Child] = {}
         self._reasons = dict.fromkeys(self._names, "")
         self._restarts = Restarts(self._names)
+        self._watchdog_us = config.server.watchdog
         self._is_starting = True
         self._ends_us: int | None = None
         self._woken, self._waker = socketpair()
@@ -98,10 +101,12 @@ class _Supervisor:
         try:
             while self._restarts or self._children:
                 self._start_those_due()
-                self._wait()
+                is_late = self._wait()
                 for number in self._signals():
                     self._heed(number)
                 self._bury()
+                if self._ends_us is None:
+                    self._kill_hung(is_late=is_late)
         except BaseException:
             self._kill_all()
             raise
@@ -114,7 +119,9 @@ class _Supervisor:
         for name in self._restarts.due(now_us):
             siblings = list(self._children.values())
             try:
-                self._children[name] = start_child(name, siblings, partial(self._be, name))
+                self._children[name] = start_child(
+                    name, siblings, partial(self._be, name), self._watchdog_us
+                )
                 self._link_with(name)
             except OSError as error:
                 if self._is_starting:
@@ -162,15 +169,19 @@ class _Supervisor:
 
     # Seeing to them.
 
-    def _wait(self) -> None:
-        """Until something happens, or has to be done."""
+    def _wait(self) -> bool:
+        """Until something happens, or has to be done; returns whether that was long ago."""
         moments = [us for us in (self._restarts.next_us(), self._ends_us) if us is not None]
+        if self._ends_us is None:
+            watchdogs = (child.watchdog for child in self._children.values() if not child.hung_us)
+            moments += [watchdog.next_us() for watchdog in watchdogs if watchdog is not None]
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         for child in self._children.values():
             poll.register(child.channel, select.POLLIN)
         left_us = min(moments) - monotonic_us() if moments else None
         poll.poll(None if left_us is None else max(0, -(-left_us // 1000)))
+        return bool(moments) and monotonic_us() > min(moments) + LATE_US
 
     def _signals(self) -> bytes:
         try:
@@ -209,6 +220,19 @@ class _Supervisor:
             self._is_starting = not all(child.is_started for child in self._children.values())
         if self._ends_us is not None:
             self._end_what_is_left(self._ends_us)
+
+    def _kill_hung(self, *, is_late: bool) -> None:
+        """Kill children that send no beats; they are started again as any that dies.
+
+        Args:
+            is_late: whether this process did not run when it was to look: whatever stopped it
+                may have stopped its children.
+        """
+        now_us = monotonic_us()
+        for child in self._children.values():
+            if is_late and child.watchdog is not None:
+                child.watchdog.beat(now_us)
+            child.kill_if_hung(now_us)
 
     def _elders(self, name: str) -> list[Child]:
         """Those that had this place before, and have not ended yet."""

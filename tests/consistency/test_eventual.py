@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.base.clock import ManualClock
@@ -331,6 +331,14 @@ def test_both_are_spent_and_whoever_obeys_passes(algorithm: str, count: int) -> 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @settings(max_examples=25)
+@example(
+    2,
+    7 * SECOND_US,
+    [(0, 1, 1, 0), (0, 1, 1, 0), (1, 1, 1, 0.2), (0, 1, 2, 0.03), (0, 1, 1, 0.03)],
+    0,
+    1,
+    0,
+)
 @given(
     st.integers(1, 12),
     st.sampled_from([SECOND_US, 7 * SECOND_US]),
@@ -345,6 +353,7 @@ def test_both_are_spent_and_whoever_obeys_passes(algorithm: str, count: int) -> 
         max_size=8,
     ),
     st.integers(0, 2),
+    st.integers(1, 3),
     st.integers(0, 2),
 )
 def test_whoever_obeys_passes_whatever_has_not_been_heard(
@@ -353,6 +362,7 @@ def test_whoever_obeys_passes_whatever_has_not_been_heard(
     period_us: int,
     steps: list[tuple[int, int, int, float]],
     asked: int,
+    asked_cost: int,
     returns_to: int,
 ) -> None:
     """Never too early at any gateway, whatever passed at others just before, and nothing after."""
@@ -363,9 +373,7 @@ def test_whoever_obeys_passes_whatever_has_not_been_heard(
         last_us = [-FOREVER_US] * 3
         for gateway, requests, cost, pause_s in steps:
             for _ in range(requests):
-                # What a sum says of one cost says little of another: see docs/consistency.md.
-                cost = min(cost, count) if algorithm in WHOLLY_HEARD else 1  # noqa: PLW2901
-                outcome = await gateways.ask(gateway, cost=cost)
+                outcome = await gateways.ask(gateway, cost=min(cost, count))
                 if outcome.verdict.allowed:
                     last_us[gateway] = clock()()
             await asyncio.sleep(pause_s)
@@ -373,12 +381,13 @@ def test_whoever_obeys_passes_whatever_has_not_been_heard(
         # that it has just begun to pass at another.
         lately_us = clock()() - 3 * OFTEN.interval_us
         assume(last_us[asked] >= lately_us or max(last_us) < lately_us)
-        verdict = (await gateways.ask(asked)).verdict
+        last_cost = min(asked_cost, count)
+        verdict = (await gateways.ask(asked, cost=last_cost)).verdict
         if not verdict.allowed:
             await asyncio.sleep(verdict.retry_after_us / SECOND_US)
             # What comes back of a sum others estimate, until they have asked about the key.
             there = returns_to if algorithm in WHOLLY_HEARD else asked
-            assert (await gateways.ask(there)).verdict.allowed
+            assert (await gateways.ask(there, cost=last_cost)).verdict.allowed
         await gateways.aclose()
 
     run(told())

@@ -143,11 +143,10 @@ routes:
 """
     urls = [f"{start_gateway(config).url}/1k" for _ in range(2)]
     keys = [f"k{number}" for number in range(10)]
+    due: dict[str, float] = {}
     for key in keys:
         for url in urls * 4:
             requests.get(url, headers={"X-Key": key}, timeout=20)
-    due: dict[str, float] = {}
-    for key in keys:
         answer = requests.get(urls[0], headers={"X-Key": key}, timeout=20)
         if answer.status_code == 429:
             due[key] = time.monotonic() + int(answer.headers["Retry-After"])

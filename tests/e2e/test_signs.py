@@ -17,7 +17,7 @@ from tests.servers import RedisServer
 CONFIG = """
 policies:
   strict: {{ limit: 2/h per header:X-Key, if_missing: skip }}
-  patient: {{ limit: 5/s burst 1 per all, queue: {{ max: 10, max_wait: 30s }} }}
+  patient: {{ limit: 1/s burst 1 per all, queue: {{ max: 10, max_wait: 30s }} }}
 routes:
   /strict: {{ upstream: {url}, policies: [strict] }}
   /patient: {{ upstream: {url}, policies: [patient] }}
@@ -82,8 +82,8 @@ def test_every_request_has_its_line(start_gateway: StartGateway) -> None:
                 assert 0 < line["upstream_ms"] <= line["duration_ms"]
                 assert (line["bytes"], line["method"], line["host"]) == (2, "GET", "gateway.test")
         assert lines[5]["client"] == "127.0.0.3"
-        # Its turn is 200 ms after the first; how late it is on top of that is the machine's.
-        assert 0 < lines[5]["wait_ms"] < 2000
+        # Its turn is a second after the first; how late it is on top of that is the machine's.
+        assert 0 < lines[5]["wait_ms"] < 30_000
         assert lines[5]["duration_ms"] >= 0.9 * lines[5]["wait_ms"]
         assert "upstream" not in lines[2]
 
@@ -136,7 +136,7 @@ def test_metrics_count_what_happened(start_gateway: StartGateway) -> None:
         assert count("decisions_total", policy="strict", decision="refuse") == 3
         assert count("decisions_total", policy="strict", decision="skip") == 1
         assert count("decisions_total", policy="patient", decision="delay") == 1
-        assert 0 < count("policy_wait_seconds_total", policy="patient") < 2
+        assert 0 < count("policy_wait_seconds_total", policy="patient") < 30
         assert count("request_duration_seconds_count", route="/strict") == 6
         assert count("upstream_errors_total", kind="connect") == 1
         assert count("client_errors_total", kind="no_route") == 1

@@ -185,7 +185,7 @@ def small(
             "upstreams:\n"
             f"  good: {{ targets: '{good.url}', max_connections: 20 }}\n"
             f"  silent: {{ targets: '{silent.url}', max_connections: 3, max_pending: 2,"
-            " timeouts: { queue: 300ms, first_byte: 20s } }\n"
+            " timeouts: { queue: 2s, first_byte: 20s } }\n"
             "routes:\n  /silent/**: { upstream: silent }\n  /**: { upstream: good }\n",
             tmp_path_factory.mktemp("gateway"),
         )

@@ -24,9 +24,9 @@ upstreams:
   connected: {{ targets: {urls}, health: {{ {often} }}, eject: off }}
   judged:
     targets: {urls}
-    eject: {{ failures: 2, duration: 500ms }}
-    timeouts: {{ first_byte: 700ms }}
-  retried: {{ targets: {urls}, retry: 2, eject: {{ failures: 3, duration: 500ms }} }}
+    eject: {{ failures: 2, duration: 2s }}
+    timeouts: {{ first_byte: 2s }}
+  retried: {{ targets: {urls}, retry: 2, eject: {{ failures: 3, duration: 2s }} }}
   hashed:
     targets: {urls}
     balance: {{ hash: header:x-user }}
@@ -44,7 +44,7 @@ routes:
 """
 
 
-OFTEN: Final = "every: 50ms, timeout: 700ms, unhealthy_after: 2, healthy_after: 2"
+OFTEN: Final = "every: 50ms, timeout: 2s, unhealthy_after: 2, healthy_after: 2"
 
 
 class Target:

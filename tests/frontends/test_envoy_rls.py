@@ -384,6 +384,7 @@ async def test_a_gateway_of_two_workers_serves_it_in_the_first(start_gateway: St
         start_gateway,
         f"""
 server: {{ workers: 2 }}
+{DEADLINE}
 listeners:
   - envoy_rls: {{ domains: {{ shop: {rules} }} }}
     bind: 127.0.0.1:{port}

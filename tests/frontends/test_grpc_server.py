@@ -411,7 +411,9 @@ def _is_refused(port: int) -> bool:
 
 async def test_the_end_waits_for_a_moment_in_which_no_call_begins() -> None:
     """Those that come in its first moments are answered and not cut off."""
-    async with _served() as (server, port), _channel(port) as channel:
+    # As long as a busy machine may take to bring a call.
+    bounds = Bounds(quiet_us=400_000)
+    async with _served(bounds=bounds) as (server, port), _channel(port) as channel:
         call = _unary(channel, SAY)
         await call(b"")
         draining = asyncio.ensure_future(server.drain(60))

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,10 +34,13 @@ async def exchange(connection: UpstreamConnection) -> bytes:
 
 @asynccontextmanager
 async def pool_of(
-    upstream: ScriptedUpstream, **settings: object
+    upstream: ScriptedUpstream, **settings: Any
 ) -> AsyncIterator[tuple[TargetPool, Upstream]]:
     """The pool of one target; when the test is over, nothing may be lent, wanted or lost."""
-    config = UpstreamConfig.model_validate({"targets": upstream.url, **settings})
+    # Nothing here is about connections that cannot be made in time.
+    timeouts = {"connect": "20s", **settings.pop("timeouts", {})}
+    options = {"targets": upstream.url, "timeouts": timeouts, **settings}
+    config = UpstreamConfig.model_validate(options)
     whole = Upstream("u", config, UpstreamMetrics(), MAX_HEAD)
     pool = whole.pick()
     try:
@@ -103,7 +107,7 @@ async def test_a_connection_in_the_middle_of_an_answer_is_closed() -> None:
 
 async def test_idle_connections_expire() -> None:
     """After `keepalive` without use."""
-    async with answering(OK) as upstream, pool_of(upstream, keepalive="60ms") as (pool, _):
+    async with answering(OK) as upstream, pool_of(upstream, keepalive="1s") as (pool, _):
         connection = await pool.connect()
         await exchange(connection)
         pool.give_back(connection)
@@ -261,7 +265,7 @@ async def test_who_leaves_the_line_loses_nothing_for_others(when: str, answer: b
             while len(pool._pending) == 2:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             first.cancel()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             connection = await second
         assert await exchange(connection) == b"ok"
         pool.give_back(connection)
@@ -295,7 +299,7 @@ async def test_a_connection_that_dies_in_the_hands_of_the_line() -> None:
         assert connection.transport is not None
         connection.transport.close()
         pool.give_back(connection)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             fresh = await waiting
         assert fresh is not connection
         await exchange(fresh)

@@ -35,7 +35,7 @@ def listen(*pairs: Issued, **more: Any) -> dict[str, Any]:
 async def connect(run: Running, context: ssl.SSLContext, name: str | None = "a.test") -> Client:
     """A client that has agreed on TLS with the gateway."""
     port = run.gateway.addresses[0].port
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         client = Client(
             *await asyncio.open_connection(
                 "127.0.0.1", port, ssl=context, server_hostname=name or ""
@@ -274,8 +274,8 @@ async def test_a_stop_does_not_wait_for_handshakes(tmp_path: Path, shown: Issued
         client = await run.client()
         client.send(b"\x16\x03\x01")
         await until(lambda: len(run.gateway._listeners[0][1]._tasks) == 1)  # type: ignore[union-attr]
-        async with asyncio.timeout(5):
-            await run.gateway.stop(5)
+        async with asyncio.timeout(20):
+            await run.gateway.stop(60)
         assert await client.is_closed()
 
 

@@ -231,6 +231,6 @@ async def test_another_authority_takes_over(
             assert (await run.ask(get())).status == 502
             ca.write_bytes(authority.file.read_bytes())
             run.gateway.renew_certificates()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while (await run.ask(get())).status != 200:
                     pass

@@ -89,13 +89,13 @@ def test_a_spell_of_misses_is_two_lines(caplog: pytest.LogCaptureFixture) -> Non
         assert metrics.missed == 400, "who only looks would have left no count"
         (line,) = _lines(caplog)
         assert line == (
-            "the store moved to does not decide (timeout: no answer within the deadline)"
-            "; the old one does"
+            "the new store is unavailable (timeout: no answer within the deadline)"
+            "; the old store decides"
         )
         await asyncio.sleep(CALM_US / US)
         _, line = _lines(caplog)
         assert line == (
-            "the store moved to decides again: 400 decisions were missed in 22.1 s, none in the "
+            "the new store is available again: it missed 400 decisions in 22.1 s, and none in the "
             "10 s since"
         )
         store.then(DOWN)

@@ -15,6 +15,7 @@ from gateway.limits.condensed import CONDENSED
 from gateway.limits.decision import DEBIT
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
+from gateway.stores.memory.crowding import LOOK_EVERY
 from gateway.stores.memory.forgotten import SETS_PER_PAGE, WAYS, Forgotten
 from gateway.stores.memory.scope import SHARED_KEYS
 from gateway.stores.memory.store import MemoryStore
@@ -107,7 +108,7 @@ def test_what_is_condensed_is_never_less(
         return
     condensed = condensing.condense(state, now_us, limit)
     assert condensing.expires_us(condensed, limit) >= algorithm.expires_us(state, limit)
-    restored = condensing.restore(condensed, limit)
+    restored = condensing.restore(condensed, limit, 0)
     then_us = now_us + later_us
     retry_after_us = algorithm.spend(state, then_us, cost, limit, 0)[2]
     assert algorithm.spend(restored, then_us, cost, limit, 0)[2] >= retry_after_us
@@ -263,8 +264,7 @@ def test_debts_and_counts_outlast_a_flood_and_changes_of_a_limit(
 
     A paced history forgets what a lowered limit does not count, in every store.
     """
-    # No debit is cut off: of what a key may owe, what is held against it for others takes a part.
-    limit = replace(LIMITS[name], debt=100, max_wait_us=0)
+    limit = replace(LIMITS[name], debt=5, max_wait_us=0)
     algorithm = ALGORITHMS[name]
     clock = ManualClock(1000 * SECOND_US)
     store = MemoryStore(max_keys, clock, clock)
@@ -308,6 +308,24 @@ def test_what_is_owed_is_owed_without_a_place(name: str) -> None:
     assert store.decide_now(Ask((limit,), ("k",), 0, DEBIT)).wait_us > 0
 
 
+def test_a_debit_of_a_forgotten_key_is_counted_for_a_whole_period() -> None:
+    """What is taken for newer than it was leaves room for a debit, which is owed for as long."""
+    limit = Limit(5, DAY_US, 5, "sliding_window_log", debt=5, scope="p/ip")
+    for others in range(2 * LOOK_EVERY):
+        clock = ManualClock(DAY_US)
+        store = MemoryStore(1, clock, clock)
+        store.decide_now(Ask((limit,), ("first",), limit.burst, 0))
+        owed_us = []
+        for hours, cost, wait_us in ((0, 4, 0), (12, 1, 0), (13, 7, DEBIT), (12, 0, DEBIT)):
+            clock.advance(us=hours * 3600 * SECOND_US)
+            # There is room now, which is looked for from time to time.
+            for number in range(others if wait_us == DEBIT and cost else 0):
+                store.decide_now(Ask((limit,), (f"other:{number}",), 1, 0))
+            owed_us.append(store.decide_now(Ask((limit,), ("k",), cost, wait_us)).wait_us)
+        # All but the debit has left the window.
+        assert owed_us[-1] > 0
+
+
 @pytest.mark.parametrize("name", ["sliding_window_log", "sliding_window_counter", "fixed_window"])
 def test_a_limit_that_was_lowered_for_a_while_is_not_free_again(name: str) -> None:
     """Of 5 all are used; the limit is 2 for a moment, in which a request is refused."""
@@ -327,7 +345,7 @@ def test_a_history_of_which_some_was_dropped_gives_no_more_back() -> None:
     for _ in range(limit.burst + 2):
         state, turn_us, _ = algorithm.spend(state, now_us, 1, limit, limit.max_wait_us)
     receipt = now_us + turn_us
-    restored = condensing.restore(condensing.condense(state, now_us, limit), limit)
+    restored = condensing.restore(condensing.condense(state, now_us, limit), limit, 0)
     lefts = [algorithm.give_back(one, now_us, 1, limit, receipt) for one in (state, restored)]
     exact, forgotten = (algorithm.spend(one, now_us, 1, limit, 0)[2] for one in lefts)
     assert forgotten >= exact > 0

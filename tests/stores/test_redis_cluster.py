@@ -79,7 +79,7 @@ def key_in(server_of: Callable[[int], RedisServer], server: RedisServer, prefix:
 async def answers(store: RedisClusterStore, key: str) -> str:
     """The reason why a look failed; empty if it did not."""
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await remaining(store, LIMIT, key)
     except StoreError as error:
         return error.reason

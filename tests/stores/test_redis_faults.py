@@ -60,7 +60,7 @@ def secret_server(tmp_path: Path) -> Iterator[RedisServer]:
 
 async def failure(store: RedisStore) -> StoreError:
     """The error of one decision, which must not take long."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         with pytest.raises(StoreError) as caught:
             await store.decide([ask(LIMIT, "failing")])
     assert PASSWORD not in f"{caught.value!r} {caught.value} {store!r}"

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.systems.smockron.zeromq import Frames, Sockets
 from gateway.systems.smockron.zeromq_peers import Closer, Peer
+from tests.processes import LOOPBACKS
 
 WAIT_S: Final = 20.0
 GREETING_2: Final = b"\xff" + bytes(8) + b"\x7f\x01\x01" + b"\0\0"
@@ -58,10 +59,10 @@ async def test_who_does_not_say_what_it_speaks_is_closed() -> None:
         await sockets.aclose()
 
 
-@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_only_connections_to_the_port_are_ended(family: socket.AddressFamily) -> None:
+@pytest.mark.parametrize("host", LOOPBACKS)
+def test_only_connections_to_the_port_are_ended(host: str) -> None:
     """A descriptor that is of something else by now, or of nothing, is left alone."""
-    host = "127.0.0.1" if family == socket.AF_INET else "::1"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with (
         socket.create_server((host, 0), family=family) as one,
         socket.create_server((host, 0), family=family) as two,

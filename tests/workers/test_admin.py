@@ -33,7 +33,7 @@ from tests.workers.family import (
 )
 
 CONFIG: Final = """
-server: {{ workers: 3 }}
+server: {{ workers: 3, watchdog: off }}
 store: {{ url: '{store}', deadline: 5s }}
 routes:
   /**: {{ upstream: {url}, limit: 100000/s }}

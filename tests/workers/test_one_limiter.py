@@ -31,13 +31,13 @@ from tests.workers.family import (
 
 LIMIT: Final = 400
 EXACT: Final = """
-server: {{ workers: 3 }}
+server: {{ workers: 3, watchdog: off }}
 store: {{ url: '{store}', deadline: 5s }}
 routes:
   /**: {{ upstream: {url}, limit: {limit}/d per all, algorithm: sliding_window_log }}
 """
 MODES: Final = """
-server: {{ workers: 3 }}
+server: {{ workers: 3, watchdog: off }}
 store: {{ url: memory://, deadline: 100ms }}
 policies:
   main: {{ limit: 50/s burst 20 per all, on_store_error: {mode} }}

@@ -187,6 +187,9 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
     for listener in config.listen:
         yield from explain_listener(listener, _listener(str(listener)))
     yield from _explain_workers(config.server.workers)
+    if config.server.workers != 1 and config.server.watchdog is not None:
+        watchdog = format_duration(config.server.watchdog)
+        yield f"A process that does not respond for {watchdog} is killed and restarted."
     if config.admin is None:
         yield "There is no admin listener: no health checks and no metrics."
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     Field,
@@ -120,6 +120,9 @@ class StoreConfig(Model):
         return redact(self.url)
 
 
+LEAST_WATCHDOG_US: Final = 1_000_000
+
+
 class ServerConfig(Model):
     """How many processes serve, and what clients may do."""
 
@@ -127,6 +130,11 @@ class ServerConfig(Model):
         1,
         description="Processes that serve requests; auto for one for each CPU that may be used. "
         "With the memory store they are one limiter.",
+    )
+    watchdog: Annotated[Duration | None, Off] = Field(
+        5_000_000,
+        description="With several workers, how long a process may hang before it is killed and "
+        "started again; off for any time.",
     )
     header_timeout: Duration = Field(10_000_000, description="To send the head of a request.")
     body_timeout: Duration = Field(
@@ -176,6 +184,13 @@ class ServerConfig(Model):
         description="Methods that clients may use beside those of HTTP; other ones are answered "
         "501.",
     )
+
+    @field_validator("watchdog")
+    @classmethod
+    def _check_watchdog(cls, watchdog: int | None) -> int | None:
+        if watchdog is not None and watchdog < LEAST_WATCHDOG_US:
+            raise problem("a process reports once a second", "at least 1s, or off")
+        return watchdog
 
 
 class AdminConfig(Model):

@@ -120,7 +120,12 @@ class RemoteView:
         is_named = limit.algorithm in WHOLLY_HEARD or (
             self.until_us > now_us and self._is_looked and self.blocked_cost == cost
         )
-        return is_named or not self.wait_us(limit, cost, now_us)
+        return is_named or self._is_sure_to_pass(cost, now_us)
+
+    def _is_sure_to_pass(self, cost: int, now_us: int) -> bool:
+        """Whether there was room for a request, without what came back since by an estimate."""
+        has_room = now_us >= self.at_us and cost + self.spent <= self.remaining
+        return has_room or now_us >= self.resets_us
 
     def wait_us(self, limit: Limit, cost: int, now_us: int) -> int:
         """How long a request has to stay away; 0 if it may pass."""

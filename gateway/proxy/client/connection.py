@@ -14,6 +14,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
@@ -154,10 +155,24 @@ class ClientConnection(PunctualIntake):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop serving: the request under way is given up."""
+        """Stop serving: the request under way is given up.
+
+        What keeps nothing busy, such as a request that waits for its turn, is given up a little
+        later if thousands leave at the same moment.
+        """
         self.due = inf
         if self._is_refused:
             return
+        # From now on nothing is sent, and nothing more is served.
+        self.transport = None
+        self._force_close = True
+        current = self._current
+        if current is None or current.is_waiting:
+            self._proxy.crowd.do(partial(self._left, exc))
+        else:
+            self._left(exc)
+
+    def _left(self, exc: BaseException | None) -> None:
         current, self._current = self._current, None
         if self._half_closed is not None:
             self._half_closed.stop()

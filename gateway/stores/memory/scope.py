@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from gateway.base.clock import Clock
 from gateway.limits import ALGORITHMS, Algorithm
 from gateway.limits.condensed import CONDENSED, Condensed, Condensing
+from gateway.limits.decision import DEBIT
 from gateway.limits.rate import Limit
 from gateway.stores.memory.capacity import Capacity, Idle
 from gateway.stores.memory.forgotten import Forgotten
@@ -124,7 +125,8 @@ class Scope:
             if cost and not retry_after_us:
                 self.keep_new(key, after, now_us, (key,))
             return after, now_us, wait_us, retry_after_us
-        found = self.find(key, now_us, limit, (key,))
+        debit = cost if max_wait_us == DEBIT else 0
+        found = self.find(key, now_us, limit, (key,), debit)
         after, wait_us, retry_after_us = self._spend(found.state, now_us, cost, limit, max_wait_us)
         if retry_after_us:
             self.keep_refused(found, after, now_us)
@@ -135,7 +137,9 @@ class Scope:
             )
         return after, now_us, wait_us, retry_after_us
 
-    def find(self, key: str, now_us: int, limit: Limit, spared: Sequence[str]) -> UnplacedKey:
+    def find(
+        self, key: str, now_us: int, limit: Limit, spared: Sequence[str], debit: int = 0
+    ) -> UnplacedKey:
         """What is known of a key that has no place.
 
         Args:
@@ -143,6 +147,7 @@ class Scope:
             now_us: the present.
             limit: the limit as it is asked for.
             spared: keys that are being decided on and must keep their places.
+            debit: how much it has used already that is counted next.
         """
         if self._condensing is None:
             return self._find_lease(key, now_us, spared)
@@ -151,9 +156,8 @@ class Scope:
         recalled = self._forgotten.recall(key, now_us)
         if recalled is None:
             return UnplacedKey(key, None, True)
-        return UnplacedKey(
-            key, self._condensing.restore(recalled.condensed, limit), recalled.is_own
-        )
+        state = self._condensing.restore(recalled.condensed, limit, debit)
+        return UnplacedKey(key, state, recalled.is_own)
 
     def _find_lease(self, key: str, now_us: int, spared: Sequence[str]) -> UnplacedKey:
         """A key of its own, if there is room and it holds nothing by another."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gateway.base.clock import Clock, monotonic_us, wall_us
 from gateway.limits import ALGORITHMS
-from gateway.limits.decision import Decision, Verdict, combine
+from gateway.limits.decision import DEBIT, Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import MemoryMetrics
 from gateway.stores.base import Ask
@@ -156,6 +156,7 @@ class MemoryStore:
     def _decide_several(self, ask: Ask) -> Verdict:
         now_us = self._clock()
         calendar_us = self._calendar_clock()
+        debit = ask.cost if ask.max_wait_us == DEBIT else 0
         places: list[tuple[Scope, UnplacedKey | None, int, Any]] = []
         decisions: list[Decision] = []
         for limit, key in zip(ask.limits, ask.keys, strict=True):
@@ -164,7 +165,7 @@ class MemoryStore:
             before = scope.table.get(key)
             found = None
             if before is None:
-                found = scope.find(key, moment_us, limit, ask.keys)
+                found = scope.find(key, moment_us, limit, ask.keys, debit)
                 before = found.state
             wait_us = min(limit.max_wait_us, ask.max_wait_us)
             after, decision = scope.algorithm.decide(before, moment_us, ask.cost, limit, wait_us)

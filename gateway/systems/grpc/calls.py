@@ -27,8 +27,6 @@ UNREADABLE: Final = "the request cannot be read"
 ENDING: Final = "the server ends"
 LATE: Final = "the request did not come in time"
 LONGEST_LOOK_S: Final = 1.0
-QUIET_S: Final = 0.002
-"""Where nothing has begun for so long, little is on its way."""
 
 
 class Calls:
@@ -37,13 +35,15 @@ class Calls:
     Args:
         patience_us: microseconds that a request may take to come, once its call has begun, or what
             was asked before it is answered.
+        quiet_us: microseconds in which no call begins before `become_rare` returns.
 
     Attributes:
         under_way: how many of one request and one answer have begun and not ended.
     """
 
-    def __init__(self, patience_us: int) -> None:
+    def __init__(self, patience_us: int, quiet_us: int) -> None:
         self._patience_s = patience_us / US
+        self._quiet_s = quiet_us / US
         # By when they began, and so in that order.
         self._unread: dict[Context, float] = {}
         self._begun = 0
@@ -87,7 +87,7 @@ class Calls:
         due, begun = loop.time() + within_s, -1
         while begun != self._begun and loop.time() < due:
             begun = self._begun
-            await asyncio.sleep(QUIET_S)
+            await asyncio.sleep(self._quiet_s)
 
     async def refuse_unread(self) -> None:
         """End those whose request has not come: it need not come any more."""

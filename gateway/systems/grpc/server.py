@@ -71,6 +71,8 @@ class Bounds(NamedTuple):
         grace_us: microseconds that calls may take then; None for as long as they like.
         request_us: microseconds that a request may take to come, once its call has begun; then it
             is `DEADLINE_EXCEEDED`.
+        quiet_us: microseconds without a new call after which a server that drains takes no more:
+            little is on its way then.
     """
 
     message_bytes: int = 64 * 1024
@@ -80,6 +82,7 @@ class Bounds(NamedTuple):
     handshake_us: int = 5 * US
     request_us: int = 10 * US
     ping_us: int = US // 2
+    quiet_us: int = 2_000
     age_us: int | None = None
     grace_us: int | None = None
 
@@ -131,7 +134,7 @@ class GrpcServer:
     ) -> None:
         names = [service.name for service in services]
         files = [file for service in services for file in service.files]
-        self._calls = Calls(bounds.request_us)
+        self._calls = Calls(bounds.request_us, bounds.quiet_us)
         described = [*files, known(health_pb2)]
         reflection = Reflection([*names, HEALTH], described, malformed, self._calls)
         self._lateness = Background(self._calls.refuse_late)
