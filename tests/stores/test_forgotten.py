@@ -15,7 +15,7 @@ from gateway.limits.condensed import CONDENSED
 from gateway.limits.decision import DEBIT
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
-from gateway.stores.memory.crowding import LOOK_EVERY
+from gateway.stores.memory.capacity import LOOK_EVERY
 from gateway.stores.memory.forgotten import SETS_PER_PAGE, WAYS, Forgotten
 from gateway.stores.memory.scope import SHARED_KEYS
 from gateway.stores.memory.store import MemoryStore
