@@ -518,7 +518,7 @@ async def test_who_may_not_listen_is_a_master_all_the_same(
     ):
         await peer.report("default", "ACCEPTED", "k")
         assert [name for name, _ in delays(await peer.settled())] == ["k"]
-        await _until(lambda: "lets nobody listen to the channel" in caplog.text)
+        await _until(lambda: "does not permit subscribing to the channel" in caplog.text)
         # Nor may it speak.
         await _until(lambda: run.answers.get(("DELAY_UNTIL", "not_relayed"), 0) >= 1)
 

@@ -103,7 +103,7 @@ class Nodes:
             self.doubt()
             if not self._nodes:
                 raise StoreUnavailable(str(self._why), self._why.reason)
-            raise StoreUnavailable("nobody serves this slot of the Cluster", "clusterdown")
+            raise StoreUnavailable("no server has this slot of the Cluster", "clusterdown")
         return node
 
     def name_of(self, slot: int) -> str:

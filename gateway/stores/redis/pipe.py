@@ -132,7 +132,7 @@ class Pipe(Pipelining):
                     self.hear(reply[2])
                     continue
                 if not calls:
-                    self.drop(StoreReplyError("the store answered what nobody asked"))
+                    self.drop(StoreReplyError("the store sent an answer without a request"))
                     return
                 future = calls.popleft()[0]
                 # Done already: its caller gave up, and this answer is dropped.

@@ -174,7 +174,7 @@ class RedisClusterReports:
         channel = channel_name(self._domain, name, 0)
 
         def find_pipe() -> Pipe:
-            error: StoreError = StoreUnavailable("nobody is connected", "not_connected")
+            error: StoreError = StoreUnavailable("no server is connected", "not_connected")
             for node in self._nodes:
                 try:
                     return _working(node.lane.connection)

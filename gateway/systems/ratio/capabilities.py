@@ -51,7 +51,7 @@ def _not_together(config: GatewayConfig) -> Iterator[Finding]:
         for url, path in ((config.store.url, ("store", "url")), (migrate.to, _MIGRATE_TO)):
             if parse_store_url(url).kind == "ratio":
                 message = "counts move between stores that take back what the other refuses"
-                hint = "a ratio server takes nothing back: change the store at once"
+                hint = "a ratio server takes nothing back: change the store without migrate"
                 yield Finding(path, message, hint)
 
 

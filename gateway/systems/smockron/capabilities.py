@@ -39,10 +39,10 @@ def _misfits(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
         message = "a gatekeeper does not know how much is left"
         yield Finding(("headers",), message, "leave headers out")
     if policy.on_store_error == "closed":
-        message = "a gatekeeper lets everything pass while its master is away"
+        message = "a gatekeeper lets everything pass while its master is unavailable"
         yield Finding(("on_store_error",), message, "leave it out, or a store of another kind")
     if policy.queue is not None and policy.queue.max_wait > FURTHEST_US:
-        message = "a master believes nobody who waits longer than a minute"
+        message = "a master ignores requests that wait longer than a minute"
         yield Finding(("queue", "max_wait"), message, "at most 1m")
     first = policy.limits[0].per
     for index, line in enumerate(policy.limits):
@@ -66,7 +66,7 @@ def _unfit_for_gatekeepers(config: GatewayConfig) -> Iterator[Finding]:
     migrate = config.store.migrate
     if migrate is not None and _KIND in {url.kind, parse_store_url(migrate.to).kind}:
         message = "a gatekeeper keeps no counts that could move"
-        yield Finding(("store", "migrate", "to"), message, "change the store at once")
+        yield Finding(("store", "migrate", "to"), message, "change the store without migrate")
     if url.kind != _KIND:
         return
     elsewhere = of_masters_only(config)

@@ -380,7 +380,9 @@ class SmockronStore:
         if not self._is_connected and self._control is not None:
             where = f"{self._host}:{self._port}"
             log.warning(
-                "Smockron's master at %s is away; nobody new is held until it is back", where
+                "Smockron's master at %s is unavailable; no further identifiers are held until "
+                "it is back",
+                where,
             )
 
     def _scope(self, limit: Limit) -> HeldDomain:

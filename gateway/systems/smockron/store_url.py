@@ -92,7 +92,7 @@ class SmockronUrls:
             f"This is a gatekeeper of Smockron's master at {url.place}: it lets requests pass "
             f"until it hears otherwise, and reports them, and {share} of those that it refuses."
         )
-        return what, "While the master is away nobody new is held."
+        return what, "While the master is unavailable, no further identifiers are held."
 
 
 SMOCKRON: Final = SmockronUrls()

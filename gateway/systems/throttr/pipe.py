@@ -112,7 +112,7 @@ class ThrottrPipe(Pipelining):
             self.drop(StoreReplyError(f"the store does not speak the protocol of Throttr: {error}"))
             return
         if reader and not self._calls:
-            self.drop(StoreReplyError("the store answered what nobody asked"))
+            self.drop(StoreReplyError("the store sent an answer without a request"))
 
     def _take_unanswered(self) -> Iterator[asyncio.Future[list[Answer]]]:
         self._unanswered = 0
