@@ -85,7 +85,7 @@ class PolicyReader:
     """Keeps a book as the table is.
 
     Args:
-        url: of the store that has the table; see `mysql_address`.
+        url: of the store that has the table; see `mysql.url`.
         book: what is kept.
         refresh_s: seconds between two looks.
 

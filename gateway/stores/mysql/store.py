@@ -63,7 +63,7 @@ class MySQLStore:
     """A `Store` in one MySQL or MariaDB database.
 
     Args:
-        url: `mysql://user:password@host:port/database`; see `mysql_address` for its options.
+        url: `mysql://user:password@host:port/database`; see `mysql.url` for its options.
         domain: see `StoreSettings`.
         tidy_every_s: seconds between two looks for rows that have expired.
         options: likewise.

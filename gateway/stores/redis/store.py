@@ -35,7 +35,7 @@ class RedisStore:
     Args:
         url: `redis://[[user]:password@]host[:port][/db]`, `rediss://` for TLS (options as in
             redis-py: `ssl_ca_certs` and so on), `unix://path`, or
-            `redis+sentinel://host[:port][,...]/service[/db]`; for `?ratio=...` see `redis_ratio`.
+            `redis+sentinel://host[:port][,...]/service[/db]`; for `?ratio=...` see `ratio`.
         domain: see `StoreSettings`.
         connections: how many connections batches are spread over.
         options: likewise.
