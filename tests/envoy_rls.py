@@ -13,11 +13,9 @@ from gateway.base.clock import ManualClock
 from gateway.config.checking.check import check_text
 from gateway.config.models.gateway import GatewayConfig
 from gateway.limiter.decider import Decider
-from gateway.limiter.plan import compile_policies
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
-from gateway.systems.base import FrontendContext
 from gateway.systems.envoy.asking import EnvoyQuestions
 from gateway.systems.envoy.messages import (
     METHOD,
@@ -33,6 +31,7 @@ from gateway.systems.envoy.replies import Replies
 from gateway.systems.envoy.rules import Domains
 from gateway.wiring.limiter import decider_of
 from tests.servers import until
+from tests.systems.context import context_of
 
 PATH: Final = f"/{SERVICE}/{METHOD}"
 
@@ -82,7 +81,7 @@ class Service:
         self.metrics = metrics
         own = config.listeners[0].envoy_rls
         assert own is not None
-        ground = FrontendContext(config, decider, store, compile_policies(config, metrics), metrics)
+        ground = context_of(config, decider, store, metrics)
         self._decider = decider
         self._planner = Planner(Domains(own, ground))
         self._asking = EnvoyQuestions(decider)

@@ -13,15 +13,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gateway.base.clock import ManualClock
 from gateway.config.checking.check import check_text
-from gateway.limiter.plan import compile_policies
 from gateway.observe.metrics import FrontendMetrics, GatewayMetrics
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
 from gateway.stores.opening import find_store, open_store
-from gateway.systems.base import FrontendContext
 from gateway.systems.ratio.listener import RatioFrontend, make
 from gateway.wiring.limiter import decider_of
 from tests.servers import until
+from tests.systems.context import context_of
 
 PATH: Final = "/RateLimitService/RateLimit"
 OK: Final = b"\x08\x01"
@@ -119,7 +118,7 @@ async def serving(
     decider = decider_of(config, store, metrics.store("main"))
     await decider.start()
     await until(lambda: decider.is_ready)
-    ground = FrontendContext(config, decider, store, compile_policies(config, metrics), metrics)
+    ground = context_of(config, decider, store, metrics)
     frontend = make("ratio", config.listeners[0], ground)
     await frontend.start()
     try:

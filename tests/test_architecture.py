@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from tests.covered import COVERED
 
 ROOT: Final = Path(__file__).parent.parent
 
@@ -57,14 +59,22 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "stores.shared": "counts that workers of one gateway share",
         "stores.scripted": "a store for tests",
         "stores.follower": "a second store that follows the first",
+        "observe.logs": "the access log, and lines about the gateway itself",
     },
     {
         "stores.kinds": "the list of stores, by the schemes of their URLs",
         "stores.migrating": "counts that move from one store to another",
     },
     {"stores": "where counts live: from a URL to its store, and what others write stores with"},
-    {"config.values": "types of single values: addresses, durations, sizes, URLs of stores"},
-    {"systems.*.config": "how a listener for another system's clients is configured"},
+    {
+        "config.values": "types of single values: addresses, durations, sizes, URLs of stores",
+        "limiter": "one decision: plans, batches, deadlines, failures, leases, queues",
+    },
+    {
+        "systems.*.config": "how a listener for another system's clients is configured",
+        "net": "sockets to listen on, and what keeps a gateway from starting",
+        "http": "answers of the gateway's own (pure)",
+    },
     {"config.models": "everything that can be configured, checked and frozen"},
     {
         "systems.*.capabilities": "which policies another system's servers can keep",
@@ -79,12 +89,6 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
     },
     {
         "importing": "configurations of other systems, turned into ours (pure)",
-        "net": "sockets to listen on, and what keeps a gateway from starting",
-        "observe.logs": "the access log, and lines about the gateway itself",
-    },
-    {"limiter": "one decision for a request: plans, batches, deadlines, failures, leases, queues"},
-    {"http": "answers of the gateway's own (pure)"},
-    {
         "proxy": "the way of a request: clients, routes, limits, upstreams",
         "systems": "other rate limiting systems, a folder each: listener and store",
         "admin": "health, readiness and metrics of a running gateway",
@@ -98,6 +102,47 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
     },
 )
 """Rooms from the bottom up, and what lives there; a module is in the room that names it best."""
+
+INNER: Final[Mapping[str, tuple[str, ...]]] = {
+    "gateway.limiter": (
+        "admissions plan reports waiting_room"
+        " local.eventual_state local.generations local.unreported",
+        "outcome local.eventual local.leases",
+        "parts fallback local.leasing",
+        "backfill local.reporting",
+        "local.local_decider",
+        "decider",
+        "lease_keeper",
+    ),
+    "gateway.config.values": (
+        "base findings header_names hosts redaction shorthand_place units words",
+        "address paths written",
+        "store_parts types",
+        "bounds lines places store_url",
+    ),
+    "gateway.config.models": (
+        "changes consistency direct_responses listeners throttlex shorthand_listeners",
+        "balancing frontends policies retry shorthand",
+        "methods upstreams",
+        "defaults routes service",
+        "gateway",
+        "capabilities library",
+    ),
+    "gateway.config.reading": ("nodes substitute syntax", "merge node_findings source"),
+    "gateway.config.checking": (
+        "capabilities foreign_names lints throttlex_checks",
+        "messages",
+        "cross",
+        "check",
+        "load",
+    ),
+    "gateway.config.explaining": (
+        "changes consistency limits render retry schema_listeners store tls upstreams",
+        "frontends schema",
+        "explain",
+    ),
+}
+"""Layers within a room, from the bottom up; each module is on one of them."""
 
 FACE: Final = {"gateway", "gateway.__version__"}
 """What any module may import from above: the package itself, for its version."""
@@ -147,6 +192,7 @@ PURE: Final = (
     "gateway.proxy.upstream.balancing",
     "gateway.http.answer",
     "gateway.limiter.plan",
+    "gateway.wiring.policies",
     "gateway.config.models.gateway",
     "gateway.config.reading.source",
     "gateway.config.checking.check",
@@ -202,6 +248,12 @@ def _imports(source: str) -> tuple[tuple[int, str], ...]:
 
 def _is_in(name: str, module: str) -> bool:
     return name == module or name.startswith(module + ".")
+
+
+def _is(name: str, pattern: str) -> bool:
+    """Whether a dotted name is what a pattern with `*` names, word by word."""
+    words, parts = name.split("."), pattern.split(".")
+    return len(words) == len(parts) and all(map(fnmatchcase, words, parts))
 
 
 def _fits(name: str, pattern: str) -> bool:
@@ -262,6 +314,33 @@ def test_arrows_point_one_way(module: str) -> None:
     assert _upward_imports(module, MODULES[module].read_text()) == []
 
 
+def _inner_floors(room: str) -> dict[str, int]:
+    """The layer of each module within a room."""
+    return {
+        f"{room}.{name}": number
+        for number, names in enumerate(INNER[room])
+        for name in names.split()
+    }
+
+
+def _inner_upward(room: str, module: str, targets: Iterable[str]) -> list[str]:
+    """Imports of a module that do not lead to a lower layer of its own room."""
+    floors = _inner_floors(room)
+    return [one for one in targets if one in floors and floors[one] >= floors[module]]
+
+
+@pytest.mark.parametrize("room", INNER)
+def test_arrows_within_a_room_point_one_way(room: str) -> None:
+    """Each module is on one layer of its room, and imports from lower ones only."""
+    listed = " ".join(INNER[room]).split()
+    there = {name for name, path in MODULES.items() if _is_in(name, room)}
+    there = {name for name in there if MODULES[name].name != "__init__.py"}
+    assert sorted(f"{room}.{name}" for name in listed) == sorted(there)
+    graph = _graph()
+    wrong = {module: _inner_upward(room, module, graph[module]) for module in there}
+    assert {module: targets for module, targets in wrong.items() if targets} == {}
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_pure_modules_stay_pure(module: str) -> None:
     """What decides knows no loop, socket, clock, dice, log or server library."""
@@ -282,8 +361,14 @@ def test_the_checks_bite() -> None:
     assert _place("gateway.systems.throttr.codec_v5") == (2, "systems.*.codec*")
     assert _place("gateway.net.tls.files") == (3, "net.tls")
     assert _circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {"b", "c"}
+    decider, plan = "gateway.limiter.decider", "gateway.limiter.plan"
+    assert _inner_upward("gateway.limiter", plan, {decider})
+    assert not _inner_upward("gateway.limiter", decider, {plan})
+    assert "gateway.proxy.server" in _leads_to("tests.e2e.test_limits")
+    assert "gateway.proxy.server" not in _leads_to("tests.limits.test_notation")
 
 
+@cache
 def _graph() -> dict[str, set[str]]:
     """Which module imports which, for types too."""
     graph: dict[str, set[str]] = {}
@@ -324,6 +409,86 @@ def _public_classes() -> Iterator[str]:
 def test_a_class_name_means_one_thing() -> None:
     """No public class has the name of another."""
     assert {name for name, times in Counter(_public_classes()).items() if times > 1} == TWICE
+
+
+STARTS: Final = {"tests.processes": "gateway.__main__"}
+"""What a helper of the tests runs as a process of its own."""
+
+_REFERENCE: Final = re.compile(r'"(gateway[.\w]+):\w+"')
+"""A module that is imported by its name, once it is needed."""
+
+
+@cache
+def _reached(path: Path) -> frozenset[str]:
+    """What a file imports, now or once it is needed."""
+    source = path.read_text()
+    names = {one for _, one in _imports(source)} | set(_REFERENCE.findall(source))
+    return frozenset(names | {one.rpartition(".")[0] for one in names})
+
+
+@cache
+def _leads_to(name: str) -> frozenset[str]:
+    """All modules that an import of this one leads to, of the package and of the tests."""
+    seen: set[str] = set()
+    left = [name]
+    while left:
+        here = left.pop()
+        path = MODULES.get(here) or ROOT / (here.replace(".", "/") + ".py")
+        if here in seen or not path.is_file():
+            continue
+        seen.add(here)
+        left += _reached(path)
+        left += [STARTS[here]] if here in STARTS else []
+    return frozenset(seen)
+
+
+def _mirror(path: Path) -> Path:
+    """The test file that is named after a module."""
+    below = path.relative_to(ROOT / "gateway")
+    return ROOT / "tests" / below.with_name(f"test_{below.name}")
+
+
+def _is_only_a_face(path: Path) -> bool:
+    """Whether a module only says where others are, and what is in them."""
+    plain = ast.Expr | ast.Import | ast.ImportFrom | ast.Assign
+    return all(isinstance(node, plain) for node in ast.parse(path.read_text()).body)
+
+
+@cache
+def _covered_by() -> Mapping[str, tuple[str, str]]:
+    """For each module without a test file of its own name, the row for it; empty if there is none.
+
+    Of several rows it is the one that names it best.
+    """
+    rows = [(one, file) for file, names in COVERED.items() for one in names.split()]
+    found: dict[str, tuple[str, str]] = {}
+    for module, path in MODULES.items():
+        if not _mirror(path).is_file() and not _is_only_a_face(path):
+            name = ".".join(path.relative_to(ROOT / "gateway").with_suffix("").parts)
+            fitting = [row for row in rows if _is(name, row[0])]
+            found[module] = min(fitting, key=lambda row: row[0].count("*"), default=("", ""))
+    return found
+
+
+def test_every_module_has_a_test() -> None:
+    """It has the module's name, or the table of `tests/covered.py` names it."""
+    assert [module for module, row in _covered_by().items() if row == ("", "")] == []
+
+
+def test_no_name_in_the_table_of_tests_is_left_over() -> None:
+    """Each stands for a module that has no test file of its own name."""
+    used = {one for one, _ in _covered_by().values()}
+    assert set(" ".join(COVERED.values()).split()) == used
+
+
+@pytest.mark.parametrize("file", COVERED)
+def test_what_covers_a_module_leads_to_it(file: str) -> None:
+    """A test file that covers modules imports them, or starts a process that does."""
+    path = ROOT / "tests" / file
+    assert path.is_file()
+    found = _leads_to(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    covered = {module for module, (_, row) in _covered_by().items() if row == file}
+    assert covered - found == set()
 
 
 def test_a_second_has_its_microseconds_in_one_place() -> None:
@@ -390,6 +555,25 @@ def test_only_the_composition_root_and_the_command_line_load_configurations() ->
         if _is_in(name, "gateway.config.checking.load") and not _is_in(module, "gateway.config")
     }
     assert users <= {"gateway.wiring.gateway", "gateway.command.cli", "gateway.library.limiter"}
+
+
+MODELED: Final = (
+    *("gateway.config", "gateway.command", "gateway.library", "gateway.wiring", "gateway.workers"),
+    *("gateway.proxy.gate", "gateway.proxy.server", "gateway.proxy.upstream", "gateway.systems"),
+)
+"""Who reads models. Those of the proxy and the systems are to become less: `wiring` is for it."""
+
+
+def test_checked_models_become_objects_in_one_place() -> None:
+    """What runs is given plain values, but for rooms that build themselves from models as yet."""
+    readers = {
+        module
+        for module, path in MODULES.items()
+        for _, name in _imports(path.read_text())
+        if _is_in(name, "gateway.config.models")
+    }
+    assert [one for one in readers if not any(_is_in(one, room) for room in MODELED)] == []
+    assert [room for room in MODELED if not any(_is_in(one, room) for one in readers)] == []
 
 
 def test_the_proxy_names_no_store_and_stores_know_no_http() -> None:

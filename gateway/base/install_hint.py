@@ -10,7 +10,7 @@ from typing import Final
 DISTRIBUTION: Final = "sluice-gateway"
 
 
-def remedy(extra: str) -> str:
+def install_hint(extra: str) -> str:
     """The command that installs an extra where this process runs, to be copied as it is.
 
     It names the libraries, or the folder of the source, and never this distribution: in a package

@@ -100,19 +100,19 @@ class Reading:
         self._expected(node, f"a whole number from 0 to {most}")
         return 0
 
-    def only(self, node: MappingNode, known: Sequence[str], elsewhere: Sequence[str]) -> None:
+    def only(self, node: MappingNode, known: Sequence[str], others: Sequence[str]) -> None:
         """See that a mapping has no keys but these.
 
         Args:
             node: the mapping.
             known: the keys that belong there.
-            elsewhere: those that belong somewhere else in the file.
+            others: those that belong somewhere else in the file.
         """
         for key, member in node.members.items():
             if key in known:
                 continue
             hint = did_you_mean(key, known, f"there are {', '.join(known)}")
-            if key in elsewhere:
+            if key in others:
                 self.wrong(member.key, f"{key} does not belong here", hint)
             else:
                 self.wrong(member.key, f"there is no {key!r}", hint)

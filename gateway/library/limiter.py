@@ -29,7 +29,7 @@ from gateway.limiter.plan import Plan
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
-from gateway.wiring.limiter import book_of, decider_of, reader_of, store_of
+from gateway.wiring.limiter import decider_of, overrides_of, reader_of, store_of
 
 log = logging.getLogger(__name__)
 
@@ -118,8 +118,8 @@ class Limiter:
         self.metrics = GatewayMetrics(gateway.__version__)
         self._own_store = store
         self._make_store = store_of(self.config, self.metrics)
-        self._book = book_of(self.config)
-        self._questions = Questions(self.config.policies, self.metrics, self._book)
+        self._overrides = overrides_of(self.config)
+        self._questions = Questions(self.config.policies, self.metrics, self._overrides)
         self._open: Asker | None = None
         self._immediate: dict[Names, ImmediateLimit] = {}
         self._closing: asyncio.Task[None] | None = None
@@ -164,7 +164,7 @@ class Limiter:
         await self._closed()
         store = self._own_store if self._own_store is not None else self._make_store()
         decider = decider_of(self.config, store, self.metrics.store("main"))
-        self._open = Asker(decider, reader_of(self.config, self._book))
+        self._open = Asker(decider, reader_of(self.config, self._overrides))
         if type(store) is MemoryStore:
             self._immediate = immediate_limits(self._questions, store)
         try:

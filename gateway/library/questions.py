@@ -7,21 +7,13 @@ from typing import Final
 
 from gateway.config.checking.messages import did_you_mean
 from gateway.config.models.gateway import PolicyConfig
-from gateway.limiter.plan import (
-    CompiledPolicy,
-    KeyedRules,
-    Plan,
-    RouteKeys,
-    Rule,
-    compile_plan,
-    compile_policy,
-    is_keyed,
-)
+from gateway.limiter.plan import CompiledPolicy, KeyedRules, Plan, Rule, is_keyed
 from gateway.limits import ALGORITHMS
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.observe.metrics import GatewayMetrics
 from gateway.routing.keys import identity
 from gateway.stores.base import Ask
+from gateway.wiring.policies import RouteKeys, compile_plan, compile_policy
 
 EVERYBODY: Final = "all"
 """The identity of limits that are `per all`, and the key of who names none."""
@@ -88,11 +80,11 @@ class Questions:
         self,
         policies: Mapping[str, PolicyConfig],
         metrics: GatewayMetrics,
-        book: KeyOverrides | None = None,
+        overrides: KeyOverrides | None = None,
     ) -> None:
         self._configs = dict(policies)
         self._policies: dict[str, CompiledPolicy] = {
-            name: compile_policy(name, config, metrics.policy(name), book)
+            name: compile_policy(name, config, metrics.policy(name), overrides)
             for name, config in policies.items()
         }
         self._known: dict[Names, LimitQuestion] = {}

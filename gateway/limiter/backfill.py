@@ -32,14 +32,14 @@ class Backfill:
     """Tells one store; to be used inside an event loop.
 
     Args:
-        alone: what was let through.
+        fallback: knows what was let through.
         shards: which of the store's servers are asked.
         call: asks the store; raises `StoreError` if there is no answer in time.
         tasks: what runs beside the requests.
     """
 
-    def __init__(self, alone: Fallback, shards: Shards, call: Call, tasks: Tasks) -> None:
-        self._alone = alone
+    def __init__(self, fallback: Fallback, shards: Shards, call: Call, tasks: Tasks) -> None:
+        self._fallback = fallback
         self._shards = shards
         self._call = call
         self._tasks = tasks
@@ -58,7 +58,7 @@ class Backfill:
         """
         if self._is_closing:
             return
-        for name in self._alone.untold:
+        for name in self._fallback.unreported:
             shard = self._shards[name]
             if name in self._telling:
                 if not shard.has_failed:
@@ -73,19 +73,19 @@ class Backfill:
         Raises:
             StoreError: it is not to be asked now; what is not told was not lost, but for one key.
         """
-        if not self._alone.has_untold_of(asks):
+        if not self._fallback.has_unreported_of(asks):
             return []
         if shard.has_failed or shard.is_on_trial:
             await self._call([asks[0]._replace(cost=0)])
-            first = self._alone.reports_of(asks, at_most=1)
+            first = self._fallback.reports_of(asks, at_most=1)
             if first:
                 self._shards.succeeded(shard, first, await self._call(first))
-        return self._alone.reports_of(asks)
+        return self._fallback.reports_of(asks)
 
     async def _tell(self, name: Hashable) -> None:
         shard = self._shards[name]
         try:
-            while shard.is_in_use and name in self._alone.untold:
+            while shard.is_in_use and name in self._fallback.unreported:
                 if shard.has_failed:
                     await self._patience(self._telling[name])
                 # Requests go on meanwhile, whoever chose so many keys.
@@ -102,7 +102,7 @@ class Backfill:
                 await is_well.wait()
 
     async def _tell_some(self, shard: Shard, name: Hashable) -> None:
-        asked = self._alone.looks(name)
+        asked = self._fallback.looks(name)
         if not asked:
             return
         try:
@@ -110,7 +110,7 @@ class Backfill:
                 await self._call(asked)
             # Who has not counted anything yet may fail: that costs one key then, and not all.
             is_sure = not (shard.has_failed or shard.is_on_trial)
-            asked = self._alone.reports(name, REPORTED_AT_ONCE if is_sure else 1)
+            asked = self._fallback.reports(name, REPORTED_AT_ONCE if is_sure else 1)
             if asked:
                 self._shards.succeeded(shard, asked, await self._call(asked))
         except StoreError as error:

@@ -118,13 +118,15 @@ class Decider:
         )
         self._whole = self._shards[None]
         self._remembers = not isinstance(store, NoBackfillStore)
-        self._alone = Fallback(clock, calendar_clock, remembers=self._remembers)
+        self._fallback = Fallback(clock, calendar_clock, remembers=self._remembers)
         self._pending: list[Pending] = []
         self._returns: deque[tuple[Ask, Verdict]] = deque()
         self._returning = 0
         self._tasks = Tasks()
         self._watching = Tasks()
-        self._backfill = Backfill(self._alone, self._shards, self._within_deadline, self._watching)
+        self._backfill = Backfill(
+            self._fallback, self._shards, self._within_deadline, self._watching
+        )
         self.holding = Tasks()
         self._loop = asyncio.get_running_loop()
         terms = tuple(terms)
@@ -257,7 +259,7 @@ class Decider:
         asks = [pending.ask for pending in batch]
         started_us = self._clock()
         try:
-            if self._alone.untold:
+            if self._fallback.unreported:
                 verdicts = await self._decide_after_backfill(shard, asks)
             else:
                 verdicts = await self._within_deadline(asks)
@@ -273,10 +275,10 @@ class Decider:
         self._shards.succeeded(shard, asks, verdicts)
         now_us = self._clock()
         metrics.answered(len(batch), now_us - started_us)
-        if self._alone.untold:
+        if self._fallback.unreported:
             self._backfill.tell()
         if self._remembers:
-            self._alone.note_answers(asks, verdicts, now_us)
+            self._fallback.note_answers(asks, verdicts, now_us)
         for pending, verdict in zip(batch, verdicts, strict=True):
             outcome = Outcome(verdict, pending.rules, None, False, pending.ask)
             if not pending.is_abandoned:
@@ -322,7 +324,7 @@ class Decider:
         return await decide_within(self._store, asks, self._deadline)
 
     def _decide_alone(self, pending: Pending) -> Outcome:
-        return self._alone.decide(pending, self._parts)
+        return self._fallback.decide(pending, self._parts)
 
     @property
     def _parts(self) -> int:
@@ -363,7 +365,7 @@ class Decider:
             if not outcome.rules:
                 return
         if outcome.alone:
-            self._alone.give_back(outcome)
+            self._fallback.give_back(outcome)
         elif self._immediate is not None:
             self._immediate.give_back_now(outcome.ask, outcome.verdict)
         else:
@@ -400,7 +402,7 @@ class Decider:
             StoreError: nobody knows whether it is still held.
         """
         if outcome.alone:
-            return self._alone.renew(outcome)
+            return self._fallback.renew(outcome)
         try:
             async with asyncio.timeout(self._deadline):
                 return await self._store.renew(outcome.ask, outcome.verdict)

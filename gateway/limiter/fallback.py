@@ -16,10 +16,10 @@ from itertools import islice
 from typing import Final
 
 from gateway.base.clock import Clock, monotonic_us, wall_us
+from gateway.limiter.admissions import MAX_KEYS, Key, Unreported, UnreportedKey
 from gateway.limiter.outcome import Outcome, Pending
 from gateway.limiter.plan import Rule
 from gateway.limiter.reports import filled
-from gateway.limiter.unreported import MAX_KEYS, Key, Unreported, UnreportedKey
 from gateway.limits import ALGORITHMS
 from gateway.limits.assumed import assumed_state
 from gateway.limits.decision import Decision, Verdict
@@ -58,7 +58,7 @@ class Fallback:
         self._calendar_clock = calendar_clock
         remedy = "it has the counts of this gateway while its store is away"
         self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock, remedy=remedy)
-        self._untold: dict[Hashable, Unreported] = {}
+        self._unreported: dict[Hashable, Unreported] = {}
         self._answers: dict[Key, tuple[Decision, int]] = {}
         self._older_answers: dict[Key, tuple[Decision, int]] = {}
 
@@ -112,8 +112,8 @@ class Fallback:
             for limit, share, key in zip(whole, limits, keys, strict=True):
                 # A request in flight is nothing to report: it ends by itself.
                 if ALGORITHMS[limit.algorithm].renew is None:
-                    untold = self._untold.setdefault(pending.shard, Unreported())
-                    untold.note(limit, share, key, ask.cost)
+                    unreported = self._unreported.setdefault(pending.shard, Unreported())
+                    unreported.note(limit, share, key, ask.cost)
         return Outcome(verdict, kept, None, True, local_ask)
 
     def _assume(self, limit: Limit, share: Limit, key: str) -> None:
@@ -136,9 +136,9 @@ class Fallback:
         self._counts.give_back_now(ask, outcome.verdict)
         for limit, key in zip(ask.limits, ask.keys, strict=True):
             name = (limit.scope, key)
-            for untold in self._untold.values():
-                if name in untold:
-                    untold.undo(name, ask.cost)
+            for unreported in self._unreported.values():
+                if name in unreported:
+                    unreported.undo(name, ask.cost)
                     break
 
     def renew(self, outcome: Outcome) -> bool:
@@ -146,49 +146,49 @@ class Fallback:
         return self._counts.renew_now(outcome.ask, outcome.verdict)
 
     @property
-    def untold(self) -> Collection[Hashable]:
+    def unreported(self) -> Collection[Hashable]:
         """The shards of the store that do not know all."""
-        return self._untold
+        return self._unreported
 
     def looks(self, shard: Hashable) -> list[Ask]:
         """What to ask a shard to see whether it answers: of the key that it is told of next."""
-        noted = self._untold.get(shard, _NOTHING).first
+        noted = self._unreported.get(shard, _NOTHING).first
         return [] if noted is None else [Ask(only(noted.limit), (noted.key,), 0, 0)]
 
     def reports(self, shard: Hashable, at_most: int) -> list[Ask]:
         """What to tell a shard that decides again, of so many keys; they count as told then."""
-        untold = self._untold.get(shard, _NOTHING)
-        taken = islice(untold.take(), at_most)
+        unreported = self._unreported.get(shard, _NOTHING)
+        taken = islice(unreported.take(), at_most)
         asks = [ask for noted in taken for ask in self._report(noted)]
-        if not untold:
-            self._untold.pop(shard, None)
+        if not unreported:
+            self._unreported.pop(shard, None)
         return asks
 
-    def has_untold_of(self, asks: Sequence[Ask]) -> bool:
+    def has_unreported_of(self, asks: Sequence[Ask]) -> bool:
         """Whether some of what is asked for is not known to the store."""
-        return bool(self._untold) and any(True for _ in self._untold_of(asks))
+        return bool(self._unreported) and any(True for _ in self._unreported_of(asks))
 
     def reports_of(self, asks: Sequence[Ask], at_most: int = MAX_KEYS) -> list[Ask]:
         """What to tell of the keys that are asked for; they count as told then."""
         reports: list[Ask] = []
-        for shard, name in list(islice(self._untold_of(asks), at_most)):
-            untold = self._untold[shard]
-            noted = untold.pop(name)
+        for shard, name in list(islice(self._unreported_of(asks), at_most)):
+            unreported = self._unreported[shard]
+            noted = unreported.pop(name)
             if noted is not None:
                 reports += self._report(noted)
-            if not untold:
-                del self._untold[shard]
+            if not unreported:
+                del self._unreported[shard]
         return reports
 
-    def _untold_of(self, asks: Sequence[Ask]) -> Iterator[tuple[Hashable, Key]]:
+    def _unreported_of(self, asks: Sequence[Ask]) -> Iterator[tuple[Hashable, Key]]:
         names = {
             (limit.scope, key): None
             for ask in asks
             for limit, key in zip(ask.limits, ask.keys, strict=True)
         }
         for name in names:
-            for shard, untold in self._untold.items():
-                if name in untold:
+            for shard, unreported in self._unreported.items():
+                if name in unreported:
                     yield shard, name
 
     def _report(self, noted: UnreportedKey) -> Sequence[Ask]:

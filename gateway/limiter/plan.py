@@ -1,8 +1,7 @@
-"""Policies compiled once: what a request runs is plain objects and prepared bytes.
+"""The limits of one route, ready to run: plain objects and prepared bytes.
 
-`compile_plan` turns the policies of one route into a `Plan`. At run time
-`Plan.ask(request)` gives the question for the store, and the `Rule` of each limit says what
-is to happen with the answer.
+`gateway.wiring.policies` makes a `Plan` of a configuration. At run time `Plan.ask(request)` returns
+the question for the store, and the `Rule` of each limit says what happens with the answer.
 """
 
 from __future__ import annotations
@@ -11,16 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from gateway.config.models.gateway import GatewayConfig, PolicyConfig
 from gateway.limits import ALGORITHMS
-from gateway.limits.consistency_mode import Eventual, Terms
+from gateway.limits.consistency_mode import Terms
 from gateway.limits.key_overrides import KeyOverrides
-from gateway.limits.key_words import as_written
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.limits.throttlex import Numbers, limit_of, scope_of
-from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
-from gateway.routing.keys import SKIP, Key, compile_key
-from gateway.routing.throttlex_key import compile_throttlex_key
+from gateway.observe.metrics import PolicyMetrics
+from gateway.routing.keys import SKIP, Key
 from gateway.routing.values import AMBIGUOUS
 from gateway.stores.base import Ask, Introduced
 
@@ -53,7 +49,7 @@ class CompiledPolicy:
         terms: how exactly its limits are kept among gateways; None for strict.
         max_wait_us: how long a request in the queue may wait.
         throttlex_headers: whether answers carry what ThrottleX's do.
-        book: the numbers of keys that have some of their own; None if no key has.
+        overrides: the numbers of keys that have some of their own; None if no key has.
     """
 
     name: str
@@ -67,7 +63,7 @@ class CompiledPolicy:
     terms: Terms | None = None
     max_wait_us: int = 0
     throttlex_headers: bool = False
-    book: KeyOverrides | None = None
+    overrides: KeyOverrides | None = None
 
 
 class Rule(NamedTuple):
@@ -176,6 +172,10 @@ class Plan:
         return known
 
 
+PlanOf = Callable[[CompileKey, Sequence[str]], Plan]
+"""From what finds the keys of requests, and the names of policies, to their plan."""
+
+
 class ReportedPlan(Plan):
     """A plan for a store that reports requests: its asks say something about them, for logs."""
 
@@ -224,15 +224,15 @@ class KeyedRules:
         _, keys, cost, max_wait_us = ask
         found = tuple(
             [
-                rule if rule.policy.book is None else self._of_key(rule, key)
+                rule if rule.policy.overrides is None else self._of_key(rule, key)
                 for rule, key in zip(rules, keys, strict=True)
             ]
         )
         return Ask(tuple([rule.limit for rule in found]), keys, cost, max_wait_us), found
 
     def _of_key(self, rule: Rule, key: str) -> Rule:
-        book = rule.policy.book
-        numbers = book.find(key) if book is not None else None
+        overrides = rule.policy.overrides
+        numbers = overrides.find(key) if overrides is not None else None
         if numbers is None:
             return rule
         name = (id(rule), numbers)
@@ -243,126 +243,17 @@ class KeyedRules:
             limit = limit_of(numbers, scope_of(rule.policy.name, numbers))
             limit = replace(limit, debt=limit.burst) if rule.limit.debt else limit
             if limit.burst:
-                limit = _bounded(limit, rule.policy.max_wait_us, rule.policy.queue_max)
+                limit = bounded(limit, rule.policy.max_wait_us, rule.policy.queue_max)
             known = self._known[name] = rule._replace(limit=limit)
         return known
 
 
-def compile_policy(
-    name: str, config: PolicyConfig, metrics: PolicyMetrics, book: KeyOverrides | None = None
-) -> CompiledPolicy:
-    """The run-time form of a policy; its limits are compiled with the route, by `compile_plan`.
-
-    Args:
-        name: as configured.
-        config: the policy.
-        metrics: its counters.
-        book: what the table of policies says, for those who heed it.
-    """
-    is_keyed = config.throttlex is not None and config.throttlex.policies == "table"
-    return CompiledPolicy(
-        name=name,
-        queue_max=config.queue.max if config.queue else 0,
-        status=config.on_limit.status,
-        body=config.on_limit.body,
-        on_store_error=config.on_store_error,
-        draft_headers=config.headers in ("draft", "both"),
-        legacy_headers=config.headers in ("legacy", "both"),
-        metrics=metrics,
-        terms=config.terms,
-        max_wait_us=config.queue.max_wait if config.queue else 0,
-        throttlex_headers=config.headers == "throttlex",
-        book=book if is_keyed else None,
-    )
-
-
-def compile_policies(
-    config: GatewayConfig, metrics: GatewayMetrics, book: KeyOverrides | None = None
-) -> dict[str, CompiledPolicy]:
-    """The run-time form of every policy of a configuration, by name; `book` as above."""
-    return {
-        name: compile_policy(name, policy, metrics.policy(name), book)
-        for name, policy in config.policies.items()
-    }
-
-
-class RouteKeys:
-    """Makes what finds the keys of HTTP requests: a `CompileKey`.
-
-    Args:
-        route: the name of their route, which the key word `route` stands for.
-    """
-
-    __slots__ = ("_route",)
-
-    def __init__(self, route: str) -> None:
-        self._route = route
-
-    def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
-        """What finds a key of our own form."""
-        return compile_key(per, if_missing=if_missing, route=self._route)
-
-    def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:
-        """What finds a key in ThrottleX's form."""
-        return compile_throttlex_key(labels, per, if_missing=if_missing, route=self._route)
-
-
-def compile_plan(
-    key_of: CompileKey,
-    names: Sequence[str],
-    policies: dict[str, PolicyConfig],
-    compiled: dict[str, CompiledPolicy],
-) -> Plan:
-    """Compile the policies of one route.
-
-    Args:
-        key_of: makes what finds the keys of its requests, such as `RouteKeys`.
-        names: the policies that apply, in order.
-        policies: every policy's configuration.
-        compiled: every policy's run-time form, shared between routes.
-    """
-    rules: list[Rule] = []
-    for name in names:
-        config = policies[name]
-        policy = compiled[name]
-        # Where turns are not given by a store, how late one is does not tell how many wait.
-        queue_max = 0 if isinstance(policy.terms, Eventual) else policy.queue_max
-        lines = zip(config.limits, limits_of(name, config), strict=True)
-        for position, (line, known) in enumerate(lines, start=1):
-            limit = _bounded(known, known.max_wait_us, queue_max)
-            if config.throttlex is not None and isinstance(key_of, RouteKeys):
-                key = key_of.of_throttlex(config.throttlex.per, line.per, config.if_missing)
-            else:
-                key = key_of(line.per, config.if_missing)
-            title = name if len(config.limits) == 1 else f"{name}-{position}"
-            rules.append(Rule(policy, limit, key, title, as_written(line.per)))
-    if sum(policies[name].throttlex is not None for name in names) > 1:
-        raise ValueError("two policies of throttlex would count a request under one key")
-    return (KeyedPlan if is_keyed(rules) else Plan)(rules)
-
-
-def limits_of(name: str, config: PolicyConfig) -> list[Limit]:
-    """The limits of a policy, each with the scope that it is known by in a store.
-
-    The numbers are no part of that, so that changing them keeps the counts.
-    """
-    limits: list[Limit] = []
-    seen: dict[str, int] = {}
-    for line in config.limits:
-        per = "+".join(line.per)
-        seen[per] = seen.get(per, 0) + 1
-        scope = f"{name}/{per}" if seen[per] == 1 else f"{name}/{per}#{seen[per]}"
-        scope = scope if config.throttlex is None else scope_of(name)
-        limits.append(replace(line.limit, scope=scope))
-    return limits
-
-
 def is_keyed(rules: Sequence[Rule]) -> bool:
     """Whether the numbers of one of these depend on the key."""
-    return any(rule.policy.book is not None for rule in rules)
+    return any(rule.policy.overrides is not None for rule in rules)
 
 
-def _bounded(limit: Limit, max_wait_us: int, queue_max: int) -> Limit:
+def bounded(limit: Limit, max_wait_us: int, queue_max: int) -> Limit:
     """A limit with its queue: no longer than `max_wait_us`, nor than `queue_max` turns take."""
     if queue_max and limit.algorithm in ("token_bucket", "paced_history"):
         # The last of `max` waiting requests waits for `max` intervals: bounding the

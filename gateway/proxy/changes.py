@@ -9,8 +9,6 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.models.changes import compile_rewrite
-from gateway.config.models.gateway import FieldEdits, RouteConfig
 from gateway.http.editing.fields import FieldEdit
 from gateway.http.editing.template import HEADER, Template, renderer
 
@@ -48,18 +46,6 @@ def make_renderer(template: Template) -> Callable[[Request], bytes] | bytes:
 
 def _header(name: str) -> Callable[[Request], str]:
     return lambda request: ", ".join(request.headers.getall(name, ()))
-
-
-def compile_edit(edits: FieldEdits) -> FieldEdit[Request] | None:
-    """The edits of header fields in one direction; None if there are none."""
-    if edits.is_empty:
-        return None
-    lines = [
-        (name, make_renderer(template))
-        for fields in (edits.set, edits.add)
-        for name, template in fields.items()
-    ]
-    return FieldEdit((*edits.set, *edits.remove), lines)
 
 
 class Outgoing:
@@ -104,14 +90,3 @@ class Outgoing:
             line = b"Host: %b\r\n" % (self._host or authority).encode("ascii")
             fields = _is_host_line.sub(lambda _: line, fields, count=1)
         return self._edit.apply(fields, request) if self._edit is not None else fields
-
-
-def compile_outgoing(route: RouteConfig) -> Outgoing | None:
-    """What a route changes of its requests; None for nothing."""
-    rewrite = compile_rewrite(route.path, route.path_change)
-    edit = compile_edit(route.request_headers)
-    told = route.upstream_host
-    if rewrite is None and edit is None and told == "client":
-        return None
-    host = {"client": None, "target": ""}.get(told, told)
-    return Outgoing(rewrite, host, edit)

@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.base.clock import wall_us
 from gateway.base.errors import BadRequestError
-from gateway.config.models.direct_responses import (
-    Location,
-    RedirectConfig,
-    fill_page,
-    parse_location,
-)
-from gateway.config.models.gateway import ErrorPage, GatewayConfig, RouteConfig
 from gateway.http.answer import PROBLEM_TYPE, Answer, status_line
 from gateway.http.editing.negotiation import preferred
-from gateway.http.editing.template import renderer
+from gateway.http.editing.pages import Page, fill_page
+from gateway.http.editing.template import Template, renderer
 from gateway.proxy.head import http_date
 from gateway.routing.escapes import PRINTABLE, Escapes
 from gateway.routing.path import is_plain
@@ -46,25 +40,25 @@ _URL: Final = PRINTABLE.translate(None, b' "<>\\^`{|}')
 _escape: Final = Escapes(_URL).apply
 
 
-def compile_own(route: RouteConfig) -> Own | None:
-    """What answers the requests of a route without an upstream; None if it has one."""
-    if route.redirect is not None:
-        return _redirect(route.path, route.redirect)
-    if route.respond is None:
-        return None
-    respond = route.respond
-    fields = f"Content-Type: {respond.type}\r\n".encode("ascii") if respond.body else b""
-    reply = Answer(respond.status, fields, (respond.body or "").encode())
-    return lambda _: reply
+def redirect(
+    status: int,
+    template: Template,
+    segments: Mapping[str, int],
+    check: Rewrite | None,
+    *,
+    appends_query: bool,
+) -> Own:
+    """What redirects the requests of a route.
 
-
-def _redirect(pattern: str, config: RedirectConfig) -> Own:
-    location = parse_location(pattern, config.to)
-    taken = len(pattern.removesuffix("/**")[1:].split("/"))
-    check = Rewrite(taken, (), keeps_rest=True) if location.indexes else None
-    render = renderer(location.template, _getters(location))
-    needs_host = "host" in location.template.names
-    appends = config.keep_query and "?" not in config.to
+    Args:
+        status: of the response.
+        template: of the URL.
+        segments: which segment of the path each parameter of the route in it stands for.
+        check: refuses paths whose segments can be read in two ways; None if none is needed.
+        appends_query: whether the request's query follows.
+    """
+    render = renderer(template, _getters(segments))
+    needs_host = "host" in template.names
 
     def answer(request: Request) -> Answer:
         if needs_host and not request.host:
@@ -73,12 +67,12 @@ def _redirect(pattern: str, config: RedirectConfig) -> Own:
             # A segment is taken from the path: it must be one in every reading.
             check.apply(request.path)
         url = render if isinstance(render, bytes) else render(request)
-        if appends and request.query:
+        if appends_query and request.query:
             url += b"?" + request.query.encode("utf-8", "surrogateescape")
         if url.startswith(b"//"):
             # As a reference it would begin with a host (RFC 3986, section 4.2).
             url = b"/" + url.lstrip(b"/")
-        return Answer(config.status, b"Location: %b\r\n" % _without_unsafe(url), b"")
+        return Answer(status, b"Location: %b\r\n" % _without_unsafe(url), b"")
 
     return answer
 
@@ -88,14 +82,14 @@ def _without_unsafe(url: bytes) -> bytes:
     return _escape(url).encode("ascii") if url.translate(None, _URL) else url
 
 
-def _getters(location: Location) -> dict[str, Callable[[Request], str]]:
+def _getters(segments: Mapping[str, int]) -> dict[str, Callable[[Request], str]]:
     getters: dict[str, Callable[[Request], str]] = {
         "host": lambda request: request.host,
         "path": lambda request: request.path if request.path != "*" else "/",
         "query": lambda request: request.query,
         "scheme": lambda request: request.scheme,
     }
-    for name, index in location.indexes.items():
+    for name, index in segments.items():
         getters[name] = partial(_segment, index)
     return getters
 
@@ -132,7 +126,7 @@ class ErrorPages:
         intercepted: statuses of upstreams' answers that are replaced.
     """
 
-    def __init__(self, pages: Mapping[str, ErrorPage]) -> None:
+    def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
         self._made: dict[tuple[int, Form], tuple[bytes, bytes]] = {}
         self.intercepted = frozenset(
@@ -141,7 +135,7 @@ class ErrorPages:
             if status >= 400 and (page := self._page(status)) is not None and page.intercept
         )
 
-    def _page(self, status: int) -> ErrorPage | None:
+    def _page(self, status: int) -> Page | None:
         return self._pages.get(str(status)) or self._pages.get(f"{status // 100}xx")
 
     def dress(self, reply: Answer, request: Request) -> Answer:
@@ -158,7 +152,7 @@ class ErrorPages:
 
     def _make(self, status: int, form: Form) -> tuple[bytes, bytes]:
         """Content-Type and body; both empty where the problem document stays."""
-        page = self._page(status) or ErrorPage.model_construct()
+        page = self._page(status) or Page()
         reason = HTTPStatus(status).phrase
         if form == "json":
             if page.problem is None:
@@ -180,15 +174,6 @@ _PLAIN_PAGE: Final = (
 
 def _fill(text: str, status: int, reason: str) -> bytes:
     return fill_page(text, status, reason).encode()
-
-
-def compile_pages(config: GatewayConfig, route: RouteConfig | None = None) -> ErrorPages | None:
-    """The forms of errors of a route, or of what matches none; None for problem documents only."""
-    if route is None or "error_pages" not in route.model_fields_set:
-        return ErrorPages(config.error_pages) if config.error_pages is not None else None
-    if route.error_pages is None:
-        return None
-    return ErrorPages({**(config.error_pages or {}), **route.error_pages})
 
 
 def own_head(reply: Answer, connection: bytes = b"", fields: bytes = b"") -> bytes:

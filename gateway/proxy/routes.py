@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.config.models.gateway import GatewayConfig, RouteConfig
-from gateway.config.models.routes import retry_of
-from gateway.config.values.store_url import capabilities_of
 from gateway.http.answer import Answer, LimitFields
 from gateway.http.editing.fields import FieldEdit
-from gateway.limiter.plan import CompiledPolicy, Plan, ReportedPlan, RouteKeys, compile_plan
-from gateway.observe.metrics import GatewayMetrics, RouteMetrics
-from gateway.proxy.changes import Outgoing, compile_edit, compile_outgoing
-from gateway.proxy.direct_responses import ErrorPages, compile_own, compile_pages
+from gateway.limiter.plan import Plan
+from gateway.observe.metrics import RouteMetrics
+from gateway.proxy.changes import Outgoing
+from gateway.proxy.direct_responses import ErrorPages
 from gateway.proxy.upstream.pool import Upstream
-from gateway.proxy.upstream.retry import RetryRule, compile_rule
-from gateway.routing.table import Pattern, RouteTable
+from gateway.proxy.upstream.retry import RetryRule
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
@@ -56,48 +52,3 @@ class Route:
     answer_edit: FieldEdit[Request] | None
     pages: ErrorPages | None
     intercepted: frozenset[int] | None
-
-
-def compile_routes(
-    config: GatewayConfig,
-    upstreams: Mapping[str, Upstream],
-    policies: dict[str, CompiledPolicy],
-    metrics: GatewayMetrics,
-) -> RouteTable[Route]:
-    """Compile all routes of a configuration into the table to look them up in."""
-    entries: list[tuple[Pattern, Route]] = []
-    is_reported = capabilities_of(config.store.url).is_gatekeeper
-    for route in config.routes:
-        plan = None
-        if route.policies:
-            plan = compile_plan(RouteKeys(route.name), route.policies, config.policies, policies)
-            if is_reported:
-                plan = ReportedPlan(plan.rules)
-        pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
-        fields = LimitFields(plan.rules) if plan else None
-        pages = compile_pages(config, route)
-        compiled = Route(
-            route.name,
-            None if route.upstream is None else upstreams[route.upstream],
-            compile_own(route),
-            plan,
-            fields,
-            metrics.route(route.name),
-            route.websocket,
-            None if route.upstream is None else _retry(route, config, upstreams[route.upstream]),
-            config.server.max_body if route.max_body is None else route.max_body or None,
-            compile_outgoing(route),
-            compile_edit(route.response_headers),
-            pages,
-            (pages.intercepted or None) if pages is not None else None,
-        )
-        entries.append((pattern, compiled))
-    return RouteTable(entries)
-
-
-def _retry(route: RouteConfig, config: GatewayConfig, upstream: Upstream) -> RetryRule | None:
-    """What a route says of retries, and for the rest what its upstream says."""
-    rule = compile_rule(retry_of(route, config.upstreams[upstream.name]))
-    if rule is not None and rule.timeout_s is not None:
-        upstream.keep_to(rule.timeout_s)
-    return rule

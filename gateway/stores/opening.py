@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from gateway.base.errors import ConfigError, Problem
-from gateway.base.install_hint import remedy
+from gateway.base.install_hint import install_hint
 from gateway.stores.base import Store
 from gateway.stores.kinds import STORES, StoreKind, offered
 from gateway.stores.memory.store import DEFAULT_MAX_KEYS, MemoryStore
@@ -79,7 +79,7 @@ def _builtin(scheme: str, kind: StoreKind) -> Any:
         return getattr(import_module(module), name)
     except ImportError as error:
         message = f"{scheme}:// needs a library that is not installed: {error.name}"
-        raise _problem(message, remedy(kind.library)) from error
+        raise _problem(message, install_hint(kind.library)) from error
 
 
 def _from_elsewhere(scheme: str) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.limiter.decider import Decider, Outcome, Pending, refusing_rule
-from gateway.limiter.plan import CompileKey, KeyOf, Missing, Plan, compile_plan
+from gateway.limiter.plan import CompileKey, KeyOf, Missing, Plan
 from gateway.routing.keys import compile_caller_key
 from gateway.systems.base import FrontendContext
 
@@ -36,8 +36,7 @@ class CallerQuestions:
     """
 
     def __init__(self, key_of: CompileKey, names: Sequence[str], ground: FrontendContext) -> None:
-        policies = dict(ground.policies)
-        self._plan: Plan = compile_plan(key_of, names, ground.config.policies, policies)
+        self._plan: Plan = ground.plan_of(key_of, names)
         self._decider: Decider = ground.decider
 
     def decide(self, caller: Any, cost: int = 1) -> Outcome | Pending:

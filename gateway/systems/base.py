@@ -10,7 +10,7 @@ from gateway.config.models.frontends import FrontendConfig
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.address import Address, UnixAddress
 from gateway.limiter.decider import Decider
-from gateway.limiter.plan import CompiledPolicy
+from gateway.limiter.plan import CompiledPolicy, PlanOf
 from gateway.net.binding import ALONE, Sharing
 from gateway.net.tls.texts import TlsTexts
 from gateway.observe.metrics import GatewayMetrics
@@ -25,6 +25,7 @@ class FrontendContext(NamedTuple):
         decider: asks the store; see `gateway.systems.asking`.
         store: the store itself, for what is no limit of a policy.
         policies: the run-time form of every policy, by name.
+        plan_of: compiles some of them for callers.
         metrics: all counters.
         tls: of listeners, by name; loaded before they are started, and None for plain ones.
         is_leaving: whether the gateway has begun to end, and serves for a while yet.
@@ -35,6 +36,7 @@ class FrontendContext(NamedTuple):
     decider: Decider
     store: Store
     policies: Mapping[str, CompiledPolicy]
+    plan_of: PlanOf
     metrics: GatewayMetrics
     tls: Mapping[str, TlsTexts | None] = MappingProxyType({})
     is_leaving: Callable[[], bool] = lambda: False

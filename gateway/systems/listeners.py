@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Final
 
 from gateway.base.errors import StartError
-from gateway.base.install_hint import remedy
+from gateway.base.install_hint import install_hint
 from gateway.config.models.frontends import FrontendConfig, titles
 from gateway.systems.base import Frontend, FrontendContext, MakeFrontend
 
@@ -55,5 +55,5 @@ def find_maker(index: int, listener: FrontendConfig) -> MakeFrontend:
         if not extra or (error.name or "").partition(".")[0] == "gateway":
             raise
         message = f"{listener.kind} needs a library that is not installed: {error.name}"
-        raise StartError(f"listeners[{index}]", message, remedy(extra)) from error
+        raise StartError(f"listeners[{index}]", message, install_hint(extra)) from error
     return make

@@ -69,7 +69,7 @@ def inspection(*, is_start: bool) -> Inspect:
 
 def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection:
     problems: list[Finding] = []
-    advice: list[Finding] = []
+    warnings: list[Finding] = []
     for path, pair in _pairs(config):
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -85,18 +85,18 @@ def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection
         if certificate is None:
             message = f"{pair.cert} is not as RFC 5280 asks: its names and dates cannot be read"
             hint = "have it issued anew; until then no server name selects it"
-            advice.append(Finding((*path, "cert"), message, hint))
+            warnings.append(Finding((*path, "cert"), message, hint))
             continue
         finding = _validity((*path, "cert"), pair.cert, certificate, now_s)
         if finding is not None:
             is_over = not certificate.not_before <= now_s < certificate.not_after
-            (problems if is_over and not is_start else advice).append(finding)
+            (problems if is_over and not is_start else warnings).append(finding)
     for path, ca in _authorities(config):
         try:
             load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ca)
         except TlsFileError as error:
             problems.append(Finding(path, error.message, error.hint))
-    return Inspection(problems, advice)
+    return Inspection(problems, warnings)
 
 
 def _unreadable(path: Path, file: FilePath) -> Iterator[Finding]:

@@ -22,7 +22,6 @@ from gateway.base.tasks import becomes
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
 from gateway.config.values.address import UnixAddress
-from gateway.limiter.plan import compile_policies
 from gateway.net.binding import (
     ALONE,
     BACKLOG,
@@ -38,10 +37,7 @@ from gateway.observe.logs import AccessLog, LineWriter, open_output, setup_loggi
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.admission import affordable
 from gateway.proxy.client.listener import HandshakeTimeouts, Listener
-from gateway.proxy.direct_responses import compile_pages
-from gateway.proxy.field_names import hidden_fields, reserved_fields
 from gateway.proxy.gate import Gate
-from gateway.proxy.routes import compile_routes
 from gateway.proxy.server import Proxy
 from gateway.proxy.upstream.health import HealthChecks
 from gateway.proxy.upstream.pool import Upstream
@@ -50,8 +46,11 @@ from gateway.stores.base import Store, WarningStore
 from gateway.stores.migrating import MovingStore
 from gateway.systems.base import Frontend, FrontendContext
 from gateway.systems.listeners import make_frontends
-from gateway.wiring.limiter import book_of, decider_of, reader_of, store_of
-from gateway.wiring.listeners import certificates_of, reception_of
+from gateway.wiring.field_names import hidden_fields, reserved_fields
+from gateway.wiring.limiter import decider_of, overrides_of, reader_of, store_of
+from gateway.wiring.listeners import accept_plan_of, certificates_of
+from gateway.wiring.policies import compile_policies, plans_of
+from gateway.wiring.routes import compile_pages, compile_routes
 
 log = logging.getLogger(__name__)
 
@@ -103,40 +102,40 @@ class Gateway:
 
     Args:
         config: checked and complete.
-        seat: its place among several workers; None if it is the only one.
+        resources: its place among several workers; None if it is the only one.
 
     Raises:
         StartError: the log's file cannot be opened, or the store's URL cannot be used.
         GatewayError: this machine's aiohttp must not be used at the edge.
     """
 
-    def __init__(self, config: GatewayConfig, seat: WorkerResources | None = None) -> None:
+    def __init__(self, config: GatewayConfig, resources: WorkerResources | None = None) -> None:
         _require_strict_parser()
         loop = asyncio.get_running_loop()
         self.config = config
-        self._seat = seat
+        self._resources = resources
         self.metrics = GatewayMetrics(gateway.__version__)
         self._phase = Phase.STARTING
         try:
-            lock = seat.log_lock if seat is not None else None
+            lock = resources.log_lock if resources is not None else None
             self._output = open_output(config.log.output, self.metrics.log, lock)
         except OSError as error:
             raise cannot_log(config.log.output, error) from error
-        name = seat.name if seat is not None else ""
+        name = resources.name if resources is not None else ""
         setup_logging(self._output, config.log.format, config.log.level, name)
         self._lines = LineWriter(self._output, partial(loop.call_later, LOG_DELAY_S))
         access_log = AccessLog(self._lines.write, config.log.format) if config.log.access else None
         try:
-            memory = seat.memory if seat is not None else None
+            memory = resources.memory if resources is not None else None
             store = store_of(config, self.metrics, memory)()
         except ConfigError as error:
             problem = error.problems[0]
             raise StartError(problem.path or "store.url", problem.message, problem.hint) from error
         self._store = store
         self._moving = store if isinstance(store, MovingStore) else None
-        workers = seat.workers if seat is not None else 1
+        workers = resources.workers if resources is not None else 1
         self._decider = decider_of(config, store, self.metrics.store("main"), workers)
-        has_frontends = seat is None or seat.is_first
+        has_frontends = resources is None or resources.is_first
         self._certificates = certificates_of(config, has_frontends=has_frontends)
         self._upstreams = {
             name: Upstream(
@@ -149,9 +148,9 @@ class Gateway:
             for name, upstream in config.upstreams.items()
         }
         self._health = HealthChecks(self._upstreams.values())
-        book = book_of(config)
-        self._reader = reader_of(config, book)
-        policies = compile_policies(config, self.metrics, book)
+        overrides = overrides_of(config)
+        self._reader = reader_of(config, overrides)
+        policies = compile_policies(config, self.metrics, overrides)
         routes = compile_routes(config, self._upstreams, policies, self.metrics)
         self._frontends: list[Frontend] = []
         if has_frontends:
@@ -161,10 +160,11 @@ class Gateway:
                 decider=self._decider,
                 store=store,
                 policies=policies,
+                plan_of=plans_of(config.policies, policies),
                 metrics=self.metrics,
                 tls=dict(zip(titles(config.listeners), certificates, strict=True)),
                 is_leaving=lambda: self._phase is Phase.DRAINING,
-                sharing=seat.sharing if seat is not None else ALONE,
+                sharing=resources.sharing if resources is not None else ALONE,
             )
             self._frontends = make_frontends(ground)
         gate = Gate(
@@ -276,8 +276,8 @@ class Gateway:
                 raise cannot_listen(f"listeners[{index}].bind", address, error) from error
 
     async def _bind(self) -> None:
-        if self._seat is not None:
-            for taken in self._seat.sockets:
+        if self._resources is not None:
+            for taken in self._resources.sockets:
                 await self._listen(taken)
             return
         for index, listener in enumerate(self.config.listen):
@@ -308,11 +308,13 @@ class Gateway:
 
     async def _listen(self, taken: BoundSocket) -> None:
         config = self.config.listen[taken.number]
-        reception = reception_of(config, self.config, self._certificates.listeners[taken.number])
+        accept_plan = accept_plan_of(
+            config, self.config, self._certificates.listeners[taken.number]
+        )
         server = self._proxy.server
         listener: asyncio.Server | Listener
-        if reception.is_plain:
-            make = partial(server.of_listener, reception.https_port)
+        if accept_plan.is_plain:
+            make = partial(server.of_listener, accept_plan.https_port)
             listener = await asyncio.get_running_loop().create_server(
                 make, sock=taken.socket, backlog=BACKLOG, start_serving=False
             )
@@ -322,7 +324,7 @@ class Gateway:
             listener = Listener(
                 taken.socket,
                 server,
-                reception,
+                accept_plan,
                 patience=patience,
                 metrics=self.metrics,
                 most=self._max_connections,

@@ -11,7 +11,6 @@ from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.store_url import capabilities_of
 from gateway.limiter.decider import Decider
-from gateway.limiter.plan import limits_of
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import GatewayMetrics, StoreMetrics
@@ -21,6 +20,7 @@ from gateway.stores.memory.store import MemoryStore
 from gateway.stores.migrating import chosen, moving_store
 from gateway.stores.opening import StoreMaker, find_store
 from gateway.systems.smockron.capabilities import of_masters_only
+from gateway.wiring.policies import limits_of
 
 if TYPE_CHECKING:
     from gateway.stores.mysql.policies import PolicyReader
@@ -79,11 +79,11 @@ def _show(store: Store, metrics: GatewayMetrics) -> None:
 
 def limits_by_policy(config: GatewayConfig) -> dict[str, list[Limit]]:
     """The limits that the store of a configuration is asked about, by the names of policies."""
-    elsewhere = of_masters_only(config)
+    at_masters = of_masters_only(config)
     return {
         name: limits_of(name, policy)
         for name, policy in config.policies.items()
-        if name not in elsewhere
+        if name not in at_masters
     }
 
 
@@ -137,17 +137,17 @@ def decider_of(
     )
 
 
-def book_of(config: GatewayConfig) -> KeyOverrides | None:
+def overrides_of(config: GatewayConfig) -> KeyOverrides | None:
     """Where policies of the table find the numbers of keys; None if none of them needs it."""
     ours = (policy.throttlex for policy in config.policies.values())
     return KeyOverrides(identity) if any(one and one.policies == "table" for one in ours) else None
 
 
-def reader_of(config: GatewayConfig, book: KeyOverrides | None) -> PolicyReader | None:
+def reader_of(config: GatewayConfig, overrides: KeyOverrides | None) -> PolicyReader | None:
     """What keeps the book as the table is, in a running event loop; None if there is none."""
-    if book is None:
+    if overrides is None:
         return None
     # Its driver need not be there for others.
     from gateway.stores.mysql.policies import PolicyReader
 
-    return PolicyReader(tables_url(config), book)
+    return PolicyReader(tables_url(config), overrides)

@@ -86,7 +86,7 @@ def certificates_of(config: GatewayConfig, *, has_frontends: bool) -> Certificat
     )
 
 
-def reception_of(
+def accept_plan_of(
     listener: ListenerConfig, config: GatewayConfig, tls: ServerTls | None
 ) -> AcceptPlan:
     """What a listener does with new connections."""

@@ -63,10 +63,10 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         store = store.model_copy(update={"deadline": store.deadline_of_workers})
     memory = SharedStore(workers, store.deadline)
     sharing = Sharing(is_on=True, elders=post.elders)
-    seat = WorkerResources(
+    resources = WorkerResources(
         post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing
     )
-    running = Gateway(config.model_copy(update={"admin": None, "store": store}), seat)
+    running = Gateway(config.model_copy(update={"admin": None, "store": store}), resources)
     if post.reason:
         log.warning("%s", post.reason)
     tasks = Tasks()

@@ -19,7 +19,7 @@ import requests
 import yaml
 from jsonschema import Draft202012Validator
 
-from gateway.base.install_hint import remedy
+from gateway.base.install_hint import install_hint
 from gateway.systems.ratio.environment import DEFAULTS
 from tests.conftest import StartGateway
 from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
@@ -414,7 +414,7 @@ def test_a_library_that_is_missing_is_missed_before_the_start(
     assert told["run"].stderr.startswith(f"{config}: ")
     for each in told.values():
         assert f"needs a library that is not installed: {library}" in each.stderr
-        assert remedy(extra) in each.stderr
+        assert install_hint(extra) in each.stderr
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -28,7 +28,7 @@ from gateway.limiter.plan import UNBOUNDED_WAIT_US, Rule
 from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask
 from gateway.stores.opening import open_store
-from tests.consistency.bench import rule
+from tests.limiter.local.bench import rule
 from tests.model.history import (
     CANCELLED,
     PASSED,

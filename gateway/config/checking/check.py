@@ -28,13 +28,13 @@ from gateway.config.models.gateway import GatewayConfig, RouteConfig
 from gateway.config.models.methods import unknown_methods
 from gateway.config.models.shorthand import Expanded, expand
 from gateway.config.reading.merge import merge
-from gateway.config.reading.nodes import Node, find, node_of, plain, show_path
-from gateway.config.reading.nodes_told import (
+from gateway.config.reading.node_findings import (
     shown_secrets,
     unwritten,
     without_extensions,
     without_secrets,
 )
+from gateway.config.reading.nodes import Node, find, node_of, plain, show_path
 from gateway.config.reading.source import read
 from gateway.config.reading.substitute import ReadSecret
 from gateway.config.values.findings import KEY, Finding, Path
@@ -52,11 +52,11 @@ class Inspection(NamedTuple):
 
     Attributes:
         problems: what keeps it from being run.
-        advice: what is to be seen to.
+        warnings: what is to be seen to.
     """
 
     problems: Sequence[Finding]
-    advice: Sequence[Finding]
+    warnings: Sequence[Finding]
 
 
 Inspect = Callable[[GatewayConfig], Inspection]
@@ -247,8 +247,8 @@ class _Checker:
         if config is None or wrong:
             return config, wrong, []
         odd = [
-            *cross.advice(config),
-            *throttlex_checks.advice(config),
+            *cross.warnings(config),
+            *throttlex_checks.warnings(config),
             *patterns(config, self.expanded.origins),
             *circles(config),
             *variables_of_pages(config),
@@ -258,7 +258,7 @@ class _Checker:
         if inspect is not None:
             inspection = inspect(config)
             wrong = [one for one in map(self._place, inspection.problems) if one]
-            odd += inspection.advice
+            odd += inspection.warnings
         return config, wrong, [one for one in map(self._place, odd) if one]
 
     def _is_news(self, error: ErrorDetails) -> bool:

@@ -223,35 +223,35 @@ def unknown_senders(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(("listen", index, "proxy_protocol"), message, hint)
 
 
-def advice(config: GatewayConfig) -> Iterator[Finding]:
+def warnings(config: GatewayConfig) -> Iterator[Finding]:
     """What is allowed but hardly meant."""
     used = {route.upstream for route in config.routes}
     for name in config.upstreams:
         if name not in used:
             yield Finding(("upstreams", name, KEY), f"no route uses the upstream {name!r}")
-        yield from _upstream_advice(name, config.upstreams[name])
+        yield from _upstream_warnings(name, config.upstreams[name])
     held = used_policies(config)
     for name, policy in config.policies.items():
         if name not in held and (config.routes or config.listeners):
             who = "no route uses" if not config.listeners else "nothing uses"
             yield Finding(("policies", name, KEY), f"{who} the policy {name!r}")
-        yield from _certificate_advice(name, policy, config)
-        yield from _proxy_advice(name, policy, config)
-        for finding in _policy_advice(policy):
+        yield from _certificate_warnings(name, policy, config)
+        yield from _proxy_warnings(name, policy, config)
+        for finding in _policy_warnings(policy):
             yield finding._replace(path=("policies", name, *finding.path))
     migrate = config.store.migrate
     if migrate is not None and not capabilities_of(migrate.to).is_shared:
         message = "counts would move to where every gateway has its own, and a restart loses them"
         yield Finding(("store", "migrate", "to"), message, "a store that gateways share")
     for name, upstream in config.upstreams.items():
-        yield from _tls_advice(name, upstream)
+        yield from _tls_warnings(name, upstream)
     for index, network in enumerate(config.trusted_proxies):
         if network.prefixlen == 0:
             message = "everybody is trusted: clients can choose the address they are counted by"
             yield Finding(("trusted_proxies", index), message, "the networks of your own proxies")
 
 
-def _certificate_advice(
+def _certificate_warnings(
     name: str, policy: PolicyConfig, config: GatewayConfig
 ) -> Iterator[Finding]:
     if any(one.tls is not None and one.tls.client_certificates for one in config.listen):
@@ -263,7 +263,7 @@ def _certificate_advice(
             yield Finding(("policies", name, "limits", index), message, hint)
 
 
-def _proxy_advice(name: str, policy: PolicyConfig, config: GatewayConfig) -> Iterator[Finding]:
+def _proxy_warnings(name: str, policy: PolicyConfig, config: GatewayConfig) -> Iterator[Finding]:
     if config.trusted_proxies:
         return
     for index, line in enumerate(policy.limits):
@@ -275,7 +275,7 @@ def _proxy_advice(name: str, policy: PolicyConfig, config: GatewayConfig) -> Ite
                 yield Finding(("policies", name, "limits", index), message, hint)
 
 
-def _tls_advice(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:
+def _tls_warnings(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:
     if upstream.tls is None:
         return
     path: Path = ("upstreams", name, "tls")
@@ -288,7 +288,7 @@ def _tls_advice(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:
         yield Finding((*path, "verify"), message, hint)
 
 
-def _upstream_advice(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:
+def _upstream_warnings(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:
     if len(upstream.targets) > 1:
         return
     if upstream.health is not None and upstream.if_none_healthy == "all":
@@ -300,7 +300,7 @@ def _upstream_advice(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:
         yield Finding(("upstreams", name, "slow_start", KEY), message, "leave it out")
 
 
-def _policy_advice(policy: PolicyConfig) -> Iterator[Finding]:
+def _policy_warnings(policy: PolicyConfig) -> Iterator[Finding]:
     for index, line in enumerate(policy.limits):
         limit, path = line.limit, ("limits", index)
         keeps = {"sliding_window_log": limit.count, "paced_history": limit.burst}

@@ -41,7 +41,7 @@ def conflicts(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(place, message, hint)
 
 
-def advice(config: GatewayConfig) -> Iterator[Finding]:
+def warnings(config: GatewayConfig) -> Iterator[Finding]:
     """What counts together in ThrottleX's tables, and keys that clients make up as they like."""
     yield from _endless(config)
     yield from _together(config)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gateway.config.models.gateway import RetryConfig
 from gateway.config.values.units import format_duration, format_size
+from gateway.config.values.words import join
 
 _FAILED = {
     "connect": "finds no connection",
@@ -21,10 +22,10 @@ def explain_retry(retry: RetryConfig | None) -> Iterator[str]:
     failures = [_FAILED[one] for one in retry.when if isinstance(one, str)]
     statuses = [str(one) for one in retry.when if isinstance(one, int)]
     if statuses:
-        failures.append(f"is answered {_or(statuses)}")
+        failures.append(f"is answered {join(statuses, 'or')}")
     size = format_size(retry.max_body)
     yield (
-        f"A request that {_or(failures)} is sent again, {retry.tries} times in all at most: "
+        f"A request that {join(failures, 'or')} is sent again, {retry.tries} times in all at most: "
         f"{_which(retry.methods)} with bodies up to {size}, others only while nothing was sent."
     )
     if retry.timeout is not None:
@@ -41,10 +42,4 @@ def _which(methods: str | Sequence[str]) -> str:
         return "any"
     if methods == "idempotent":
         return "GET, HEAD, OPTIONS, PUT and DELETE"
-    return _or(list(methods))
-
-
-def _or(words: Sequence[str]) -> str:
-    if len(words) == 1:
-        return words[0]
-    return f"{', '.join(words[:-1])} or {words[-1]}"
+    return join(list(methods), "or")

@@ -10,42 +10,14 @@ from __future__ import annotations
 from copy import deepcopy
 from fractions import Fraction
 from itertools import combinations
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from gateway.config.explaining.schema_listeners import complete_listeners
-from gateway.config.models.gateway import (
-    Address,
-    AdminConfig,
-    BreakerConfig,
-    CertificateConfig,
-    ClientHeaders,
-    Defaults,
-    EjectConfig,
-    EnvoyHeaders,
-    EnvoyRlsConfig,
-    EnvoyRule,
-    GatewayConfig,
-    HealthConfig,
-    ListenerConfig,
-    ListenerTls,
-    LogConfig,
-    OnLimit,
-    PolicyConfig,
-    QueueConfig,
-    RatioConfig,
-    RatioRule,
-    ServerConfig,
-    StoreConfig,
-    ThrottlexConfig,
-    ThrottrConfig,
-    Timeouts,
-    UpstreamConfig,
-    UpstreamTlsConfig,
-)
+from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig, RouteConfig
 from gateway.config.models.shorthand import LIMIT_FIELDS, LINE_FIELDS, POLICY_FIELDS
 from gateway.config.values.lines import COUNTS_REFUSED, WITH_BURST
 from gateway.config.values.units import (
@@ -91,10 +63,11 @@ def json_schema() -> Schema:
     """The schema, as plain data to be written as JSON."""
     root = GatewayConfig.model_json_schema(schema_generator=_Generator)
     definitions: dict[str, Schema] = root.pop("$defs")
-    named = {model.__name__: model for model in _MODELS}
+    models = _models(GatewayConfig)
     for name, definition in (*definitions.items(), ("GatewayConfig", root)):
-        if name in named:
-            _add_defaults(definition, named[name])
+        # What a route does not say is as its upstream or the whole file has it.
+        if name in models and name != RouteConfig.__name__:
+            _add_defaults(definition, models[name])
     root["properties"]["policies"]["propertyNames"] = {"pattern": _NAME}
     _complete_target(definitions["Target"])
     _complete_policy(definitions["PolicyConfig"])
@@ -117,34 +90,18 @@ def json_schema() -> Schema:
     return {"$schema": DIALECT, "title": "Sluice gateway", **root}
 
 
-_MODELS: Final[tuple[type[BaseModel], ...]] = (
-    AdminConfig,
-    CertificateConfig,
-    ClientHeaders,
-    BreakerConfig,
-    Defaults,
-    EjectConfig,
-    EnvoyHeaders,
-    EnvoyRlsConfig,
-    EnvoyRule,
-    GatewayConfig,
-    ListenerConfig,
-    ListenerTls,
-    HealthConfig,
-    LogConfig,
-    OnLimit,
-    PolicyConfig,
-    QueueConfig,
-    RatioConfig,
-    RatioRule,
-    ServerConfig,
-    StoreConfig,
-    ThrottlexConfig,
-    ThrottrConfig,
-    Timeouts,
-    UpstreamConfig,
-    UpstreamTlsConfig,
-)
+def _models(kind: Any) -> dict[str, type[BaseModel]]:
+    """All models that a file may hold, by name."""
+    found: dict[str, type[BaseModel]] = {}
+    left = [kind]
+    while left:
+        one = left.pop()
+        if not (isinstance(one, type) and issubclass(one, BaseModel)):
+            left += get_args(one)
+        elif one.__name__ not in found:
+            found[one.__name__] = one
+            left += [field.annotation for field in one.model_fields.values()]
+    return found
 
 
 def written_default(model: type[BaseModel], name: str) -> object:

@@ -14,6 +14,7 @@ from gateway.config.values.base import Model
 from gateway.config.values.hosts import HostError, parse_host, unfilled_hint
 from gateway.config.values.types import Off, Switch, describe, problem
 from gateway.config.values.written import Filled, literal
+from gateway.http.editing.pages import fill_page
 from gateway.http.editing.template import Template, TemplateError, parse_template
 
 PAGE_VARIABLES: Final = ("status", "reason")
@@ -184,11 +185,6 @@ class RespondConfig(Model):
             message = f"an answer with status {self.status} has no body"
             raise problem(message, "another status, or no body", under=("body",))
         return self
-
-
-def fill_page(text: str, status: int, reason: str) -> str:
-    """A page with its variables filled in; other braces stay as they are."""
-    return text.replace("{status}", str(status)).replace("{reason}", reason)
 
 
 class ErrorPage(Model):

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gateway.base.clock import Clock, monotonic_us, wall_us
-from gateway.limiter.local.eventual_state import WHOLLY_HEARD, RemoteView
+from gateway.limiter.admissions import Key, Unreported
+from gateway.limiter.local.eventual_state import FULLY_KNOWN, RemoteView
 from gateway.limiter.local.generations import Generations
-from gateway.limiter.local.unheard import HEARD_INTERVALS, longest_us
+from gateway.limiter.local.unreported import REPORTED_INTERVALS, longest_us
 from gateway.limiter.reports import report
-from gateway.limiter.unreported import Key, Unreported
 from gateway.limits.consistency_mode import Eventual
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
@@ -28,11 +28,11 @@ from gateway.stores.memory.store import MemoryStore
 
 MAX_KEYS: Final = 200_000
 """Keys of which something is remembered; of more, the ones not used for longest are forgotten."""
-_NOTHING: Final = Unreported()
 MAX_LOOKS: Final = 256
 """Keys that the store is to be asked about; of others it is heard when they are reported."""
-HEARD_FOR_US: Final = 60_000_000
+KEPT_US: Final = 60_000_000
 """How long what was heard of a key is kept if nobody asks for it."""
+_NOTHING: Final = Unreported()
 
 
 class UnreportedPasses(NamedTuple):
@@ -75,59 +75,59 @@ class EventualState:
         self._gateways = gateways
         remedy = "it has what this gateway let through of keys that are kept eventually"
         self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock, remedy)
-        self._heard: Generations[Key, RemoteView] = Generations(MAX_KEYS, HEARD_FOR_US)
+        self._views: Generations[Key, RemoteView] = Generations(MAX_KEYS, KEPT_US)
         self._unreported: dict[int, Unreported] = {}
         self._leaving: dict[int, Unreported] = {}
         self._looks: dict[Key, Probe] = {}
         self._looked_at: set[Key] = set()
 
     def __repr__(self) -> str:
-        return f"<Hearsay of {len(self._heard)} keys>"
+        return f"<EventualState of {len(self._views)} keys>"
 
     def decide(self, limit: Limit, key: str, terms: Eventual, cost: int) -> Decision:
         """Decide on one request, at once."""
         now_us = self._clock()
         name = (limit.scope, key)
-        heard = self._heard.get(name, now_us)
-        if heard is None:
+        view = self._views.get(name, now_us)
+        if view is None:
             self._look(name, limit, 0, terms)
         elif 0 < cost <= limit.burst:
-            wait_us = heard.wait_us(limit, cost, now_us)
+            wait_us = view.wait_us(limit, cost, now_us)
             if wait_us > 0:
-                self._see_through(heard, limit, key, terms, cost)
-                refusal = self._refuse(limit, key, cost, wait_us, heard.resets_us - now_us)
-                return self._with_unheard(refusal, heard, limit, terms, cost)
+                self._see_through(view, limit, key, terms, cost)
+                refusal = self._refuse(limit, key, cost, wait_us, view.resets_us - now_us)
+                return self._with_unreported(refusal, view, limit, terms, cost)
         decision = self._replica.decide_limit(limit, key, cost, 0)
         if decision.allowed and cost:
             noted = self._unreported.setdefault(terms.interval_us, Unreported())
             noted.note(limit, limit, key, cost)
-            if heard is not None:
-                heard.spent += cost
-                heard.passed_us = now_us
+            if view is not None:
+                view.spent += cost
+                view.passed_us = now_us
         elif not decision.allowed and decision.retry_after_us != NEVER and self._gateways() > 1:
-            if heard is not None:
-                self._see_through(heard, limit, key, terms, cost)
-            decision = self._with_unheard(decision, heard, limit, terms, cost)
-        if heard is not None:
-            left = heard.left(limit, now_us)
+            if view is not None:
+                self._see_through(view, limit, key, terms, cost)
+            decision = self._with_unreported(decision, view, limit, terms, cost)
+        if view is not None:
+            left = view.left(limit, now_us)
             if left < decision.remaining:
                 decision = decision._replace(remaining=left)
         return decision
 
     def _see_through(
-        self, heard: RemoteView, limit: Limit, key: str, terms: Eventual, cost: int
+        self, view: RemoteView, limit: Limit, key: str, terms: Eventual, cost: int
     ) -> None:
         """Ask the store about a key that is refused, if what was heard of it is old."""
-        if heard.is_stale(limit, self._clock(), terms.interval_us):
-            look_cost = 0 if limit.algorithm in WHOLLY_HEARD else cost
+        if view.is_stale(limit, self._clock(), terms.interval_us):
+            look_cost = 0 if limit.algorithm in FULLY_KNOWN else cost
             self._look((limit.scope, key), limit, look_cost, terms)
 
-    def _with_unheard(
-        self, refusal: Decision, heard: RemoteView | None, limit: Limit, terms: Eventual, cost: int
+    def _with_unreported(
+        self, refusal: Decision, view: RemoteView | None, limit: Limit, terms: Eventual, cost: int
     ) -> Decision:
         """A refusal that allows for what others may have let through and not yet reported."""
-        report_us = HEARD_INTERVALS * terms.interval_us
-        if heard is not None and heard.is_settled(limit, cost, self._clock(), report_us):
+        report_us = REPORTED_INTERVALS * terms.interval_us
+        if view is not None and view.is_settled(limit, cost, self._clock(), report_us):
             return refusal
         gateways = self._gateways()
         if gateways <= 1:
@@ -151,12 +151,12 @@ class EventualState:
         verdict = Verdict(True, 0, 0, (decision,))
         self._replica.give_back_now(Ask((limit,), (key,), cost, 0), verdict)
         name = (limit.scope, key)
-        heard = self._heard.get(name, self._clock())
+        view = self._views.get(name, self._clock())
         for waiting in (self._unreported, self._leaving):
             undone = waiting.get(terms.interval_us, _NOTHING).undo(name, cost)
             cost -= undone
-            if heard is not None:
-                heard.spent = max(heard.spent - undone, 0)
+            if view is not None:
+                view.spent = max(view.spent - undone, 0)
 
     # What the store is told.
 
@@ -197,8 +197,8 @@ class EventualState:
             decision: what the store said of it.
         """
         now_us = self._clock()
-        heard = RemoteView.of_report(limit, ask.cost, now_us - gathered_us, decision, now_us)
-        self._keep(limit, ask.keys[0], heard)
+        view = RemoteView.of_report(limit, ask.cost, now_us - gathered_us, decision, now_us)
+        self._keep(limit, ask.keys[0], view)
 
     # What the store is asked.
 
@@ -229,11 +229,11 @@ class EventualState:
         """The store has not answered."""
         self._looked_at.discard((look.limit.scope, look.key))
 
-    def _keep(self, limit: Limit, key: str, heard: RemoteView) -> None:
+    def _keep(self, limit: Limit, key: str, view: RemoteView) -> None:
         name = (limit.scope, key)
         waiting = (*self._unreported.values(), *self._leaving.values())
-        heard.spent = sum(noted.cost_of(name) for noted in waiting)
-        before = self._heard.get(name, heard.heard_us)
+        view.spent = sum(noted.cost_of(name) for noted in waiting)
+        before = self._views.get(name, view.seen_us)
         if before is not None:
-            heard.passed_us = before.passed_us
-        self._heard.put(name, heard, heard.heard_us)
+            view.passed_us = before.passed_us
+        self._views.put(name, view, view.seen_us)

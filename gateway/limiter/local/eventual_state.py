@@ -13,7 +13,7 @@ from typing import Final
 from gateway.limits.decision import NEVER, Decision
 from gateway.limits.rate import NS_PER_US, Limit
 
-WHOLLY_HEARD: Final = ("token_bucket", "fixed_window")
+FULLY_KNOWN: Final = ("token_bucket", "fixed_window")
 """Algorithms of which a look that takes nothing says when more may pass."""
 
 
@@ -26,20 +26,20 @@ class RemoteView:
         until_us: nothing that costs `blocked_cost` or more passes before.
         blocked_cost: see `until_us`.
         resets_us: when all of it is over.
-        heard_us: when it was heard.
+        seen_us: when it was heard.
         spent: what was let through here and was not counted in it.
         passed_us: when something was last let through here, or later.
     """
 
     __slots__ = (
-        *("_is_looked", "at_us", "blocked_cost", "heard_us", "remaining", "resets_us"),
+        *("_is_looked", "at_us", "blocked_cost", "seen_us", "remaining", "resets_us"),
         *("passed_us", "spent", "until_us"),
     )
 
     def __init__(self, remaining: int, resets_us: int, now_us: int) -> None:
         self.remaining = remaining
         self.resets_us = resets_us
-        self.at_us = self.heard_us = self.passed_us = now_us
+        self.at_us = self.seen_us = self.passed_us = now_us
         self.until_us = 0
         self.blocked_cost = 1
         self.spent = 0
@@ -58,7 +58,7 @@ class RemoteView:
             decision: the answer.
             now_us: the present.
         """
-        heard = cls(decision.remaining, now_us + decision.reset_us, now_us)
+        view = cls(decision.remaining, now_us + decision.reset_us, now_us)
         wait_us = decision.wait_us
         if not decision.allowed:
             # Overdrawn by more than a period; that is as long as it is held against anybody.
@@ -66,9 +66,9 @@ class RemoteView:
             wait_us = limit.period_us if never else min(limit.period_us, decision.retry_after_us)
         elif wait_us and limit.algorithm == "fixed_window":
             # It was counted in the next window, of which the rest may be had.
-            heard.remaining = limit.count - cost
-        heard._block(limit, wait_us, late_us, now_us)
-        return heard
+            view.remaining = limit.count - cost
+        view._block(limit, wait_us, late_us, now_us)
+        return view
 
     @classmethod
     def of_look(
@@ -76,18 +76,18 @@ class RemoteView:
     ) -> RemoteView:
         """From the answer to a look; if it was let through, its cost is given back."""
         left = decision.remaining + cost if decision.allowed else decision.remaining
-        heard = cls(left, now_us + decision.reset_us, now_us)
-        heard._is_looked = True
+        view = cls(left, now_us + decision.reset_us, now_us)
+        view._is_looked = True
         if not decision.allowed and decision.retry_after_us != NEVER:
-            heard.blocked_cost = cost
-            heard._block(limit, decision.retry_after_us, late_us, now_us)
-            heard.remaining = cost  # Then, as far as is known.
-        return heard
+            view.blocked_cost = cost
+            view._block(limit, decision.retry_after_us, late_us, now_us)
+            view.remaining = cost  # Then, as far as is known.
+        return view
 
     def _block(self, limit: Limit, wait_us: int, late_us: int, now_us: int) -> None:
         if not wait_us:
             return
-        if limit.algorithm not in WHOLLY_HEARD:
+        if limit.algorithm not in FULLY_KNOWN:
             # What passed here counts there from when it was reported. That it was late is not
             # held against the key, or whoever keeps to the limit would be slowed down by it.
             wait_us -= late_us
@@ -99,8 +99,8 @@ class RemoteView:
     def is_stale(self, limit: Limit, now_us: int, interval_us: int) -> bool:
         """Whether a refusal by it should be seen through by the store."""
         # A report says what is left, but not always when there is more.
-        is_known = self._is_looked or limit.algorithm in WHOLLY_HEARD
-        return not is_known or now_us - self.heard_us >= interval_us
+        is_known = self._is_looked or limit.algorithm in FULLY_KNOWN
+        return not is_known or now_us - self.seen_us >= interval_us
 
     def is_settled(self, limit: Limit, cost: int, now_us: int, report_us: int) -> bool:
         """Whether it says when a request may pass, and others have let nothing through since.
@@ -114,10 +114,10 @@ class RemoteView:
             now_us: the present.
             report_us: how long it takes until what was let through has been reported.
         """
-        if self.passed_us + report_us > self.heard_us or now_us - self.heard_us > report_us:
+        if self.passed_us + report_us > self.seen_us or now_us - self.seen_us > report_us:
             return False
         # A sum says how much is left, and not when there is more for this cost.
-        is_named = limit.algorithm in WHOLLY_HEARD or (
+        is_named = limit.algorithm in FULLY_KNOWN or (
             self.until_us > now_us and self._is_looked and self.blocked_cost == cost
         )
         return is_named or self._is_sure_to_pass(cost, now_us)

@@ -81,7 +81,7 @@ class Lease:
     """What is known of one key, and held of it."""
 
     __slots__ = (
-        *("asked", "grants", "heard", "heard_us", "held", "is_warm"),
+        *("asked", "grants", "decided_us", "decision", "held", "is_warm"),
         *("refusal", "seen_us", "size"),
     )
 
@@ -90,8 +90,8 @@ class Lease:
         self.grants: deque[Grant] = deque()
         self.held = 0
         self.asked = 0
-        self.heard: Decision | None = None
-        self.heard_us = 0
+        self.decision: Decision | None = None
+        self.decided_us = 0
         self.is_warm = False
         self.seen_us = now_us
         self.refusal: _Refusal | None = None
@@ -231,7 +231,9 @@ class LeaseBook:
         lease.held += cost
         return None
 
-    def heard(self, limit: Limit, key: str, terms: Leased, ask: Ask, told: StoreAnswer) -> Decision:
+    def answered(
+        self, limit: Limit, key: str, terms: Leased, ask: Ask, told: StoreAnswer
+    ) -> Decision:
         """The store has decided on a request of this key, which was `ask`.
 
         Returns:
@@ -245,7 +247,7 @@ class LeaseBook:
         held = lease.usable(now_us)
         retry_after_us = decision.retry_after_us
         if ask.cost:
-            lease.heard, lease.heard_us = decision, now_us
+            lease.decision, lease.decided_us = decision, now_us
             lease.refusal = None
         # What the store says of when a request passes leaves out what is held here.
         if not decision.allowed and retry_after_us != NEVER and not held and not lease.asked:
@@ -269,11 +271,11 @@ class LeaseBook:
         now_us = self._clock()
         lease = self._leases.get((limit.scope, key), now_us)
         held = lease.usable(now_us) if lease is not None else 0
-        if lease is None or lease.heard is None or not held:
+        if lease is None or lease.decision is None or not held:
             return None
         if held >= cost:
             return 0
-        return cost - held if held + lease.heard.remaining >= cost else None
+        return cost - held if held + lease.decision.remaining >= cost else None
 
     def is_asked(self, limit: Limit, key: str) -> bool:
         """Whether tokens are under way."""
@@ -308,9 +310,9 @@ class LeaseBook:
         most: other gateways want some too.
         """
         lease = self._leases.get((limit.scope, key), self._clock())
-        if lease is None or lease.heard is None or lease.asked or not lease.is_warm:
+        if lease is None or lease.decision is None or lease.asked or not lease.is_warm:
             return 0
-        left = lease.heard.remaining
+        left = lease.decision.remaining
         if 2 * lease.held > lease.size or left < 1:
             return 0
         lease.asked = min(lease.size - lease.held, max(left // 2, 1))
@@ -326,7 +328,7 @@ class LeaseBook:
             # Forgotten meanwhile; what it was given goes back when its time is over.
             lease = Lease(tokens, now_us)
         lease.asked = 0
-        lease.heard, lease.heard_us = decision, now_us
+        lease.decision, lease.decided_us = decision, now_us
         self._serial += 1
         grant = Grant(self._serial, lease, limit, key, tokens, decision)
         lifetime_us = terms.lifetime_us
@@ -345,7 +347,7 @@ class LeaseBook:
         if lease is not None:
             lease.asked = 0
             if decision is not None:
-                lease.heard, lease.heard_us = decision, now_us
+                lease.decision, lease.decided_us = decision, now_us
 
     def expired(self) -> list[tuple[Ask, Verdict]]:
         """Take out the grants whose time is over; returns what is to be returned of them."""
@@ -369,21 +371,21 @@ class LeaseBook:
 
 def _spent(lease: Lease, limit: Limit, serial: int, now_us: int) -> Decision:
     """An admission from the lease; what is left is the lease and what was last heard of."""
-    heard = lease.heard
-    assert heard is not None, "a grant came with a decision"
-    left = min(lease.held + heard.remaining, limit.burst)
-    reset_us = max(heard.reset_us - (now_us - lease.heard_us), 1)
-    return Decision(True, 0, 0, heard.limit, left, reset_us, serial)
+    last = lease.decision
+    assert last is not None, "a grant came with a decision"
+    left = min(lease.held + last.remaining, limit.burst)
+    reset_us = max(last.reset_us - (now_us - lease.decided_us), 1)
+    return Decision(True, 0, 0, last.limit, left, reset_us, serial)
 
 
 def _still_refused(lease: Lease, refusal: _Refusal, wait_us: int, now_us: int) -> Decision:
     """The store's refusal, a little later; who would wait for a shorter time passes later."""
-    heard = lease.heard
-    assert heard is not None, "it was refused by a decision"
-    elapsed_us = now_us - lease.heard_us
-    return heard._replace(
+    last = lease.decision
+    assert last is not None, "it was refused by a decision"
+    elapsed_us = now_us - lease.decided_us
+    return last._replace(
         allowed=False,
         wait_us=0,
         retry_after_us=refusal.passes_us + refusal.wait_us - wait_us - now_us,
-        reset_us=max(heard.reset_us - elapsed_us, 1),
+        reset_us=max(last.reset_us - elapsed_us, 1),
     )

@@ -67,7 +67,7 @@ class Leasing:
         if self._is_closed:
             self._return(self._book.close())
 
-    def heard(
+    def answered(
         self, ask: Ask, rules: Sequence[Rule], verdict: Verdict, asked_us: int
     ) -> tuple[Decision, ...]:
         """The store has decided on a request; take a lease of what it will need again.
@@ -82,7 +82,7 @@ class Leasing:
             said = decision
             terms = rule.policy.terms
             if isinstance(terms, Leased):
-                said = self._book.heard(limit, key, terms, ask, StoreAnswer(decision, asked_us))
+                said = self._book.answered(limit, key, terms, ask, StoreAnswer(decision, asked_us))
                 if ask.cost and decision.allowed:
                     self._refill(limit, key, terms)
             decisions.append(said)

@@ -176,7 +176,7 @@ class _Mixed(Pending):
         """The store's part is known: join the parts."""
         if not outcome.alone:
             verdict, leasing = outcome.verdict, self._near.leasing
-            decisions = leasing.heard(self.ask, self.rules, verdict, self._asked_us)
+            decisions = leasing.answered(self.ask, self.rules, verdict, self._asked_us)
             outcome = outcome._replace(verdict=verdict._replace(decisions=decisions))
         if outcome.verdict.allowed:
             super().resolve(join(outcome, self._whole_rules, self._taken or ()))

@@ -49,7 +49,7 @@ class Reporting:
         calendar_clock: Clock,
         gateways: Callable[[], int],
     ) -> None:
-        self._hearsay = EventualState(clock, calendar_clock, gateways)
+        self._state = EventualState(clock, calendar_clock, gateways)
         self._send = send
         self._give_back = give_back
         self._clock = clock
@@ -60,24 +60,24 @@ class Reporting:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return repr(self._hearsay)
+        return repr(self._state)
 
     def decide(self, limit: Limit, key: str, terms: Eventual, cost: int) -> Decision:
         """Decide on one request, at once."""
-        decision = self._hearsay.decide(limit, key, terms, cost)
+        decision = self._state.decide(limit, key, terms, cost)
         if not self._is_closed:
             self._report_later(terms.interval_us)
-            if self._looking is None and self._hearsay.has_looks:
+            if self._looking is None and self._state.has_looks:
                 self._looking = self._loop.call_soon(self._look)
         return decision
 
     def undo(self, limit: Limit, key: str, terms: Eventual, cost: int, decision: Decision) -> None:
         """Take back an admission; one that was reported already stays reported."""
-        self._hearsay.undo(limit, key, terms, cost, decision)
+        self._state.undo(limit, key, terms, cost, decision)
 
     def _report_later(self, interval_us: int) -> None:
         is_under_way = interval_us in self._timers or interval_us in self._is_leaving
-        if not is_under_way and self._hearsay.is_due(interval_us):
+        if not is_under_way and self._state.is_due(interval_us):
             self._timers[interval_us] = self._loop.call_later(
                 interval_us / US, self._report, interval_us
             )
@@ -85,7 +85,7 @@ class Reporting:
     def _report(self, interval_us: int) -> None:
         """An interval is over."""
         self._timers.pop(interval_us, None)
-        self._hearsay.gather(interval_us)
+        self._state.gather(interval_us)
         if interval_us not in self._is_leaving:
             self._is_leaving.add(interval_us)
             self._report_some(interval_us)
@@ -93,8 +93,8 @@ class Reporting:
     def _report_some(self, interval_us: int) -> None:
         asks: list[Pending] = []
         call = _Call(self, interval_us, self._clock() - interval_us)
-        for report in self._hearsay.reports(interval_us, REPORTS_A_CALL):
-            asks += [_Told(self._hearsay, report.limit, ask, call) for ask in report.asks]
+        for report in self._state.reports(interval_us, REPORTS_A_CALL):
+            asks += [_ReportedAsk(self._state, report.limit, ask, call) for ask in report.asks]
         call.unanswered = len(asks)
         if asks:
             self._send(asks)
@@ -113,7 +113,7 @@ class Reporting:
 
     def _look(self) -> None:
         self._looking = None
-        looks = self._hearsay.looks(LOOKS_A_CALL)
+        looks = self._state.looks(LOOKS_A_CALL)
         if looks:
             self._looking = self._loop.call_later(LOOK_PAUSE_S, self._look)
             self._send([_Looked(self, look) for look in looks])
@@ -123,11 +123,11 @@ class Reporting:
         (decision,) = outcome.verdict.decisions
         if look.cost and decision.allowed:
             self._give_back(outcome.ask, outcome.verdict)
-        self._hearsay.looked(look, decision)
+        self._state.looked(look, decision)
 
     def missed(self, look: Probe) -> None:
         """The store has not answered a look."""
-        self._hearsay.missed(look)
+        self._state.missed(look)
 
     def close(self) -> None:
         """Report what has not been reported, one call after the other."""
@@ -138,7 +138,7 @@ class Reporting:
             timer.cancel()
             self._report(interval_us)
         for interval_us in list(self._is_leaving):
-            self._hearsay.gather(interval_us)
+            self._state.gather(interval_us)
 
 
 class _Call:
@@ -159,21 +159,21 @@ class _Call:
             self._reporting.answered(self._interval_us, is_lost=is_lost)
 
 
-class _Told(Pending):
+class _ReportedAsk(Pending):
     """A piece of a report, which no request waits for."""
 
-    __slots__ = ("_call", "_hearsay", "_limit")
+    __slots__ = ("_call", "_limit", "_state")
 
-    def __init__(self, hearsay: EventualState, limit: Limit, ask: Ask, call: _Call) -> None:
+    def __init__(self, state: EventualState, limit: Limit, ask: Ask, call: _Call) -> None:
         super().__init__(ask, ())
-        self._hearsay = hearsay
+        self._state = state
         self._limit = limit
         self._call = call
 
     def resolve(self, outcome: Outcome) -> None:
         """The store has counted it, and says what is left."""
         (decision,) = outcome.verdict.decisions
-        self._hearsay.reported(self._limit, self.ask, self._call.gathered_us, decision)
+        self._state.reported(self._limit, self.ask, self._call.gathered_us, decision)
         self._call.answered(is_lost=False)
 
     def lost(self, decide_alone: DecideAlone) -> Outcome | None:

@@ -1,51 +1,93 @@
-"""What a scrape shows children of, and what it says of one where that is more than a number."""
+"""The kinds of things that are counted, and what is shown of one where it is more than a number."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from gateway.observe.metrics.counters import (
+    FrontendMetrics,
     GatewayMetrics,
+    LogMetrics,
     MemoryMetrics,
     PolicyMetrics,
+    RouteMetrics,
+    StoreMetrics,
     TargetMetrics,
+    UpstreamMetrics,
 )
-from gateway.observe.metrics.families import Labels
+from gateway.observe.metrics.families import BREAKER_STATES, ChildKind, Labels
 
 STATUSES: Final = range(100, 600)
 """Statuses with a series of their own; what else an upstream makes up is one: `other`."""
 
-BREAKER_STATES: Final = ("closed", "half_open", "open")
-
 T = TypeVar("T")
 
 
-class KeysInMemory(NamedTuple):
-    """The keys of a policy in memory, and its decisions if it decides here."""
-
-    counted: MemoryMetrics
-    policy: PolicyMetrics | None
-
-
-def named(
+def _named(
     children: Callable[[GatewayMetrics], Mapping[str, T]],
 ) -> Callable[[GatewayMetrics], Iterator[tuple[Labels, T]]]:
     """Children that are told apart by their name."""
     return lambda metrics: (((name,), child) for name, child in list(children(metrics).items()))
 
 
-def targets(metrics: GatewayMetrics) -> Iterator[tuple[Labels, TargetMetrics]]:
-    """Every target of every upstream."""
+def _targets(metrics: GatewayMetrics) -> Iterator[tuple[Labels, TargetMetrics]]:
     for upstream_name, upstream in list(metrics.upstreams.items()):
         for target_name, target in list(upstream.targets.items()):
             yield (upstream_name, target_name), target
 
 
-def keys_in_memory(metrics: GatewayMetrics) -> Iterator[tuple[Labels, KeysInMemory]]:
-    """Every policy whose keys are in memory."""
-    for name, memory in list(metrics.memory.items()):
-        yield (name,), KeysInMemory(memory, metrics.policies.get(name))
+def _memory(metrics: GatewayMetrics, name: str) -> MemoryMetrics:
+    return metrics.memory.setdefault(name, MemoryMetrics())
+
+
+GATEWAY: Final = ChildKind[GatewayMetrics](
+    "gateway", (), lambda metrics: (((), metrics),), lambda metrics: metrics
+)
+LOG: Final = ChildKind[LogMetrics](
+    "log", (), lambda metrics: (((), metrics.log),), lambda metrics: metrics.log
+)
+ROUTES: Final = ChildKind[RouteMetrics](
+    "route",
+    ("route",),
+    _named(lambda metrics: metrics.routes),
+    GatewayMetrics.route,
+    # Nothing is shown of a route that has answered nothing; there may be ten thousand.
+    is_told=lambda of: of.statuses,
+)
+POLICIES: Final = ChildKind[PolicyMetrics](
+    "policy", ("policy",), _named(lambda metrics: metrics.policies), GatewayMetrics.policy
+)
+UPSTREAMS: Final = ChildKind[UpstreamMetrics](
+    "upstream",
+    ("upstream",),
+    _named(lambda metrics: metrics.upstreams),
+    GatewayMetrics.upstream,
+    refresh=lambda of: of.refresh(),
+)
+TARGETS: Final = ChildKind[TargetMetrics](
+    "target",
+    ("upstream", "target"),
+    _targets,
+    lambda metrics, upstream, target: metrics.upstream(upstream).target(target),
+)
+STORES: Final = ChildKind[StoreMetrics](
+    "store",
+    ("store",),
+    _named(lambda metrics: metrics.stores),
+    GatewayMetrics.store,
+    refresh=lambda of: of.refresh(),
+)
+MEMORY: Final = ChildKind[MemoryMetrics](
+    "memory", ("policy",), _named(lambda metrics: metrics.memory), _memory
+)
+LISTENERS: Final = ChildKind[FrontendMetrics](
+    "listener",
+    ("listener",),
+    _named(lambda metrics: metrics.frontends),
+    GatewayMetrics.frontend,
+    refresh=lambda of: of.refresh(),
+)
 
 
 def by_label(statuses: Mapping[int, int]) -> list[tuple[str, int]]:
@@ -85,7 +127,8 @@ def has_decided(policy: PolicyMetrics) -> bool:
     return any(counts)
 
 
-def has_keys(memory: KeysInMemory) -> bool:
+def has_keys(memory: MemoryMetrics, metrics: GatewayMetrics, labels: Labels) -> bool:
     """Whether a policy has kept keys in memory yet."""
+    policy = metrics.policies.get(labels[0])
     # Keys come and go; what is there stays there.
-    return bool(memory.counted.keys) or memory.policy is None or has_decided(memory.policy)
+    return bool(memory.keys) or policy is None or has_decided(policy)

@@ -1,24 +1,45 @@
-"""Counters as Prometheus samples, in pieces small enough for an event loop.
+"""Counters as text for Prometheus, in pieces.
 
-The text is encoded by prometheus-client, a few hundred samples at a time: a gateway of
-thousands of routes has a scrape of megabytes, and encoding that at once would hold every
-request up. Whoever serves it lets the event loop run between the pieces.
+The text is made piece by piece, each a family or as much of a large one as has some 160 samples: a
+gateway of thousands of routes has a scrape of megabytes, and encoding that in one step would hold
+up every request. The admin listener lets the event loop run between the pieces. Pieces may be
+empty: children that have nothing to show take time as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, chain, islice
+from typing import Any, Final, NamedTuple, TypeVar
 
 from prometheus_client import Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from gateway.observe.metrics.counters import GatewayMetrics
+from gateway.observe.metrics.counters import GatewayMetrics, Histogram
+from gateway.observe.metrics.families import Family, Labels, Section, Value
 from gateway.observe.metrics.table import TABLE
 
 END_OF_OPENMETRICS: Final = b"# EOF\n"
+SAMPLES_PER_PIECE: Final = 160
+"""A piece with so many samples has no more children: about a millisecond."""
+CHILDREN_PER_PIECE: Final = 256
+"""How many children are looked at for one piece, whether they have samples or not."""
+
+_TYPES: Final[dict[str, Callable[..., Metric]]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+    "info": InfoMetricFamily,
+}
+
+T = TypeVar("T")
 
 
 class Exposition(NamedTuple):
@@ -38,7 +59,7 @@ def expose(metrics: GatewayMetrics, accept: str = "", others: Iterable[Metric] =
 
     def pieces() -> Iterator[bytes]:
         last_name = ""
-        sections = (section.pieces(metrics) for section in TABLE)
+        sections = (_section(section, metrics) for section in TABLE)
         for metric in chain(others, chain.from_iterable(sections)):
             if metric is None:  # a pause
                 yield b""
@@ -61,6 +82,44 @@ def content_type(accept: str) -> str:
 def render(metrics: GatewayMetrics, accept: str = "") -> bytes:
     """All samples as one text, for who has no event loop to keep going."""
     return b"".join(expose(metrics, accept).pieces)
+
+
+def _section(section: Section[T], metrics: GatewayMetrics) -> Iterator[Metric | None]:
+    """All families of a section in pieces; None to pause."""
+    refresh = section.kind.refresh
+    if refresh is not None and section.is_first:
+        for place, (_, child) in enumerate(section.children(metrics), start=1):
+            refresh(child)
+            if place % CHILDREN_PER_PIECE == 0:
+                yield None
+    for family in section.families:
+        yield from _family(family, section, metrics)
+
+
+def _family(
+    family: Family[T], section: Section[T], metrics: GatewayMetrics
+) -> Iterator[Metric | None]:
+    children = iter(section.children(metrics))
+    make, is_shown = _TYPES[family.type], section.is_shown
+    for first in children:
+        piece = make(family.name, family.text, labels=(*section.kind.labels, *family.labels))
+        for labels, child in chain((first,), islice(children, CHILDREN_PER_PIECE - 1)):
+            if is_shown is None or is_shown(child, metrics, labels):
+                for more, value in family.samples(child):
+                    _add(piece, (*labels, *((more,) if isinstance(more, str) else more)), value)
+            if len(piece.samples) >= SAMPLES_PER_PIECE:
+                break
+        yield piece
+
+
+def _add(piece: Any, labels: Labels, value: Value) -> None:
+    if isinstance(value, Histogram):
+        bounds = (*(str(bound / 1e6) for bound in value.bounds_us), "+Inf")
+        # Prometheus wants, for each bucket, everything at or below its bound.
+        buckets = list(zip(bounds, accumulate(value.counts), strict=True))
+        piece.add_metric(labels, buckets, value.sum_us / 1e6)
+    else:
+        piece.add_metric(labels, value)
 
 
 class _Single(Collector):

@@ -1,150 +1,259 @@
-"""Families of samples: what each is called, and what it shows of a child.
+"""What a family of samples is: its name, its counters, and how those of processes become one.
 
-A child is one of the things that are counted, such as a route. A family of many children is made in
-pieces of the same name, small enough for an event loop. Pieces may be empty: children that have
-nothing to show take time as well.
+A child is one of the things that are counted, such as a route; a kind of them, such as all routes,
+has the same counters each. A family shows one of these counters, so the table of families
+(`table`) says as well what the processes of one gateway tell each other (`plain`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, chain, islice
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from operator import add, and_, or_
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from prometheus_client import Metric
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-)
-
 from gateway.observe.metrics.counters import GatewayMetrics, Histogram
-
-SAMPLES_PER_PIECE: Final = 160
-"""A piece with so many samples has no more children: about a millisecond."""
-CHILDREN_PER_PIECE: Final = 256
-"""How many children are looked at for one piece, whether they have samples or not."""
 
 T = TypeVar("T")
 
 Labels = tuple[str, ...]
+
+Value = float | Histogram | Mapping[str, str]
+"""What is shown in a sample; texts are labels of a sample that is always 1."""
+
+Samples = Iterable[tuple[str | Labels, Value]]
+"""Values and what tells them apart: the value of one more label, or of several."""
+
+
+class Join(NamedTuple):
+    """How the counters of one process are added to a sum.
+
+    Attributes:
+        plain: a counter as it is written in JSON.
+        add: the sum so far and such a counter to the new sum.
+        is_lasting: whether it counts once the process is gone.
+    """
+
+    plain: Callable[[Any], Any]
+    add: Callable[[Any, Any], Any]
+    is_lasting: bool
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _if_known(total: float | None, told: float | None) -> float | None:
+    return total if told is None else (total or 0) + told
+
+
+def _pairs(counts: Mapping[Any, int]) -> list[Any]:
+    return list(counts.items())
+
+
+def _add_pairs(total: defaultdict[Any, int], told: Iterable[tuple[Any, int]]) -> Any:
+    for key, count in told:
+        total[tuple(key) if isinstance(key, list) else key] += count
+    return total
+
+
+def _first(total: dict[str, int], told: Iterable[tuple[str, int]]) -> Any:
+    for key, value in told:
+        total[key] = min(total.get(key, value), value)
+    return total
+
+
+def _times(histogram: Histogram) -> list[int]:
+    """Empty if nothing was counted."""
+    return [histogram.sum_us, *histogram.counts] if any(histogram.counts) else []
+
+
+def _add_times(total: Histogram, told: list[int]) -> Histogram:
+    if told:
+        total.sum_us += told[0]
+        total.counts = [*map(add, total.counts, told[1:])]
+    return total
+
+
+BREAKER_STATES: Final = ("closed", "half_open", "open")
+
+_BREAKERS: Final = ("", *BREAKER_STATES)
+"""From the best to the worst; empty where there is none."""
+
+
+def _worst(total: str, told: str) -> str:
+    return max(total, told, key=_BREAKERS.index)
+
+
+def _last(_: Any, told: Any) -> Any:
+    return told
+
+
+COUNT: Final = Join(_as_it_is, add, is_lasting=True)
+COUNT_IF_KNOWN: Final = Join(_as_it_is, _if_known, is_lasting=True)
+COUNTS: Final = Join(_pairs, _add_pairs, is_lasting=True)
+TIMES: Final = Join(_times, _add_times, is_lasting=True)
+SAME: Final = Join(_as_it_is, _last, is_lasting=True)
+SUM: Final = Join(_as_it_is, add, is_lasting=False)
+SUM_IF_KNOWN: Final = Join(_as_it_is, _if_known, is_lasting=False)
+EVERY: Final = Join(_as_it_is, and_, is_lasting=False)
+SOME: Final = Join(_as_it_is, or_, is_lasting=False)
+MOST: Final = Join(_as_it_is, max, is_lasting=False)
+FIRST: Final = Join(_pairs, _first, is_lasting=False)
+WORST: Final = Join(_as_it_is, _worst, is_lasting=False)
+
+
+class Field(NamedTuple):
+    """A counter of every child.
+
+    Attributes:
+        name: of the attribute.
+        join: how those of several processes become one.
+    """
+
+    name: str
+    join: Join
 
 
 class Family(NamedTuple, Generic[T]):
     """One family.
 
     Attributes:
-        kind: makes a piece without samples.
+        type: `counter`, `gauge`, `histogram` or `info`.
         name: as Prometheus shows it, without `_total`.
         text: what it counts.
         labels: the names of the labels that it has beside those of the children.
-        add: puts the samples of a child into a piece, given the values of the child's labels.
+        fields: the counters that it is made of; none if each process has its own.
+        samples: of a child.
     """
 
-    kind: Callable[..., Metric]
+    type: str
     name: str
     text: str
     labels: Labels
-    add: Callable[[Any, Labels, T], None]
+    fields: tuple[Field, ...]
+    samples: Callable[[T], Samples]
+
+
+class ChildKind(NamedTuple, Generic[T]):
+    """Children with the same counters.
+
+    Attributes:
+        name: of the kind, for other processes.
+        labels: the names of the labels that tell the children apart.
+        children: the values of these labels and the child, taken one by one; more may come
+            meanwhile.
+        child: the child with these labels, made when first asked for.
+        is_told: whether other processes are told of a child; None if always.
+        refresh: called before a child is shown or told; sets what changed with time.
+    """
+
+    name: str
+    labels: Labels
+    children: Callable[[GatewayMetrics], Iterable[tuple[Labels, T]]]
+    child: Callable[..., T]
+    is_told: Callable[[T], object] | None = None
+    refresh: Callable[[T], None] | None = None
 
 
 class Section(NamedTuple, Generic[T]):
     """Families that show the same children.
 
     Attributes:
-        labels: the names of the labels that tell the children apart.
-        children: the values of these labels and the child, taken one by one; more may come
-            meanwhile.
+        kind: of the children.
         families: in the order in which they are shown.
-        is_shown: whether there is anything to show of a child; None if there always is.
-        refresh: called for each child before; sets what changed with time.
+        among: which children the families are about; None for all.
+        is_shown: whether there is anything to show of such a child, given all metrics and the
+            child's labels; None if there always is.
+        is_first: whether this is the first section that needs the children refreshed.
+        unshown: counters that no family shows.
     """
 
-    labels: Labels
-    children: Callable[[GatewayMetrics], Iterable[tuple[Labels, T]]]
+    kind: ChildKind[T]
     families: tuple[Family[T], ...]
-    is_shown: Callable[[T], object] | None = None
-    refresh: Callable[[T], None] | None = None
+    among: Callable[[T], object] | None = None
+    is_shown: Callable[[T, GatewayMetrics, Labels], object] | None = None
+    is_first: bool = False
+    unshown: tuple[Field, ...] = ()
 
-    def pieces(self, metrics: GatewayMetrics) -> Iterator[Metric | None]:
-        """All families in pieces; None to pause."""
-        if self.refresh is not None:
-            for place, (_, child) in enumerate(self.children(metrics), start=1):
-                self.refresh(child)
-                if place % CHILDREN_PER_PIECE == 0:
-                    yield None
-        for family in self.families:
-            yield from self._pieces_of(family, iter(self.children(metrics)))
-
-    def _pieces_of(
-        self, family: Family[T], children: Iterator[tuple[Labels, T]]
-    ) -> Iterator[Metric]:
-        for first in children:
-            piece = family.kind(family.name, family.text, labels=(*self.labels, *family.labels))
-            for labels, child in chain((first,), islice(children, CHILDREN_PER_PIECE - 1)):
-                if self.is_shown is None or self.is_shown(child):
-                    family.add(piece, labels, child)
-                if len(piece.samples) >= SAMPLES_PER_PIECE:
-                    break
-            yield piece
+    def children(self, metrics: GatewayMetrics) -> Iterable[tuple[Labels, T]]:
+        """Those that the families are about."""
+        among, children = self.among, self.kind.children(metrics)
+        return children if among is None else (one for one in children if among(one[1]))
 
 
-def counter(name: str, text: str, number: Callable[[T], float]) -> Family[T]:
+def counter(
+    name: str, text: str, field: str, value: Callable[[Any], float] = _as_it_is
+) -> Family[Any]:
     """A counter with one sample for each child."""
-    return Family(CounterMetricFamily, name, text, (), _one(number))
+    return Family("counter", name, text, (), (Field(field, COUNT),), _one(field, value))
 
 
-def gauge(name: str, text: str, number: Callable[[T], float]) -> Family[T]:
-    """A gauge with one sample for each child."""
-    return Family(GaugeMetricFamily, name, text, (), _one(number))
+def gauge(
+    name: str,
+    text: str,
+    field: str,
+    join: Join | None = SUM,
+    value: Callable[[Any], float] = _as_it_is,
+) -> Family[Any]:
+    """A gauge with one sample for each child; each process has its own if there is no `join`."""
+    fields = () if join is None else (Field(field, join),)
+    return Family("gauge", name, text, (), fields, _one(field, value))
 
 
-def _one(number: Callable[[T], float]) -> Callable[[Any, Labels, T], None]:
-    return lambda piece, labels, child: piece.add_metric(labels, number(child))
+def _one(field: str, value: Callable[[Any], float]) -> Callable[[Any], Samples]:
+    return lambda of: (((), value(getattr(of, field))),)
 
 
-Numbers = Iterable[tuple[str | Labels, float]]
-"""Numbers and what tells them apart: the value of one more label, or of several."""
+def counters(
+    name: str,
+    text: str,
+    labels: Labels,
+    field: str,
+    join: Join = COUNTS,
+    samples: Callable[[Any], Samples] | None = None,
+) -> Family[Any]:
+    """A counter with a sample for each child and whatever it tells apart; by default all keys."""
+    return _many("counter", name, text, labels, field, join, samples)
 
 
-def counters(name: str, text: str, labels: Labels, numbers: Callable[[T], Numbers]) -> Family[T]:
-    """A counter with a sample for each child and whatever it tells apart."""
-    return Family(CounterMetricFamily, name, text, labels, _each(numbers))
+def gauges(
+    name: str,
+    text: str,
+    labels: Labels,
+    field: str,
+    join: Join,
+    samples: Callable[[Any], Samples] | None = None,
+) -> Family[Any]:
+    """A gauge, likewise."""
+    return _many("gauge", name, text, labels, field, join, samples)
 
 
-def gauges(name: str, text: str, labels: Labels, numbers: Callable[[T], Numbers]) -> Family[T]:
-    """A gauge with a sample for each child and whatever it tells apart."""
-    return Family(GaugeMetricFamily, name, text, labels, _each(numbers))
+def _many(
+    type_: str,
+    name: str,
+    text: str,
+    labels: Labels,
+    field: str,
+    join: Join,
+    samples: Callable[[Any], Samples] | None,
+) -> Family[Any]:
+    show = samples or (lambda counts: sorted(counts.items()))
+    return Family(
+        type_, name, text, labels, (Field(field, join),), lambda of: show(getattr(of, field))
+    )
 
 
-def _each(numbers: Callable[[T], Numbers]) -> Callable[[Any, Labels, T], None]:
-    def add(piece: Any, labels: Labels, child: T) -> None:
-        for key, number in numbers(child):
-            more = (key,) if isinstance(key, str) else key
-            piece.add_metric((*labels, *more), number)
-
-    return add
-
-
-def histogram(name: str, text: str, of: Callable[[T], Histogram]) -> Family[T]:
+def histogram(name: str, text: str, field: str) -> Family[Any]:
     """A histogram of each child that has counted something."""
 
-    def add(piece: Any, values: Labels, child: T) -> None:
-        counted = of(child)
-        if any(counted.counts):
-            bounds = (*(str(bound / 1e6) for bound in counted.bounds_us), "+Inf")
-            # Prometheus wants, for each bucket, everything at or below its bound.
-            buckets = list(zip(bounds, accumulate(counted.counts), strict=True))
-            piece.add_metric(values, buckets, counted.sum_us / 1e6)
+    def samples(of: Any) -> Samples:
+        times: Histogram = getattr(of, field)
+        return (((), times),) if any(times.counts) else ()
 
-    return Family(HistogramMetricFamily, name, text, (), add)
+    return Family("histogram", name, text, (), (Field(field, TIMES),), samples)
 
 
-def info(name: str, text: str, value: Callable[[T], dict[str, str]]) -> Family[T]:
+def info(name: str, text: str, value: Callable[[T], Mapping[str, str]]) -> Family[T]:
     """Texts, as the labels of a sample that is always 1."""
-
-    def add(piece: Any, labels: Labels, child: T) -> None:
-        piece.add_metric(labels, value(child))
-
-    return Family(InfoMetricFamily, name, text, (), add)
+    return Family("info", name, text, (), (), lambda of: (((), value(of)),))

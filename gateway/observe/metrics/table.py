@@ -1,4 +1,8 @@
-"""Every family that a scrape shows, in order."""
+"""Every family of samples, in order: the one list of what a gateway counts.
+
+A scrape (`exposition`), what processes of one gateway tell each other (`plain`) and the reference
+in `docs/metrics.md`, which a test compares with this table, follow from it.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,33 @@ import platform
 from typing import Any, Final
 
 from gateway.observe.metrics.children import (
-    KeysInMemory,
+    GATEWAY,
+    LISTENERS,
+    LOG,
+    MEMORY,
+    POLICIES,
+    ROUTES,
+    STORES,
+    TARGETS,
+    UPSTREAMS,
     by_label,
     decisions,
     has_decided,
     has_keys,
-    keys_in_memory,
-    named,
     states,
-    targets,
-)
-from gateway.observe.metrics.counters import (
-    FrontendMetrics,
-    GatewayMetrics,
-    PolicyMetrics,
-    RouteMetrics,
-    StoreMetrics,
-    TargetMetrics,
-    UpstreamMetrics,
 )
 from gateway.observe.metrics.families import (
+    COUNT,
+    COUNT_IF_KNOWN,
+    EVERY,
+    FIRST,
+    MOST,
+    SAME,
+    SOME,
+    SUM_IF_KNOWN,
+    WORST,
+    Family,
+    Field,
     Section,
     counter,
     counters,
@@ -35,370 +46,345 @@ from gateway.observe.metrics.families import (
     info,
 )
 
-_GATEWAY: Final = Section[GatewayMetrics](
-    (),
-    lambda metrics: (((), metrics),),
-    (
-        info(
-            "sluice_build",
-            "The gateway's version and the Python it runs on.",
-            lambda of: {"version": of.version, "python": platform.python_version()},
-        ),
-        gauge(
-            "sluice_start_time_seconds",
-            "When this gateway started, in seconds since 1970.",
-            lambda of: of.started_us / 1e6,
-        ),
-        gauge(
-            "sluice_workers",
-            "Processes of this gateway that serve requests.",
-            lambda of: of.workers,
-        ),
-        gauge(
-            "sluice_client_connections",
-            "Client connections that are open.",
-            lambda of: of.connections,
-        ),
-        counters(
-            "sluice_client_connections_refused",
-            "Client connections that were refused, by the limit that was reached.",
-            ("limit",),
-            lambda of: sorted(of.connections_refused.items()),
-        ),
-        counter(
-            "sluice_client_connections_evicted",
-            "Client connections that were closed to make room for others.",
-            lambda of: of.connections_evicted,
-        ),
-        counters(
-            "sluice_client_errors",
-            "Requests that could not be read, by reason.",
-            ("kind",),
-            lambda of: sorted(of.client_errors.items()),
-        ),
-        counter(
-            "sluice_clients_left",
-            "Clients that left before their answer was complete.",
-            lambda of: of.clients_left,
-        ),
-        counter(
-            "sluice_log_lines_dropped",
-            "Log lines lost to a full disk, or to a reader that is gone or too slow.",
-            lambda of: of.log.lines_dropped,
-        ),
-    ),
-)
-
-_CERTIFICATES: Final = Section[int](
-    ("certificate",),
-    named(lambda metrics: metrics.certificates),
-    (
-        gauge(
-            "sluice_tls_certificate_not_after_seconds",
-            "When a certificate ends that clients are shown, in seconds since 1970.",
-            lambda end_s: end_s,
-        ),
-    ),
-)
-
-_ROUTES: Final = Section[RouteMetrics](
-    ("route",),
-    named(lambda metrics: metrics.routes),
-    (
-        counters(
-            "sluice_requests", "Answered requests.", ("status",), lambda of: by_label(of.statuses)
-        ),
-        histogram(
-            "sluice_request_duration_seconds",
-            "From a request's head to the last byte of its answer, waiting included.",
-            lambda of: of.duration,
-        ),
-    ),
-)
-
-_POLICIES: Final = Section[PolicyMetrics](
-    ("policy",),
-    named(lambda metrics: metrics.policies),
-    (
-        counters(
-            "sluice_decisions",
-            "What was decided on requests, by policy.",
-            ("decision",),
-            decisions,
-        ),
-    ),
-)
-
-_WAITS: Final = Section[PolicyMetrics](
-    ("policy",),
-    named(lambda metrics: metrics.policies),
-    (
-        counter(
-            "sluice_policy_wait_seconds",
-            "Time that delayed requests waited for their turn, all together.",
-            lambda of: of.wait_us / 1e6,
-        ),
-        gauge("sluice_policy_waiting", "Requests that wait for their turn.", lambda of: of.waiting),
-    ),
-    is_shown=has_decided,
-)
-
-_UPSTREAMS: Final = Section[UpstreamMetrics](
-    ("upstream",),
-    named(lambda metrics: metrics.upstreams),
-    (counter("sluice_upstream_requests", "Requests sent to an upstream.", lambda of: of.requests),),
-    refresh=lambda of: of.refresh(),
-)
-
-_UPSTREAMS_IN_USE: Final = Section[UpstreamMetrics](
-    ("upstream",),
-    named(lambda metrics: metrics.upstreams),
-    (
-        counters(
-            "sluice_upstream_errors",
-            "Requests that an upstream did not answer as it should, by reason.",
-            ("kind",),
-            lambda of: sorted(of.errors.items()),
-        ),
-        counters(
-            "sluice_upstream_retries",
-            "Requests that were sent again, by what went wrong.",
-            ("reason",),
-            lambda of: sorted(of.retries.items()),
-        ),
-        counter(
-            "sluice_upstream_retries_refused",
-            "Requests that were not sent again because the budget was spent.",
-            lambda of: of.retries_refused,
-        ),
-        gauge(
-            "sluice_upstream_connections",
-            "Connections to an upstream that are open.",
-            lambda of: of.connections,
-        ),
-    ),
-    is_shown=lambda of: of.requests or of.connections or of.errors,
-)
-
-_FIRST_BYTES: Final = Section[UpstreamMetrics](
-    ("upstream",),
-    named(lambda metrics: metrics.upstreams),
-    (
-        histogram(
-            "sluice_upstream_first_byte_seconds",
-            "From sending a request to the first byte of the upstream's answer.",
-            lambda of: of.first_byte,
-        ),
-    ),
-)
-
-_BREAKERS: Final = Section[UpstreamMetrics](
-    ("upstream",),
-    named(lambda metrics: {name: of for name, of in metrics.upstreams.items() if of.breaker}),
-    (
-        gauges(
-            "sluice_upstream_breaker",
-            "The circuit breaker before an upstream: 1 for the state it is in.",
-            ("state",),
-            lambda of: states(of.breaker),
-        ),
-    ),
-)
-
-_TARGETS: Final = Section[TargetMetrics](
-    ("upstream", "target"),
-    targets,
-    (
-        counter(
-            "sluice_target_requests", "Tries that a target was chosen for.", lambda of: of.requests
-        ),
-        counter(
-            "sluice_target_ejections",
-            "How often a target was left out for failures.",
-            lambda of: of.ejections,
-        ),
-        counter("sluice_target_checks", "Health checks of a target.", lambda of: of.checks),
-        counter(
-            "sluice_target_checks_failed",
-            "Health checks that a target did not pass.",
-            lambda of: of.checks_failed,
-        ),
-        gauge(
-            "sluice_target_healthy",
-            "Whether health checks find a target well; 1 without checks.",
-            lambda of: of.is_healthy,
-        ),
-        gauge(
-            "sluice_target_ejected",
-            "Whether a target is left out for failures.",
-            lambda of: of.is_ejected,
-        ),
-    ),
-)
-
-_WEBSOCKETS: Final = Section[UpstreamMetrics](
-    ("upstream",),
-    named(lambda metrics: metrics.upstreams),
-    (
-        gauge("sluice_upstream_websockets", "WebSockets that are open.", lambda of: of.tunnels),
-        counters(
-            "sluice_upstream_websocket_bytes",
-            "Bytes that went through WebSockets, from clients (received) and to them (sent).",
-            ("direction",),
-            lambda of: (("received", of.tunnel_received), ("sent", of.tunnel_sent)),
-        ),
-    ),
-    is_shown=lambda of: of.tunnels or of.tunnel_received or of.tunnel_sent,
-)
-
-_STORES: Final = Section[StoreMetrics](
-    ("store",),
-    named(lambda metrics: metrics.stores),
-    (
-        counter("sluice_store_decisions", "Decisions made by a store.", lambda of: of.decisions),
-        counter(
-            "sluice_store_batches", "Calls to a store that were answered.", lambda of: of.batches
-        ),
-        counters(
-            "sluice_store_errors",
-            "Calls to a store that failed.",
-            ("reason",),
-            lambda of: sorted(of.errors.items()),
-        ),
-        counters(
-            "sluice_store_missed",
-            "Decisions that a store should have made beside another one and did not.",
-            (),
-            lambda of: () if of.missed is None else [((), of.missed)],
-        ),
-        counters(
-            "sluice_store_messages",
-            "Messages to and from a store that nobody waits for, and what came of them.",
-            ("message", "outcome"),
-            lambda of: sorted(of.messages.items()),
-        ),
-        gauge("sluice_store_ready", "Whether a store would answer now.", lambda of: of.is_ready),
-        gauges(
-            "sluice_store_breaker",
-            "The circuit breaker before a store: 1 for the state it is in.",
-            ("state",),
-            lambda of: states(of.breaker),
-        ),
-        gauge(
-            "sluice_store_gateways",
-            "Gateways that share a store, this one included, as last seen.",
-            lambda of: of.gateways,
-        ),
-        histogram(
-            "sluice_store_call_duration_seconds",
-            "How long answered calls to a store took.",
-            lambda of: of.duration,
-        ),
-    ),
-    refresh=lambda of: of.refresh(),
-)
-
-_MEMORY: Final = Section[KeysInMemory](
-    ("policy",),
-    keys_in_memory,
-    (
-        gauge(
-            "sluice_memory_keys",
-            "Keys that have a place in the memory store.",
-            lambda of: of.counted.keys,
-        ),
-        counter(
-            "sluice_memory_evicted_keys",
-            "Keys that lost their places in the memory store before they expired.",
-            lambda of: of.counted.evicted,
-        ),
-        counter(
-            "sluice_memory_overflowed_requests",
-            "Requests let through of keys for which the memory store had no place.",
-            lambda of: of.counted.overflowed,
-        ),
-        counter(
-            "sluice_memory_refused_requests",
-            "Requests refused for what other keys used, because the memory store is too small.",
-            lambda of: of.counted.refused,
-        ),
-    ),
-    is_shown=has_keys,
-)
-
-_LISTENERS: Final = Section[FrontendMetrics](
-    ("listener",),
-    named(
-        lambda metrics: {name: of for name, of in metrics.frontends.items() if of.sees_connections}
-    ),
-    (
-        counter(
-            "sluice_listener_connections",
-            "Connections of a listener's clients.",
-            lambda of: of.connections,
-        ),
-        gauge(
-            "sluice_listener_open_connections",
-            "Connections of a listener's clients that are open.",
-            lambda of: of.open_connections,
-        ),
-    ),
-)
-
-_ANSWERS: Final = Section[FrontendMetrics](
-    ("listener",),
-    named(lambda metrics: metrics.frontends),
-    (
-        counters(
-            "sluice_listener_answers",
-            "Requests of a listener's clients, by what was asked and what was answered.",
-            ("operation", "answer"),
-            lambda of: sorted(of.answers.items()),
-        ),
-        counters(
-            "sluice_listener_malformed",
-            "What a listener could not read, by reason.",
-            ("kind",),
-            lambda of: sorted(of.malformed.items()),
-        ),
-    ),
-    refresh=lambda of: of.refresh(),
-)
-
-_RECORDS: Final = Section[FrontendMetrics](
-    ("listener",),
-    named(
-        lambda metrics: {
-            name: of for name, of in metrics.frontends.items() if of.records is not None
-        }
-    ),
-    (
-        gauge(
-            "sluice_listener_records", "Records that a listener keeps.", lambda of: of.records or 0
-        ),
-        gauge(
-            "sluice_listener_record_bytes",
-            "The memory of its records.",
-            lambda of: of.record_bytes or 0,
-        ),
-    ),
-)
-
 TABLE: Final[tuple[Section[Any], ...]] = (
-    _GATEWAY,
-    _CERTIFICATES,
-    _ROUTES,
-    _POLICIES,
-    _WAITS,
-    _UPSTREAMS,
-    _UPSTREAMS_IN_USE,
-    _FIRST_BYTES,
-    _BREAKERS,
-    _TARGETS,
-    _WEBSOCKETS,
-    _STORES,
-    _MEMORY,
-    _LISTENERS,
-    _ANSWERS,
-    _RECORDS,
+    Section(
+        GATEWAY,
+        (
+            info(
+                "sluice_build",
+                "The gateway's version and the Python it runs on.",
+                lambda of: {"version": of.version, "python": platform.python_version()},
+            ),
+            gauge(
+                "sluice_start_time_seconds",
+                "When this gateway started, in seconds since 1970.",
+                "started_us",
+                None,
+                lambda us: us / 1e6,
+            ),
+            gauge(
+                "sluice_workers",
+                "Processes of this gateway that serve requests.",
+                "workers",
+                None,
+            ),
+            gauge(
+                "sluice_client_connections",
+                "Client connections that are open.",
+                "connections",
+            ),
+            counters(
+                "sluice_client_connections_refused",
+                "Client connections that were refused, by the limit that was reached.",
+                ("limit",),
+                "connections_refused",
+            ),
+            counter(
+                "sluice_client_connections_evicted",
+                "Client connections that were closed to make room for others.",
+                "connections_evicted",
+            ),
+            counters(
+                "sluice_client_errors",
+                "Requests that could not be read, by reason.",
+                ("kind",),
+                "client_errors",
+            ),
+            counter(
+                "sluice_clients_left",
+                "Clients that left before their answer was complete.",
+                "clients_left",
+            ),
+        ),
+    ),
+    Section(
+        LOG,
+        (
+            counter(
+                "sluice_log_lines_dropped",
+                "Log lines lost to a full disk, or to a reader that is gone or too slow.",
+                "lines_dropped",
+            ),
+        ),
+    ),
+    Section(
+        GATEWAY,
+        (
+            gauges(
+                "sluice_tls_certificate_not_after_seconds",
+                "When a certificate ends that clients are shown, in seconds since 1970.",
+                ("certificate",),
+                "certificates",
+                FIRST,
+                lambda certificates: list(certificates.items()),
+            ),
+        ),
+        among=lambda of: of.certificates,
+    ),
+    Section(
+        ROUTES,
+        (
+            counters(
+                "sluice_requests", "Answered requests.", ("status",), "statuses", samples=by_label
+            ),
+            histogram(
+                "sluice_request_duration_seconds",
+                "From a request's head to the last byte of its answer, waiting included.",
+                "duration",
+            ),
+        ),
+    ),
+    Section(
+        POLICIES,
+        (
+            Family(
+                "counter",
+                "sluice_decisions",
+                "What was decided on requests, by policy.",
+                ("decision",),
+                (
+                    *(Field("passed", COUNT), Field("refused", COUNT), Field("delayed", COUNT)),
+                    Field("skipped", COUNT),
+                    Field("store_error_passed", COUNT),
+                    Field("store_error_refused", COUNT),
+                ),
+                decisions,
+            ),
+        ),
+    ),
+    Section(
+        POLICIES,
+        (
+            counter(
+                "sluice_policy_wait_seconds",
+                "Time that delayed requests waited for their turn, all together.",
+                "wait_us",
+                lambda us: us / 1e6,
+            ),
+            gauge("sluice_policy_waiting", "Requests that wait for their turn.", "waiting"),
+        ),
+        is_shown=lambda of, _, __: has_decided(of),
+    ),
+    Section(
+        UPSTREAMS,
+        (counter("sluice_upstream_requests", "Requests sent to an upstream.", "requests"),),
+        is_first=True,
+    ),
+    Section(
+        UPSTREAMS,
+        (
+            counters(
+                "sluice_upstream_errors",
+                "Requests that an upstream did not answer as it should, by reason.",
+                ("kind",),
+                "errors",
+            ),
+            counters(
+                "sluice_upstream_retries",
+                "Requests that were sent again, by what went wrong.",
+                ("reason",),
+                "retries",
+            ),
+            counter(
+                "sluice_upstream_retries_refused",
+                "Requests that were not sent again because the budget was spent.",
+                "retries_refused",
+            ),
+            gauge(
+                "sluice_upstream_connections",
+                "Connections to an upstream that are open.",
+                "connections",
+            ),
+        ),
+        is_shown=lambda of, _, __: of.requests or of.connections or of.errors,
+    ),
+    Section(
+        UPSTREAMS,
+        (
+            histogram(
+                "sluice_upstream_first_byte_seconds",
+                "From sending a request to the first byte of the upstream's answer.",
+                "first_byte",
+            ),
+        ),
+    ),
+    Section(
+        UPSTREAMS,
+        (
+            gauges(
+                "sluice_upstream_breaker",
+                "The circuit breaker before an upstream: 1 for the state it is in.",
+                ("state",),
+                "breaker",
+                WORST,
+                states,
+            ),
+        ),
+        among=lambda of: of.breaker,
+    ),
+    Section(
+        TARGETS,
+        (
+            counter("sluice_target_requests", "Tries that a target was chosen for.", "requests"),
+            counter(
+                "sluice_target_ejections",
+                "How often a target was left out for failures.",
+                "ejections",
+            ),
+            counter("sluice_target_checks", "Health checks of a target.", "checks"),
+            counter(
+                "sluice_target_checks_failed",
+                "Health checks that a target did not pass.",
+                "checks_failed",
+            ),
+            # Healthy is what all processes find healthy, ejected what one of them has ejected.
+            gauge(
+                "sluice_target_healthy",
+                "Whether health checks find a target well; 1 without checks.",
+                "is_healthy",
+                EVERY,
+            ),
+            gauge(
+                "sluice_target_ejected",
+                "Whether a target is left out for failures.",
+                "is_ejected",
+                SOME,
+            ),
+        ),
+    ),
+    Section(
+        UPSTREAMS,
+        (
+            gauge("sluice_upstream_websockets", "WebSockets that are open.", "tunnels"),
+            Family(
+                "counter",
+                "sluice_upstream_websocket_bytes",
+                "Bytes that went through WebSockets, from clients (received) and to them (sent).",
+                ("direction",),
+                (Field("tunnel_received", COUNT), Field("tunnel_sent", COUNT)),
+                lambda of: (("received", of.tunnel_received), ("sent", of.tunnel_sent)),
+            ),
+        ),
+        is_shown=lambda of, _, __: of.tunnels or of.tunnel_received or of.tunnel_sent,
+    ),
+    Section(
+        STORES,
+        (
+            counter("sluice_store_decisions", "Decisions made by a store.", "decisions"),
+            counter("sluice_store_batches", "Calls to a store that were answered.", "batches"),
+            counters("sluice_store_errors", "Calls to a store that failed.", ("reason",), "errors"),
+            counters(
+                "sluice_store_missed",
+                "Decisions that a store should have made beside another one and did not.",
+                (),
+                "missed",
+                COUNT_IF_KNOWN,
+                lambda missed: () if missed is None else [((), missed)],
+            ),
+            counters(
+                "sluice_store_messages",
+                "Messages to and from a store that nobody waits for, and what came of them.",
+                ("message", "outcome"),
+                "messages",
+            ),
+            # Ready is what is ready for all, the breaker is the worst of all.
+            gauge("sluice_store_ready", "Whether a store would answer now.", "is_ready", EVERY),
+            gauges(
+                "sluice_store_breaker",
+                "The circuit breaker before a store: 1 for the state it is in.",
+                ("state",),
+                "breaker",
+                WORST,
+                states,
+            ),
+            gauge(
+                "sluice_store_gateways",
+                "Gateways that share a store, this one included, as last seen.",
+                "gateways",
+                MOST,
+            ),
+            histogram(
+                "sluice_store_call_duration_seconds",
+                "How long answered calls to a store took.",
+                "duration",
+            ),
+        ),
+        is_first=True,
+    ),
+    Section(
+        MEMORY,
+        (
+            gauge("sluice_memory_keys", "Keys that have a place in the memory store.", "keys"),
+            counter(
+                "sluice_memory_evicted_keys",
+                "Keys that lost their places in the memory store before they expired.",
+                "evicted",
+            ),
+            counter(
+                "sluice_memory_overflowed_requests",
+                "Requests let through of keys for which the memory store had no place.",
+                "overflowed",
+            ),
+            counter(
+                "sluice_memory_refused_requests",
+                "Requests refused for what other keys used, because the memory store is too small.",
+                "refused",
+            ),
+        ),
+        is_shown=has_keys,
+    ),
+    Section(
+        LISTENERS,
+        (
+            counter(
+                "sluice_listener_connections",
+                "Connections of a listener's clients.",
+                "connections",
+            ),
+            gauge(
+                "sluice_listener_open_connections",
+                "Connections of a listener's clients that are open.",
+                "open_connections",
+            ),
+        ),
+        among=lambda of: of.sees_connections,
+        unshown=(Field("sees_connections", SAME),),
+    ),
+    Section(
+        LISTENERS,
+        (
+            counters(
+                "sluice_listener_answers",
+                "Requests of a listener's clients, by what was asked and what was answered.",
+                ("operation", "answer"),
+                "answers",
+            ),
+            counters(
+                "sluice_listener_malformed",
+                "What a listener could not read, by reason.",
+                ("kind",),
+                "malformed",
+            ),
+        ),
+        is_first=True,
+    ),
+    Section(
+        LISTENERS,
+        (
+            gauge(
+                "sluice_listener_records",
+                "Records that a listener keeps.",
+                "records",
+                SUM_IF_KNOWN,
+            ),
+            gauge(
+                "sluice_listener_record_bytes",
+                "The memory of its records.",
+                "record_bytes",
+                SUM_IF_KNOWN,
+                lambda count: count or 0,
+            ),
+        ),
+        among=lambda of: of.records is not None,
+    ),
 )

@@ -16,8 +16,6 @@ from gateway.base.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
-from gateway.config.models.consistency import parts
-from gateway.config.models.gateway import RetryConfig
 from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 
 SLOTS: Final = 10
@@ -91,29 +89,6 @@ def _failure(error: UpstreamError) -> str:
     if isinstance(error, UpstreamTimeout):
         return {"connect": "connect", "first_byte": "timeout"}.get(error.phase, "")
     return ""
-
-
-def compile_rule(config: RetryConfig | None) -> RetryRule | None:
-    """The rule of a configuration; None if nothing is ever tried again."""
-    if config is None or config.tries == 1:
-        return None
-    methods: frozenset[str] | None = IDEMPOTENT
-    if config.methods == "any":
-        methods = None
-    elif not isinstance(config.methods, str):
-        methods = frozenset(config.methods)
-    return RetryRule(
-        tries=config.tries,
-        failures=frozenset(one for one in config.when if isinstance(one, str)),
-        statuses=frozenset(one for one in config.when if isinstance(one, int)),
-        methods=methods,
-        timeout_s=None if config.timeout is None else config.timeout / US,
-        backoff_us=config.backoff,
-        max_backoff_us=max(config.backoff, config.max_backoff),
-        share=parts(config.budget),
-        floor=config.min_retries,
-        max_body=config.max_body,
-    )
 
 
 class RetryBudget:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from gateway.base.clock import US
-from gateway.limiter.plan import CompiledPolicy, Rule, compile_plan
+from gateway.limiter.plan import CompiledPolicy, Rule
 from gateway.limits.notation import MAX_COUNT, MAX_PER_SECOND
 from gateway.limits.rate import Limit
 from gateway.routing.keys import named
@@ -130,14 +130,17 @@ class Domains:
         shared = tuple(
             value if ANY in value and rule.is_shared(key) else None for key, value in rule.match
         )
-        plan = compile_plan(_key_of, rule.policies, self._ground.config.policies, self._policies)
-        policy = plan.policies[0] if plan.policies else None
+        rules = tuple(
+            one._replace(policy=self._policies[one.policy.name])
+            for one in self._ground.plan_of(_key_of, rule.policies).rules
+        )
+        policy = rules[0].policy if rules else None
         if rule.refuse:
             policy = self._own_policy(name_of_rule(domain, show_match(rule.match)))
         return Held(
-            plan.rules,
-            tuple(one.limit for one in plan.rules),
-            tuple(_told(one.limit, rule.name or "") for one in plan.rules),
+            rules,
+            tuple(one.limit for one in rules),
+            tuple(_told(one.limit, rule.name or "") for one in rules),
             policy,
             rule.shadow,
             rule.refuse,

@@ -20,7 +20,7 @@ from gateway.base.tasks import Tasks
 from gateway.config.models.frontends import FrontendConfig
 from gateway.config.values.address import Address
 from gateway.config.values.store_url import parse_store_url
-from gateway.limiter.plan import CompiledPolicy, Missing, Plan, compile_plan
+from gateway.limiter.plan import CompiledPolicy, Missing, Plan
 from gateway.limits.reported import FURTHEST_US, furthest_next_us
 from gateway.net.binding import Sharing
 from gateway.observe.metrics import FrontendMetrics
@@ -397,8 +397,7 @@ def make_master(
     key_of = caller_keys(str, {})
     domains = {}
     for domain, said in settings.domains.items():
-        policies = dict(ground.policies)
-        plan = compile_plan(key_of, said.policies, ground.config.policies, policies)
+        plan = ground.plan_of(key_of, said.policies)
         domains[domain] = MasterDomain(
             plan if plan.rules else None, plan.policies, said.log or not plan.rules
         )

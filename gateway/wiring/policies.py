@@ -1,0 +1,144 @@
+"""From the policies of a configuration to the plans that requests are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from gateway.config.models.gateway import GatewayConfig, PolicyConfig
+from gateway.limiter.plan import (
+    CompiledPolicy,
+    CompileKey,
+    KeyedPlan,
+    KeyOf,
+    Plan,
+    PlanOf,
+    Rule,
+    bounded,
+    is_keyed,
+)
+from gateway.limits.consistency_mode import Eventual
+from gateway.limits.key_overrides import KeyOverrides
+from gateway.limits.key_words import as_written
+from gateway.limits.rate import Limit
+from gateway.limits.throttlex import scope_of
+from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
+from gateway.routing.keys import compile_key
+from gateway.routing.throttlex_key import compile_throttlex_key
+
+
+def compile_policy(
+    name: str, config: PolicyConfig, metrics: PolicyMetrics, overrides: KeyOverrides | None = None
+) -> CompiledPolicy:
+    """The run-time form of a policy; its limits are compiled with the route, by `compile_plan`.
+
+    Args:
+        name: as configured.
+        config: the policy.
+        metrics: its counters.
+        overrides: what the table of policies says, for those who heed it.
+    """
+    is_keyed = config.throttlex is not None and config.throttlex.policies == "table"
+    return CompiledPolicy(
+        name=name,
+        queue_max=config.queue.max if config.queue else 0,
+        status=config.on_limit.status,
+        body=config.on_limit.body,
+        on_store_error=config.on_store_error,
+        draft_headers=config.headers in ("draft", "both"),
+        legacy_headers=config.headers in ("legacy", "both"),
+        metrics=metrics,
+        terms=config.terms,
+        max_wait_us=config.queue.max_wait if config.queue else 0,
+        throttlex_headers=config.headers == "throttlex",
+        overrides=overrides if is_keyed else None,
+    )
+
+
+def compile_policies(
+    config: GatewayConfig, metrics: GatewayMetrics, overrides: KeyOverrides | None = None
+) -> dict[str, CompiledPolicy]:
+    """The run-time form of every policy of a configuration, by name; `overrides` as above."""
+    return {
+        name: compile_policy(name, policy, metrics.policy(name), overrides)
+        for name, policy in config.policies.items()
+    }
+
+
+class RouteKeys:
+    """Makes what finds the keys of HTTP requests: a `CompileKey`.
+
+    Args:
+        route: the name of their route, which the key word `route` stands for.
+    """
+
+    __slots__ = ("_route",)
+
+    def __init__(self, route: str) -> None:
+        self._route = route
+
+    def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
+        """What finds a key of our own form."""
+        return compile_key(per, if_missing=if_missing, route=self._route)
+
+    def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:
+        """What finds a key in ThrottleX's form."""
+        return compile_throttlex_key(labels, per, if_missing=if_missing, route=self._route)
+
+
+def compile_plan(
+    key_of: CompileKey,
+    names: Sequence[str],
+    policies: Mapping[str, PolicyConfig],
+    compiled: Mapping[str, CompiledPolicy],
+) -> Plan:
+    """Compile the policies of one route.
+
+    Args:
+        key_of: makes what finds the keys of its requests, such as `RouteKeys`.
+        names: the policies that apply, in order.
+        policies: every policy's configuration.
+        compiled: every policy's run-time form, shared between routes.
+    """
+    rules: list[Rule] = []
+    for name in names:
+        config = policies[name]
+        policy = compiled[name]
+        # Where turns are not given by a store, how late one is does not tell how many wait.
+        queue_max = 0 if isinstance(policy.terms, Eventual) else policy.queue_max
+        lines = zip(config.limits, limits_of(name, config), strict=True)
+        for position, (line, known) in enumerate(lines, start=1):
+            limit = bounded(known, known.max_wait_us, queue_max)
+            if config.throttlex is not None and isinstance(key_of, RouteKeys):
+                key = key_of.of_throttlex(config.throttlex.per, line.per, config.if_missing)
+            else:
+                key = key_of(line.per, config.if_missing)
+            title = name if len(config.limits) == 1 else f"{name}-{position}"
+            rules.append(Rule(policy, limit, key, title, as_written(line.per)))
+    if sum(policies[name].throttlex is not None for name in names) > 1:
+        raise ValueError("two policies of throttlex would count a request under one key")
+    return (KeyedPlan if is_keyed(rules) else Plan)(rules)
+
+
+def limits_of(name: str, config: PolicyConfig) -> list[Limit]:
+    """The limits of a policy, each with the scope that it is known by in a store.
+
+    The numbers are no part of that, so that changing them keeps the counts.
+    """
+    limits: list[Limit] = []
+    seen: dict[str, int] = {}
+    for line in config.limits:
+        per = "+".join(line.per)
+        seen[per] = seen.get(per, 0) + 1
+        scope = f"{name}/{per}" if seen[per] == 1 else f"{name}/{per}#{seen[per]}"
+        scope = scope if config.throttlex is None else scope_of(name)
+        limits.append(replace(line.limit, scope=scope))
+    return limits
+
+
+def plans_of(
+    policies: Mapping[str, PolicyConfig], compiled: Mapping[str, CompiledPolicy]
+) -> PlanOf:
+    """What compiles some of these policies for callers whose keys are found another way."""
+    return partial(compile_plan, policies=policies, compiled=compiled)

@@ -1,0 +1,163 @@
+"""From the routes of a configuration to the table in which requests find theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gateway.base.clock import US
+from gateway.config.models.changes import compile_rewrite
+from gateway.config.models.consistency import parts
+from gateway.config.models.direct_responses import RedirectConfig, parse_location
+from gateway.config.models.gateway import FieldEdits, GatewayConfig, RetryConfig, RouteConfig
+from gateway.config.models.routes import retry_of
+from gateway.config.values.store_url import capabilities_of
+from gateway.http.answer import Answer, LimitFields
+from gateway.http.editing.fields import FieldEdit
+from gateway.http.editing.pages import Page
+from gateway.limiter.plan import CompiledPolicy, ReportedPlan
+from gateway.observe.metrics import GatewayMetrics
+from gateway.proxy.changes import Outgoing, make_renderer
+from gateway.proxy.direct_responses import ErrorPages, redirect
+from gateway.proxy.routes import Route
+from gateway.proxy.upstream.pool import Upstream
+from gateway.proxy.upstream.retry import IDEMPOTENT, RetryRule
+from gateway.routing.rewrite import Rewrite
+from gateway.routing.table import Pattern, RouteTable
+from gateway.wiring.policies import RouteKeys, compile_plan
+
+if TYPE_CHECKING:
+    from gateway.proxy.direct_responses import Own
+    from gateway.proxy.request import Request
+
+
+def compile_routes(
+    config: GatewayConfig,
+    upstreams: Mapping[str, Upstream],
+    policies: dict[str, CompiledPolicy],
+    metrics: GatewayMetrics,
+) -> RouteTable[Route]:
+    """Compile all routes of a configuration into the table to look them up in."""
+    entries: list[tuple[Pattern, Route]] = []
+    is_reported = capabilities_of(config.store.url).is_gatekeeper
+    for route in config.routes:
+        plan = None
+        if route.policies:
+            plan = compile_plan(RouteKeys(route.name), route.policies, config.policies, policies)
+            if is_reported:
+                plan = ReportedPlan(plan.rules)
+        pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
+        fields = LimitFields(plan.rules) if plan else None
+        pages = compile_pages(config, route)
+        compiled = Route(
+            route.name,
+            None if route.upstream is None else upstreams[route.upstream],
+            compile_own(route),
+            plan,
+            fields,
+            metrics.route(route.name),
+            route.websocket,
+            None if route.upstream is None else _retry(route, config, upstreams[route.upstream]),
+            config.server.max_body if route.max_body is None else route.max_body or None,
+            compile_outgoing(route),
+            compile_edit(route.response_headers),
+            pages,
+            (pages.intercepted or None) if pages is not None else None,
+        )
+        entries.append((pattern, compiled))
+    return RouteTable(entries)
+
+
+def _retry(route: RouteConfig, config: GatewayConfig, upstream: Upstream) -> RetryRule | None:
+    """What a route says of retries, and for the rest what its upstream says."""
+    rule = compile_rule(retry_of(route, config.upstreams[upstream.name]))
+    if rule is not None and rule.timeout_s is not None:
+        upstream.keep_to(rule.timeout_s)
+    return rule
+
+
+def compile_rule(config: RetryConfig | None) -> RetryRule | None:
+    """The rule of a configuration; None if nothing is ever tried again."""
+    if config is None or config.tries == 1:
+        return None
+    methods: frozenset[str] | None = IDEMPOTENT
+    if config.methods == "any":
+        methods = None
+    elif not isinstance(config.methods, str):
+        methods = frozenset(config.methods)
+    return RetryRule(
+        tries=config.tries,
+        failures=frozenset(one for one in config.when if isinstance(one, str)),
+        statuses=frozenset(one for one in config.when if isinstance(one, int)),
+        methods=methods,
+        timeout_s=None if config.timeout is None else config.timeout / US,
+        backoff_us=config.backoff,
+        max_backoff_us=max(config.backoff, config.max_backoff),
+        share=parts(config.budget),
+        floor=config.min_retries,
+        max_body=config.max_body,
+    )
+
+
+def compile_outgoing(route: RouteConfig) -> Outgoing | None:
+    """What a route changes of its requests; None for nothing."""
+    rewrite = compile_rewrite(route.path, route.path_change)
+    edit = compile_edit(route.request_headers)
+    told = route.upstream_host
+    if rewrite is None and edit is None and told == "client":
+        return None
+    host = {"client": None, "target": ""}.get(told, told)
+    return Outgoing(rewrite, host, edit)
+
+
+def compile_edit(edits: FieldEdits) -> FieldEdit[Request] | None:
+    """The edits of header fields in one direction; None if there are none."""
+    if edits.is_empty:
+        return None
+    lines = [
+        (name, make_renderer(template))
+        for fields in (edits.set, edits.add)
+        for name, template in fields.items()
+    ]
+    return FieldEdit((*edits.set, *edits.remove), lines)
+
+
+def compile_own(route: RouteConfig) -> Own | None:
+    """What answers the requests of a route without an upstream; None if it has one."""
+    if route.redirect is not None:
+        return _compile_redirect(route.path, route.redirect)
+    if route.respond is None:
+        return None
+    respond = route.respond
+    fields = f"Content-Type: {respond.type}\r\n".encode("ascii") if respond.body else b""
+    reply = Answer(respond.status, fields, (respond.body or "").encode())
+    return lambda _: reply
+
+
+def _compile_redirect(pattern: str, config: RedirectConfig) -> Own:
+    location = parse_location(pattern, config.to)
+    taken = len(pattern.removesuffix("/**")[1:].split("/"))
+    return redirect(
+        config.status,
+        location.template,
+        location.indexes,
+        Rewrite(taken, (), keeps_rest=True) if location.indexes else None,
+        appends_query=config.keep_query and "?" not in config.to,
+    )
+
+
+def compile_pages(config: GatewayConfig, route: RouteConfig | None = None) -> ErrorPages | None:
+    """The forms of errors of a route, or of what matches none; None for problem documents only."""
+    pages = config.error_pages
+    if route is not None and "error_pages" in route.model_fields_set:
+        if route.error_pages is None:
+            return None
+        pages = {**(pages or {}), **route.error_pages}
+    if pages is None:
+        return None
+    return ErrorPages(
+        {
+            status: Page(page.html, page.text, page.problem, page.intercept)
+            for status, page in pages.items()
+        }
+    )
