@@ -105,9 +105,8 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
 
 INNER: Final[Mapping[str, tuple[str, ...]]] = {
     "gateway.limiter": (
-        "admissions plan reports waiting_room"
-        " local.eventual_state local.generations local.unreported",
-        "outcome local.eventual local.leases",
+        "admissions plan reports local.eventual_state local.generations local.unreported",
+        "outcome waiting_room local.eventual local.leases",
         "parts fallback local.leasing",
         "backfill local.reporting",
         "local.local_decider",
