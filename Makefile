@@ -30,11 +30,11 @@ runtime:
 	@scripts/venv.sh runtime
 
 .PHONY: extras
-extras: ## put the libraries that only some need into .venv: MySQL, gRPC, ZeroMQ
+extras: ## install the optional libraries into .venv: MySQL, gRPC, ZeroMQ
 	@scripts/venv.sh extras
 
 .PHONY: dev
-dev: ## make .venv with everything that development needs
+dev: ## create .venv with everything needed for development
 	@scripts/venv.sh dev
 
 .PHONY: run
@@ -55,9 +55,9 @@ test: dev test-packages ## install what the tests need and run them
 	$(PYTEST) $(ARGS)
 
 .PHONY: test-debian12 test-debian13
-test-debian12: ## `make run` and `make test` in a clean root of Debian 12 (Python 3.11)
+test-debian12: ## run `make run` and `make test` in a clean Debian 12 (Python 3.11)
 	@scripts/debian-root.sh bookworm
-test-debian13: ## the same in one of Debian 13 (Python 3.13)
+test-debian13: ## the same in a clean Debian 13 (Python 3.13)
 	@scripts/debian-root.sh trixie
 
 .PHONY: coverage
@@ -65,15 +65,15 @@ coverage: dev test-packages ## run the tests and report the branches they miss
 	$(PYTEST) --cov --cov-report=term $(ARGS)
 
 .PHONY: fuzz
-fuzz: dev test-packages ## run every property for many more examples than `make test` does
+fuzz: dev test-packages ## run the property tests with many more examples than `make test`
 	$(PYTEST) --hypothesis-profile=fuzz --timeout=3600 -m hypothesis $(ARGS)
 
 .PHONY: model
-model: dev test-packages ## gateways and stores under random faults, SEEDS runs of SECONDS of each store
+model: dev test-packages ## run gateways and stores under random faults: SEEDS runs of SECONDS per store
 	$(BIN)/python -m tests.model --seeds $(SEEDS) --seconds $(SECONDS) $(ARGS)
 
 .PHONY: autobahn
-autobahn: dev ## Autobahn's WebSocket suite with and without the gateway; needs a Python 2.7
+autobahn: dev ## run Autobahn's WebSocket suite with and without the gateway; needs Python 2.7
 	$(BIN)/python -m tests.autobahn $(ARGS)
 
 .PHONY: lint
@@ -84,21 +84,21 @@ lint: dev ## check style, format, types and the Dockerfile
 	$(BIN)/hadolint Dockerfile
 
 .PHONY: format
-format: dev ## put the source into the agreed form
+format: dev ## format the source
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
 .PHONY: bench
-bench: dev ## measure the gateway beside its rivals, one core each
+bench: dev ## benchmark the gateway against other proxies, one core each
 	$(BIN)/python -m bench.install
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: protos
-protos: dev ## write the descriptor sets anew from the .proto files beside them
+protos: dev ## regenerate the descriptor sets from the .proto files beside them
 	$(BIN)/python scripts/protos.py
 
 .PHONY: lock
-lock: dev ## write requirements/*.txt anew from pyproject.toml
+lock: dev ## regenerate requirements/*.txt from pyproject.toml
 	$(UV_COMPILE) pyproject.toml -o requirements/runtime.txt
 	$(UV_COMPILE) pyproject.toml --all-extras -c requirements/runtime.txt \
 		-o requirements/image.txt
@@ -108,7 +108,7 @@ lock: dev ## write requirements/*.txt anew from pyproject.toml
 	$(UV_COMPILE) --no-deps --group servers -o requirements/servers.txt
 
 .PHONY: clean
-clean: ## remove everything that the commands above have made
+clean: ## remove everything that the commands above have created
 	rm -rf .venv .venv-autobahn .venv-bench build dist .coverage .coverage.* htmlcov
 	rm -rf tests/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

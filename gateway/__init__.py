@@ -2,8 +2,8 @@
 
     from gateway import Limiter, Policy
 
-Every room of the package says in its own docstring what lives there; `docs/architecture.md`
-draws the house and the arrows between the rooms, `docs/library.md` is for users of the library.
+The docstring of each room says what belongs there. `docs/architecture.md` shows the rooms and what
+each may import; `docs/library.md` is for users of the library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """The library's names, imported when first asked for: the command line has no use for them."""
+    """Import a public name on first use: the `sluice` command does not need them."""
     if name == "ConfigError":
         from gateway.base.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""`python -m gateway`, for where the `sluice` command is not on the path."""
+"""Run `python -m gateway`, for environments in which `sluice` is not on the path."""
 
 from __future__ import annotations
 

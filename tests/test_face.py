@@ -71,6 +71,6 @@ def test_old_modules_are_warned_of(module: str) -> None:
     """The warning says the new name; a class is the same by both."""
     done = _run(f"import {module}", "-W", "error::DeprecationWarning")
     assert done.returncode == 1
-    assert f"{module} is {MOVED[module]} now" in done.stderr
+    assert f"{module} has been renamed to {MOVED[module]}" in done.stderr
     same = "import gateway.errors as old, gateway.base.errors as new; "
     assert _run(f"{same}assert old.ConfigError is new.ConfigError").returncode == 0

@@ -1,7 +1,7 @@
-"""The admin listener: looking at a running gateway.
+"""The admin listener: health, readiness and metrics of a running gateway.
 
-`readiness` says when the gateway should get traffic, `resources` what can be read, `mux`
-which requests are answered at all, and `api` is the listener itself.
+`readiness` decides whether the gateway should get traffic, `resources` has what can be read, `mux`
+decides which requests are answered, and `api` is the listener itself.
 """
 
 from __future__ import annotations

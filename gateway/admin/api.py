@@ -1,9 +1,9 @@
-"""The admin listener: one request for each connection, and a deadline for all of it.
+"""The admin listener: one request per connection, with a deadline for the connection.
 
-The listener shares its event loop with the traffic, so its clients get little room: a
-connection that has not sent its request and taken its answer by the deadline is cut off, and
-past a number of connections the oldest makes way. Whoever holds connections open on purpose
-thus keeps neither memory nor the next health check.
+The listener shares its event loop with the traffic, so its clients get few resources: a connection
+that has not sent its request and read its response by the deadline is closed, and beyond a number
+of connections the oldest is closed. A client that holds connections open can neither fill memory
+nor block the next health check.
 """
 
 from __future__ import annotations
@@ -24,28 +24,27 @@ from gateway.admin.mux import SECURITY_HEADERS, AdminAnswer, Mux, Query, Resourc
 from gateway.admin.resources import Subject, healthz, metrics_text, readyz
 
 DEADLINE_S: Final = 30.0
-"""Time for a whole connection: three times what Prometheus gives a scrape by default."""
+"""Time for a whole connection: three times Prometheus's default timeout of a scrape."""
 
 MAX_CONNECTIONS: Final = 100
 
 LINGER_S: Final = 1.0
-"""How long the body of a request, which nobody reads, may keep coming after the answer."""
+"""How long the body of a request, which is ignored, may continue after the response."""
 
 _log = logging.getLogger(__name__)
 
 
 class AdminServer:
-    """Listens on one address and answers what `resources` offer.
+    """Listens on one address and serves the `resources`.
 
     Args:
         host: address or name to listen on.
         port: port to listen on; 0 takes a free one.
-        subject: the gateway that is looked at.
-        names: further hosts by which clients may call this listener, such as that of a
-            service in a cluster.
-        resources: what other features offer for reading.
+        subject: the gateway to report on.
+        names: further host names of this listener, such as that of a service in a cluster.
+        resources: the resources of other features.
         deadline_s: time for a whole connection.
-        max_connections: how many may be open.
+        max_connections: how many connections may be open.
     """
 
     def __init__(
@@ -72,10 +71,10 @@ class AdminServer:
         """Listen.
 
         Args:
-            sockets: that listen on the address already; none if it is not taken yet.
+            sockets: sockets that already listen on the address; none to open them.
 
         Raises:
-            OSError: the address is in use or not this machine's.
+            OSError: the address is in use or not of this machine.
         """
         connections = _Connections(self._answer, self._deadline_s, self._max_connections)
         self._connections = connections
@@ -87,14 +86,14 @@ class AdminServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port that it listens on."""
         if not self._listeners:
             return self._port
         port: int = self._listeners[0].sockets[0].getsockname()[1]
         return port
 
     async def close(self) -> None:
-        """Stop listening, and give answers on their way a second to arrive."""
+        """Stop listening, and give unfinished responses a second to arrive."""
         if not self._listeners or self._connections is None:
             return
         for listener in self._listeners:
@@ -119,11 +118,11 @@ class AdminServer:
 async def _stream(
     request: BaseRequest, answer: AdminAnswer, parts: Sequence[bytes]
 ) -> StreamResponse:
-    """Send a large answer in parts: one of megabytes would take its time to be copied."""
+    """Send a large response in parts: copying megabytes takes a while."""
     response = StreamResponse(status=answer.status, headers=_headers(answer))
     response.content_length = sum(map(len, parts))
     response.force_close()
-    # Whoever does not wait for the end is no failure of ours.
+    # A client that does not wait for the end is not our failure.
     with suppress(ConnectionError):
         await response.prepare(request)
         for part in parts if request.method != "HEAD" else ():
@@ -169,7 +168,7 @@ class _Connections(Server):
         )
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        """Start the connection's deadline; the oldest makes way where there are too many."""
+        """Start the connection's deadline; if there are too many connections, close the oldest."""
         super().connection_made(handler, transport)
         if len(self._open) >= self._max_connections:
             self._abort(next(iter(self._open)))
@@ -189,7 +188,7 @@ class _Connections(Server):
 
 
 class _Connection(RequestHandler):
-    """aiohttp's connection, with errors told in the listener's own words."""
+    """aiohttp's connection, with error responses of this listener."""
 
     __slots__ = ()
 
@@ -200,11 +199,13 @@ class _Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> StreamResponse:
-        """Answer a request that cannot be read, or one that a resource failed at.
+        """Answer a request that is invalid, or for which a resource failed.
 
-        `message` holds what the client sent: it goes neither back to it nor into the log.
+        `message` contains what the client sent; it is neither returned nor logged.
         """
         if status >= 500:
-            _log.error("the admin listener failed at a request", exc_info=exc)
-            return _response(problem(500, "The gateway failed at this request; its log says why."))
-        return _response(problem(400, "What was sent cannot be read as a request."))
+            _log.error("the admin listener failed to answer a request", exc_info=exc)
+            return _response(
+                problem(500, "The gateway failed to answer this request; see its log.")
+            )
+        return _response(problem(400, "The request is not valid."))

@@ -1,4 +1,4 @@
-"""Which admin requests are answered: pure, from the words of a request to an answer or a no.
+"""Decides which admin requests are answered. Pure.
 
 A page in a browser can send requests to loopback addresses, and can make its own name point
 to one (DNS rebinding). So the `Host` of every request has to be a name of this listener.
@@ -22,23 +22,23 @@ SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""On every answer of the admin listener."""
+"""Header fields of every response of the admin listener."""
 
 
 class Query(NamedTuple):
-    """What a resource may know of the request for it."""
+    """What a resource may know about the request."""
 
     accept: str
 
 
 class AdminAnswer(NamedTuple):
-    """What is sent back.
+    """A response.
 
     Attributes:
         status: the status.
         content_type: media type of the body.
-        body: the body, or its parts, which are sent one after the other; left out of the answer
-            to HEAD, but not its length.
+        body: the body, or its parts, which are sent one after the other; the response to HEAD has
+            only its length.
         headers: further headers.
     """
 
@@ -49,12 +49,12 @@ class AdminAnswer(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """Something that can be read; others hand theirs to the listener.
+    """A resource of the listener; other features add theirs.
 
     Attributes:
         path: the exact path.
         summary: one line for the index.
-        read: makes the answer to GET and HEAD.
+        read: makes the response to GET and HEAD.
     """
 
     path: str
@@ -63,7 +63,7 @@ class Resource(NamedTuple):
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> AdminAnswer:
-    """A problem document (RFC 9457); `detail` is text of our own, never the client's."""
+    """Return a problem document (RFC 9457); `detail` is constant text, never the client's."""
     document = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail}
     return json_answer(status, document, "application/problem+json", headers)
 
@@ -74,22 +74,22 @@ def json_answer(
     content_type: str = "application/json",
     headers: Mapping[str, str] | None = None,
 ) -> AdminAnswer:
-    """A JSON document with a line end, which is kind to terminals."""
+    """Return a JSON document with a line end, for display on terminals."""
     return AdminAnswer(status, content_type, json.dumps(document).encode() + b"\n", headers or {})
 
 
 def text_answer(text: str) -> AdminAnswer:
-    """Plain text, status 200."""
+    """Return plain text, status 200."""
     return AdminAnswer(HTTPStatus.OK, "text/plain; charset=utf-8", text.encode())
 
 
 class Mux:
-    """Finds the resource for a request, or says why there is none.
+    """Finds the resource for a request, or the response that refuses it.
 
     Args:
-        listen_host: the host of the address listened on.
-        names: further hosts by which the listener may be called.
-        resources: what can be read; the index is added.
+        listen_host: the host of the listener's address.
+        names: further host names of the listener.
+        resources: the resources; an index is added.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Mux:
         self._resources["/"] = Resource("/", "this list", self._index)
 
     def find(self, method: str, target: str, host: str) -> Resource | AdminAnswer:
-        """The resource that was asked for, or the answer that says no.
+        """Return the requested resource, or the response that refuses the request.
 
         Args:
             method: as sent.
@@ -109,28 +109,28 @@ class Mux:
             host: the `Host` header; empty if there was none.
         """
         if not host:
-            return problem(400, "A Host header is needed.")
+            return problem(400, "The request needs a Host header.")
         if not self._is_ours(host):
             return problem(421, "The Host header names another server.")
         if not target.startswith("/"):
-            return problem(400, "The request target has to be a path.")
+            return problem(400, "The request target must be a path.")
         resource = self._resources.get(target.partition("?")[0])
         if resource is None:
-            return problem(404, "There is nothing here; GET / lists what there is.")
+            return problem(404, "There is nothing here; GET / lists all resources.")
         if method not in READ:
-            return problem(405, "This can only be read.", {"Allow": ", ".join(READ)})
+            return problem(405, "This resource is read-only.", {"Allow": ", ".join(READ)})
         return resource
 
     def _is_ours(self, host: str) -> bool:
-        """Whether a `Host` is a name of this listener; its port may be that of a tunnel."""
+        """Return whether a `Host` is a name of this listener; its port may be that of a tunnel."""
         name = _without_port(host).lower()
         if name in self._names:
             return True
         address = read_address(name)
         if address is None:
             return False
-        # No name can be rebound to an address that is written out as one; so where the
-        # listener is on every address of the machine, each of them will do.
+        # A literal address cannot be rebound like a name; so if the listener is on all addresses of
+        # the machine, any literal address is accepted.
         return address.is_loopback or self._is_wildcard
 
     async def _index(self, _query: Query) -> AdminAnswer:
@@ -148,7 +148,7 @@ def _is_wildcard(host: str) -> bool:
 
 
 def _without_port(host: str) -> str:
-    """The host of `host[:port]`; an IPv6 address without its brackets."""
+    """Return the host of `host[:port]`; an IPv6 address without its brackets."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         name = host

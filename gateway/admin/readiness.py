@@ -1,4 +1,4 @@
-"""Whether the gateway should get traffic, and why not."""
+"""Whether the gateway should get traffic, and the reasons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Phase(StrEnum):
-    """What the gateway as a whole is doing."""
+    """The phase of the gateway."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -16,13 +16,12 @@ class Phase(StrEnum):
 
 
 class StoreState(NamedTuple):
-    """How a store is, as far as it matters to traffic.
+    """The state of a store, as far as it affects traffic.
 
     Attributes:
-        name: its name; never its URL, which may hold a password.
-        is_ready: whether it would answer now.
-        needed_by: what turns requests away while it does not, such as "a policy"; empty if
-            nothing does.
+        name: its name; never its URL, which may contain a password.
+        is_ready: whether it would reply now.
+        needed_by: what refuses requests while it is unavailable, such as "a policy"; or empty.
     """
 
     name: str
@@ -34,9 +33,9 @@ class Readiness(NamedTuple):
     """The answer to "should this gateway get traffic?".
 
     Attributes:
-        is_ready: yes or no.
-        phase: what the gateway is doing.
-        reasons: why not; or, where it is ready, what it does without. May be empty.
+        is_ready: whether it should.
+        phase: the phase of the gateway.
+        reasons: why not; or, if it is ready, what is unavailable. May be empty.
     """
 
     is_ready: bool
@@ -45,12 +44,12 @@ class Readiness(NamedTuple):
 
 
 def judge(phase: Phase, stores: Iterable[StoreState], warning: str = "") -> Readiness:
-    """Ready is who serves, and whose every store that is needed would answer.
+    """Return ready if the gateway serves and every store that it needs is available.
 
     Args:
-        phase: what the gateway is doing.
-        stores: how each store is.
-        warning: what else there is to say of them; it makes nobody less ready.
+        phase: the phase of the gateway.
+        stores: the state of each store.
+        warning: a remark about the stores that does not affect readiness.
     """
     is_ready = phase is Phase.SERVING
     reasons = [] if is_ready else [f"the gateway is {phase}"]
@@ -59,9 +58,9 @@ def judge(phase: Phase, stores: Iterable[StoreState], warning: str = "") -> Read
             continue
         if store.needed_by:
             is_ready = False
-            reasons.append(f"store {store.name} does not answer and {store.needed_by} needs it")
+            reasons.append(f"store {store.name} is unavailable and {store.needed_by} needs it")
         else:
-            reasons.append(f"store {store.name} does not answer; policies do without it")
+            reasons.append(f"store {store.name} is unavailable; policies decide without it")
     if warning:
         reasons.append(warning)
     return Readiness(is_ready, phase, tuple(reasons))
@@ -70,16 +69,16 @@ def judge(phase: Phase, stores: Iterable[StoreState], warning: str = "") -> Read
 def judge_workers(
     phase: Phase, answers: Sequence[Readiness], workers: int, warning: str = ""
 ) -> Readiness:
-    """Whether a gateway of several workers should get traffic.
+    """Return whether a gateway of several workers should get traffic.
 
-    It should while one of them says so and none is still starting. One that is missing or does
-    not answer is only mentioned: the others serve.
+    It should if at least one is ready and none is still starting. A worker that is missing or does
+    not respond is only mentioned: the others serve.
 
     Args:
         phase: starting until all workers have served once, draining when the gateway ends.
-        answers: of the workers that answered.
-        workers: how many there should be.
-        warning: as for `judge`, of the store that they share.
+        answers: the readiness of the workers that responded.
+        workers: how many workers there should be.
+        warning: as for `judge`, about the store that they share.
     """
     phases = {answer.phase for answer in answers}
     if phase is Phase.SERVING and (Phase.STARTING in phases or Phase.SERVING not in phases):
@@ -87,7 +86,7 @@ def judge_workers(
     is_ready = phase is Phase.SERVING and any(answer.is_ready for answer in answers)
     reasons = [] if phase is Phase.SERVING else [f"the gateway is {phase}"]
     if len(answers) < workers and phase is not Phase.DRAINING:
-        reasons.append(f"{workers - len(answers)} of {workers} workers do not answer")
+        reasons.append(f"{workers - len(answers)} of {workers} workers do not respond")
     for answer in answers:
         if answer.phase is Phase.SERVING:
             reasons += [reason for reason in answer.reasons if reason not in reasons]

@@ -1,4 +1,4 @@
-"""What can be read of a running gateway: is it alive, is it ready, what did it count."""
+"""The resources of the admin listener: liveness, readiness, metrics."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gateway.observe.metrics import GatewayMetrics
 from gateway.observe.metrics.exposition import content_type, expose
 
 PART_BYTES: Final = 65_536
-"""Of a scrape: as much as is sent in one go."""
+"""The size of a piece of a scrape, which is sent in one write."""
 
 
 class Scrape(NamedTuple):
-    """All that was counted.
+    """All counters.
 
     Attributes:
-        metrics: of the gateway.
+        metrics: the counters of the gateway.
         process: memory, CPU and open files.
     """
 
@@ -31,24 +31,24 @@ class Scrape(NamedTuple):
 
 
 class Subject(Protocol):
-    """A gateway, as one who looks at it sees it."""
+    """A gateway as the admin listener sees it."""
 
     async def is_alive(self) -> bool:
-        """Whether it should go on; if not, it should be started again."""
+        """Whether it works; if not, it should be restarted."""
 
     async def readiness(self) -> Readiness:
         """Whether it should get traffic."""
 
     async def scrape(self) -> Scrape:
-        """What it counted so far."""
+        """Its counters."""
 
 
 class OneProcess:
     """A gateway that is this process.
 
     Args:
-        metrics: what it counts.
-        readiness: asked each time.
+        metrics: its counters.
+        readiness: called each time.
     """
 
     def __init__(self, metrics: GatewayMetrics, readiness: Callable[[], Readiness]) -> None:
@@ -56,31 +56,31 @@ class OneProcess:
         self._readiness = readiness
 
     async def is_alive(self) -> bool:
-        """Yes: an answer at all says that the event loop runs."""
+        """Return True: any response shows that the event loop runs."""
         return True
 
     async def readiness(self) -> Readiness:
-        """As it was given."""
+        """Return the readiness."""
         return self._readiness()
 
     async def scrape(self) -> Scrape:
-        """The counters themselves."""
+        """Return the counters themselves."""
         return Scrape(self._metrics, await asyncio.to_thread(of_process))
 
 
 def healthz(subject: Subject) -> Resource:
-    """Alive."""
+    """Report liveness."""
 
     async def read(_query: Query) -> AdminAnswer:
         if await subject.is_alive():
             return text_answer("ok\n")
-        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "No worker of the gateway answers.")
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "No worker of the gateway responds.")
 
     return Resource("/healthz", "200 while the process is alive", read)
 
 
 def readyz(subject: Subject) -> Resource:
-    """Ready for traffic, with what speaks against it."""
+    """Report readiness, with reasons."""
 
     async def read(_query: Query) -> AdminAnswer:
         is_ready, phase, reasons = await subject.readiness()
@@ -92,10 +92,10 @@ def readyz(subject: Subject) -> Resource:
 
 
 def metrics_text(subject: Subject) -> Resource:
-    """All counters for Prometheus.
+    """Return all counters for Prometheus.
 
-    Scrapes at the same time share one encoding, and the event loop runs between its pieces:
-    neither many scrapers nor many routes can hold requests up.
+    Concurrent scrapes share one encoding, and the event loop runs between its pieces: neither many
+    scrapers nor many routes delay requests.
     """
     running: dict[str, asyncio.Task[list[bytes]]] = {}
 
@@ -112,7 +112,7 @@ def metrics_text(subject: Subject) -> Resource:
 
 
 async def _encode(subject: Subject, accept: str) -> list[bytes]:
-    """The text in parts of some size; the event loop runs between the pieces of each."""
+    """Yield the text in parts of this size; the event loop runs between the pieces of each."""
     metrics, process = await subject.scrape()
     parts = []
     part = bytearray()
@@ -126,5 +126,5 @@ async def _encode(subject: Subject, accept: str) -> list[bytes]:
 
 
 def of_process() -> list[Metric]:
-    """Memory, CPU and open files of this process; counting many files takes the system a while."""
+    """Return memory, CPU and open files of this process; counting many files takes a while."""
     return list(ProcessCollector(registry=None).collect())

@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, time, tasks, circuit breakers."""
+"""The foundation: errors, time, background tasks, circuit breakers."""

@@ -1,16 +1,15 @@
-"""A circuit breaker: stop asking who does not answer, and look again from time to time.
+"""A circuit breaker: stop calls to a service that fails, and probe it from time to time.
 
-Pure data that is given the time, for stores and for upstreams alike. Its states and what
-moves it between them::
+Pure: the time is an argument. Used for stores and for upstreams. Its states and transitions::
 
     state      success      failure                        time
     CLOSED     count = 0    count += 1; at the limit OPEN  -
     OPEN       (ignored)    (ignored)                      when the open time is over HALF_OPEN
-    HALF_OPEN  CLOSED       OPEN, for twice as long        if the probe is never heard of,
-                                                           another one after the open time
+    HALF_OPEN  CLOSED       OPEN, for twice as long        if the probe never reports,
+                                                           another probe after the open time
 
-Answers that come while it is open belong to calls from before it opened; they say nothing
-new. In HALF_OPEN exactly one call, the probe, is let through.
+Results that arrive while the breaker is open belong to calls from before it opened, and are
+ignored. In HALF_OPEN exactly one call is allowed: the probe.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from enum import Enum
 from typing import Final
 
 MAX_DOUBLINGS: Final = 6
-"""The open time grows to 64 times its first length at most, unless a cap is given."""
+"""Without a cap, the open time grows to at most 64 times its first length."""
 
 
 class BreakerState(Enum):
-    """Whether calls are let through."""
+    """Whether calls are allowed."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -31,16 +30,16 @@ class BreakerState(Enum):
 
 
 class Breaker:
-    """Decides whether a call may be made, from how the last ones went.
+    """Decides whether a call may be made, based on the outcomes of the last ones.
 
     Args:
-        failures: how many failures in a row open it.
-        open_us: microseconds that it stays open the first time. Doubled every time the probe
-            fails, without jitter: whoever shares a target should not share a `Breaker`.
+        failures: consecutive failures that open the breaker.
+        open_us: microseconds it stays open the first time. Doubled each time the probe
+            fails, without jitter: do not share one `Breaker` between processes.
         max_open_us: the longest it stays open; by default 64 times `open_us`.
 
     Raises:
-        ValueError: one of them is less than 1, or the cap is below `open_us`.
+        ValueError: an argument is less than 1, or the cap is below `open_us`.
     """
 
     __slots__ = ("_base_us", "_failures", "_limit", "_max_us", "_open_us", "_state", "_until_us")
@@ -62,26 +61,26 @@ class Breaker:
 
     @property
     def state(self) -> BreakerState:
-        """The state as of the last call of a method: time alone does not change it."""
+        """The state as of the last method call: the passing of time alone does not change it."""
         return self._state
 
     def allow(self, now_us: int) -> bool:
-        """Whether a call may be made now; if so, its outcome is to be reported.
+        """Return whether a call may be made now; if so, report its outcome afterwards.
 
         Args:
-            now_us: the present, from a clock that does not run backwards.
+            now_us: the current time, from a clock that does not run backwards.
         """
         if self._state is BreakerState.CLOSED:
             return True
         if now_us < self._until_us:
             return False
-        # The open time is over; or the probe was never heard of for as long.
+        # The open time is over, or the probe has not reported for that long.
         self._state = BreakerState.HALF_OPEN
         self._until_us = now_us + self._open_us
         return True
 
     def success(self, now_us: int) -> None:
-        """A call was answered."""
+        """Record that a call succeeded."""
         if self._state is BreakerState.OPEN:
             return
         self._state = BreakerState.CLOSED
@@ -89,7 +88,7 @@ class Breaker:
         self._open_us = self._base_us
 
     def failure(self, now_us: int) -> None:
-        """A call failed."""
+        """Record that a call failed."""
         if self._state is BreakerState.OPEN:
             return
         if self._state is BreakerState.HALF_OPEN:

@@ -1,7 +1,7 @@
-"""Where time comes from.
+"""Clocks.
 
-Nothing else in the package reads a clock for a decision: algorithms and stores are given
-one, so that tests move time by hand and never sleep to see a limit refill.
+Decisions take the time only from here: algorithms and stores receive a clock, so that tests can
+move time by hand instead of sleeping until a limit refills.
 """
 
 from __future__ import annotations
@@ -11,29 +11,30 @@ from collections.abc import Callable
 from typing import Final
 
 US: Final = 1_000_000
-"""Microseconds of a second."""
+"""Microseconds in a second."""
 
 
 Clock = Callable[[], int]
-"""A function that returns the present in whole microseconds, from an origin of its own."""
+"""A function that returns the current time in whole microseconds, from an origin of its own."""
 
 
 def monotonic_us() -> int:
-    """Microseconds that never run backwards, for everything kept inside one process."""
+    """Microseconds that never run backwards, for state that stays inside one process."""
     return time.monotonic_ns() // 1000
 
 
 monotonic_ns: Final = time.monotonic_ns
-"""The same in nanoseconds; the function itself, since each request asks it several times."""
+"""The same in nanoseconds. It is the function itself, because each request calls it several times.
+"""
 
 
 def wall_us() -> int:
-    """Microseconds since 1970 (UTC), for what other machines or people will read."""
+    """Microseconds since 1970 (UTC), for times that other machines or people read."""
     return time.time_ns() // 1000
 
 
 class ManualClock:
-    """A clock that moves only when told to; for tests, ours and anyone's.
+    """A clock that tests move by hand, in this repository and in yours.
 
     >>> clock = ManualClock(5)
     >>> clock.advance(seconds=2)
@@ -47,7 +48,7 @@ class ManualClock:
         self.now_us = now_us
 
     def __call__(self) -> int:
-        """The present, as it was last set."""
+        """Return the time as it was last set."""
         return self.now_us
 
     def advance(self, *, us: int = 0, seconds: float = 0) -> None:

@@ -1,30 +1,30 @@
-"""Every error the gateway raises on purpose, as one tree.
+"""All errors that the gateway raises on purpose, as one tree.
 
-Each branch says who is to blame, and so what is done about it::
+Each branch names the party at fault, which decides how the error is handled::
 
     GatewayError
-      ConfigError              the operator: all problems at once, the command exits 1
+      ConfigError              the operator: all problems together; the command exits 1
         LimitSyntaxError       a limit line such as "10/s burts 20"
-      StartError               the machine: an address or a file cannot be had, the command exits 1
-      StoreError               the store: the policy's on_store_error speaks, never a 500
-        StoreTimeout           no answer within the deadline
+      StartError               the machine: an address or file is not available; exits 1
+      StoreError               the store: the policy's on_store_error applies; never a 500
+        StoreTimeout           no reply within the deadline
         StoreUnavailable       not connected, refused, loading, read-only, out of memory
-        StoreReplyError        an answer that cannot be understood
+        StoreReplyError        a reply that cannot be parsed
       UpstreamError            the upstream: the client sees 502, 503 or 504
         UpstreamConnectError   refused, unreachable, name not found
-          UpstreamTlsError     its certificate is not to be believed, or TLS failed otherwise
-        UpstreamClosedError    closed or reset before the answer was complete
+          UpstreamTlsError     its certificate was not accepted, or TLS failed otherwise
+        UpstreamClosedError    closed or reset before the response was complete
         UpstreamTimeout        connect, first byte, idle or total time ran out
-        UpstreamProtocolError  the answer is not HTTP, or frames itself in two ways
+        UpstreamProtocolError  the response is not HTTP, or its framing is ambiguous
         UpstreamBusyError      every connection is in use and the queue for one is full
         UpstreamBreakerError   the circuit breaker is open
-        UpstreamTargetError    all targets are left out
-      LimitExceeded            nobody: in the library, what may not go (`gateway.library.decision`)
-      ClientError              the peer: .status says what it is told
-        BadRequestError        400 and its kin: what was sent cannot be one request
+        UpstreamTargetError    no target is available
+      LimitExceeded            no fault: the library's refusal (`gateway.library.decision`)
+      ClientError              the client: .status is the status of the response
+        BadRequestError        400 and related: the bytes are not one valid request
 
-Being over a limit is not an error but a value (`gateway.limits.decision.Decision`).
-Exceptions of other libraries are mapped to these in the one module that imports the library.
+Being over a limit is a value, not an error (`gateway.limits.decision.Decision`). Exceptions of
+other libraries are mapped to these in the one module that imports the library.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from dataclasses import dataclass
 
 
 class GatewayError(Exception):
-    """Root of the tree; nothing raises it itself."""
+    """The root of the tree; never raised itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a configuration.
+    """One mistake in a configuration.
 
     Attributes:
         file: the file as the user named it.
-        line: line, counted from 1; 0 where the problem has no place in the text.
+        line: line, counted from 1; 0 if the problem has no position in the text.
         column: column, counted from 1; 0 likewise.
         path: the key, dotted and with indexes in brackets, such as `routes./v1/pay.limit`.
-        message: what was found and why it will not do.
-        hint: what would do, perhaps with the nearest valid word; may be empty.
-        source: the line of the file, for display, or what of it is around the column; may be
+        message: what was found and why it is wrong.
+        hint: how to fix it, perhaps with the nearest valid word; may be empty.
+        source: the line of the file, for display, or the part around the column; may be
             empty.
         source_column: the column at which `source` begins.
     """
@@ -69,7 +69,7 @@ class Problem:
 
 
 class ConfigError(GatewayError):
-    """A configuration that cannot be used, with every problem that was found in it."""
+    """A configuration that cannot be used, with all problems found in it."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -77,12 +77,12 @@ class ConfigError(GatewayError):
 
 
 class LimitSyntaxError(ConfigError):
-    """A limit line that cannot be read.
+    """A limit line that is not valid.
 
     Attributes:
-        column: where in the line the trouble begins, counted from 1.
+        column: where in the line the problem begins, counted from 1.
         found: the word that was found there.
-        hint: what would do.
+        hint: how to fix it.
     """
 
     def __init__(self, text: str, column: int, message: str, hint: str = "") -> None:
@@ -94,12 +94,12 @@ class LimitSyntaxError(ConfigError):
 
 
 class StartError(GatewayError):
-    """A valid configuration that cannot be run on this machine, or not now.
+    """A valid configuration that cannot run on this machine, or not at the moment.
 
     Attributes:
-        path: the key to blame, as in `Problem`.
+        path: the key at fault, as in `Problem`.
         message: what could not be done.
-        hint: a way out; may be empty.
+        hint: how to fix it; may be empty.
     """
 
     def __init__(self, path: str, message: str, hint: str = "") -> None:
@@ -110,7 +110,7 @@ class StartError(GatewayError):
 
 
 class StoreError(GatewayError):
-    """The store could not decide. `reason` is a short label for metrics and logs."""
+    """The store could not decide; `reason` is a short label for metrics and logs."""
 
     reason = "error"
 
@@ -121,31 +121,31 @@ class StoreError(GatewayError):
 
 
 class StoreTimeout(StoreError):
-    """The store did not answer within the deadline."""
+    """The store did not reply within the deadline."""
 
     reason = "timeout"
 
 
 class StoreUnavailable(StoreError):
-    """The store is not connected, or answers that it cannot serve now."""
+    """The store is not connected, or replies that it cannot serve at the moment."""
 
     reason = "unavailable"
 
 
 class StoreReplyError(StoreError):
-    """The store answered something that cannot be understood."""
+    """The store sent a reply that cannot be parsed."""
 
     reason = "reply"
 
 
 class UpstreamError(GatewayError):
-    """The upstream did not give a whole, valid answer.
+    """The upstream did not send a complete, valid response.
 
     Attributes:
-        status: what the client is told.
+        status: the status sent to the client.
         title: constant, short text for the problem document.
         kind: a label for metrics and logs.
-        retry_after_us: microseconds after which a client may ask again; 0 to say nothing of it.
+        retry_after_us: microseconds after which a client may retry; 0 to send no `Retry-After`.
     """
 
     status = 502
@@ -162,21 +162,21 @@ class UpstreamConnectError(UpstreamError):
 
 
 class UpstreamTlsError(UpstreamConnectError):
-    """A connection was made, and TLS could not be agreed on: a bad certificate, mostly."""
+    """A connection was made, but the TLS handshake failed, usually because of a certificate."""
 
     title = "The upstream could not be reached securely"
     kind = "tls"
 
 
 class UpstreamClosedError(UpstreamError):
-    """The connection ended before the answer was complete."""
+    """The connection ended before the response was complete."""
 
     title = "The upstream closed the connection before its answer was complete"
     kind = "closed"
 
 
 class UpstreamTimeout(UpstreamError):
-    """A time limit ran out; `phase` is connect, first_byte, idle, total or queue."""
+    """A time limit expired; `phase` is connect, first_byte, idle, total or queue."""
 
     status = 504
     title = "The upstream did not answer in time"
@@ -185,7 +185,7 @@ class UpstreamTimeout(UpstreamError):
     def __init__(self, phase: str) -> None:
         super().__init__(phase)
         if phase == "queue":
-            # Not the upstream was slow, but there were too many requests before this one.
+            # The upstream was not slow: too many requests were waiting before this one.
             self.status = UpstreamBusyError.status
             self.title = UpstreamBusyError.title
             self.retry_after_us = UpstreamBusyError.retry_after_us
@@ -194,14 +194,14 @@ class UpstreamTimeout(UpstreamError):
 
 
 class UpstreamProtocolError(UpstreamError):
-    """What came back is not one valid HTTP answer."""
+    """The response is not one valid HTTP response."""
 
     title = "The upstream sent an invalid answer"
     kind = "protocol"
 
 
 class UpstreamBusyError(UpstreamError):
-    """Every connection to the upstream is in use and no more requests may wait for one."""
+    """All connections to the upstream are in use, and no more requests may wait for one."""
 
     status = 503
     title = "The upstream has no free connection"
@@ -222,7 +222,7 @@ class UpstreamBreakerError(UpstreamError):
 
 
 class UpstreamTargetError(UpstreamError):
-    """All targets of the upstream are left out."""
+    """No target of the upstream is available."""
 
     status = 503
     title = "No target of the upstream is healthy"
@@ -254,15 +254,15 @@ CLIENT_ERRORS = (
     "too_large",
     "version",
 )
-"""Every `kind` of a `ClientError`, and of what else is a client's fault."""
+"""The `kind` of each `ClientError`, and of other faults of clients."""
 
 
 class ClientError(GatewayError):
-    """The client is to blame.
+    """The client is at fault.
 
     Attributes:
-        status: what the client is told.
-        title: why; constant text.
+        status: the status sent to the client.
+        title: the reason; constant text.
         kind: one of `CLIENT_ERRORS`, a label for metrics and logs.
     """
 
@@ -272,7 +272,7 @@ class ClientError(GatewayError):
 
 
 class BadRequestError(ClientError):
-    """What was sent cannot be read as one request in one way."""
+    """The bytes received cannot be read as exactly one request."""
 
     def __init__(self, title: str, status: int = 400, *, kind: str = "syntax") -> None:
         super().__init__(title)

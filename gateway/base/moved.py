@@ -1,4 +1,4 @@
-"""Modules that users import and that have another name now: the old one goes on, with a warning."""
+"""Old names of public modules: they still work, with a `DeprecationWarning`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOVED: Final = {
     "gateway.clock": "gateway.base.clock",
     "gateway.errors": "gateway.base.errors",
 }
-"""By their old names, what the documentation of earlier versions imports."""
+"""Modules named in the documentation of earlier versions, by their old names."""
 
 
 class OldNames(MetaPathFinder, Loader):
@@ -24,21 +24,23 @@ class OldNames(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Where a module is found; None if that is not for this finder to say."""
+        """Return the spec of a moved module, or None if this finder does not know it."""
         return ModuleSpec(fullname, self) if fullname in MOVED else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """None: an ordinary module, which gets the names of the new one."""
+        """Return None: an ordinary module, filled with the names of its successor."""
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give a module the names of the one that took its place."""
+        """Fill a module with the names of its successor."""
         name = MOVED[module.__name__]
-        warnings.warn(f"{module.__name__} is {name} now", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f"{module.__name__} has been renamed to {name}", DeprecationWarning, stacklevel=2
+        )
         new = vars(importlib.import_module(name))
         vars(module).update({key: one for key, one in new.items() if not key.startswith("__")})
 
 
 def install() -> None:
-    """Let the old names be imported; to be called once."""
+    """Make the old names importable; call once."""
     sys.meta_path.append(OldNames())

@@ -1,7 +1,7 @@
-"""What the log says of a bound that turns somebody away: not each time, and never nothing at all.
+"""Log lines about a limit of the gateway itself that refuses clients or requests.
 
-A bound that refuses in silence looks like a fault of something else. The first refusal is told at
-once; those that follow are counted, and told once a minute for as long as there are any.
+A limit that refuses silently looks like another fault. The first refusal is logged immediately;
+later ones are counted and reported once a minute for as long as there are any.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ TELL_AGAIN_S: Final = 60.0
 
 
 class Refusals:
-    """The refusals of one bound.
+    """The refusals of one limit.
 
     Args:
-        log: where they are told.
-        what: what is refused, and by which setting, such as `clients are refused:
+        log: the logger to write to.
+        what: what is refused and by which setting, such as `clients are refused:
             server.max_connections (1000) is reached`.
     """
 
@@ -31,7 +31,7 @@ class Refusals:
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self) -> None:
-        """There was one."""
+        """Record one refusal."""
         if self._timer is None:
             self._log.warning("%s", self._what)
             self._tell_later()
@@ -39,7 +39,7 @@ class Refusals:
             self._count += 1
 
     def stop(self) -> None:
-        """Tell what was not told yet, and no more after that."""
+        """Log what is still unreported, and stop."""
         if self._timer is not None:
             self._timer.cancel()
             self._tell()
@@ -52,9 +52,9 @@ class Refusals:
             self._tell_later()
 
     def _tell(self) -> bool:
-        """Say how many there were; returns False if there were none."""
+        """Log how many there were; returns False if there were none."""
         self._timer = None
         count, self._count = self._count, 0
         if count:
-            self._log.warning("%s: %d more since this was last said", self._what, count)
+            self._log.warning("%s: %d more since the last message", self._what, count)
         return bool(count)

@@ -1,4 +1,4 @@
-"""Tasks in the background: kept from the garbage collector, and never failing in silence."""
+"""Background tasks: kept from the garbage collector, and never failing silently."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.005
 AT_ONCE: Final = 16
-"""Pieces of work in a turn of the loop, of some dozens of microseconds each."""
+"""How many pieces of work, of some dozens of microseconds each, run in one turn of the loop."""
 
 
 async def becomes(is_so: Callable[[], bool], within_s: float) -> bool:
-    """Look again and again whether something is so; returns False if it is not in time.
+    """Poll until a condition is true; returns False if time runs out first.
 
-    For what has no event, such as whether a store is ready: the contract of stores is short, so
-    that one's own is easy to write.
+    For conditions without an event, such as whether a store is ready: the interface of stores is
+    kept small, so that it is easy to write one.
     """
     loop = asyncio.get_running_loop()
     due = loop.time() + within_s
@@ -32,7 +32,7 @@ async def becomes(is_so: Callable[[], bool], within_s: float) -> bool:
 
 
 class Tasks:
-    """Tasks of one owner."""
+    """The tasks of one owner."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -41,29 +41,29 @@ class Tasks:
         return len(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a task; what it raises is logged."""
+        """Start a task and log any exception it raises."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def finish(self, seconds: float) -> None:
-        """Wait for all of them, at most for `seconds`; the rest is cancelled.
+        """Wait for all tasks for at most `seconds`, then cancel the rest.
 
-        Those that are started meanwhile are waited for as well.
+        Includes tasks that are started in the meantime.
         """
         loop = asyncio.get_running_loop()
         due = loop.time() + seconds
         while self._tasks and (left := due - loop.time()) > 0:
             await asyncio.wait(self._tasks, timeout=left)
-            # What they leave behind is done by callbacks, which come first.
+            # Their callbacks run first and do the cleanup.
             await asyncio.sleep(0)
         late = list(self._tasks)
         self.cancel()
         await asyncio.gather(*late, return_exceptions=True)
 
     def cancel(self) -> None:
-        """Cancel all of them, without waiting for their end."""
+        """Cancel all tasks without waiting for them to end."""
         for task in self._tasks:
             task.cancel()
 
@@ -74,12 +74,12 @@ class Tasks:
 
 
 class Portions:
-    """Work of which thousands of pieces may come at once: a few are done in each turn of the loop.
+    """Work that may arrive in thousands of pieces at a time: a few are done per turn of the loop.
 
-    As long as few come they are done at once. What is put off must bear it.
+    While there are few, they run immediately. All others are delayed and must tolerate that.
 
     Args:
-        at_once: how many pieces.
+        at_once: how many pieces run per turn.
     """
 
     __slots__ = ("_at_once", "_left", "_loop", "_rest")
@@ -94,7 +94,7 @@ class Portions:
         return len(self._rest)
 
     def do(self, piece: Callable[[], object]) -> None:
-        """Do a piece of work, after those that came before it."""
+        """Run a piece of work after those that were added before it."""
         if self._left < 0:
             self._left = self._at_once
             self._loop.call_soon(self._go_on)
@@ -105,7 +105,7 @@ class Portions:
             self._rest.append(piece)
 
     def _go_on(self) -> None:
-        """Another turn of the loop."""
+        """Run the next portion."""
         if not self._rest:
             self._left = -1
             return
@@ -117,7 +117,7 @@ class Portions:
 
 
 class Background:
-    """One task that goes on until it is ended."""
+    """One task that runs until it is stopped."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._work = work
@@ -125,16 +125,16 @@ class Background:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and not ended yet."""
+        """Whether it has been started and not ended."""
         return self._task is not None
 
     def start(self) -> None:
-        """Start it, unless it is running."""
+        """Start it, unless it is running already."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def end(self) -> None:
-        """Cancel it and wait for its end; what it raised is raised."""
+        """Cancel it, wait for its end, and raise what it raised."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

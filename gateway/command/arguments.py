@@ -1,4 +1,4 @@
-"""Kinds of arguments of the command line."""
+"""Argument types of the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Once(argparse.Action):
-    """Stores an option, and refuses it a second time: argparse would silently keep the last."""
+    """Stores an option and refuses a second one: argparse would silently keep the last."""
 
     def __call__(
         self,
@@ -20,7 +20,7 @@ class Once(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Store what was given."""
+        """Store the value."""
         if getattr(namespace, self.dest, None) is not None:
             parser.error(f"{option_string} is given twice")
         setattr(namespace, self.dest, values)
@@ -30,7 +30,7 @@ def address(text: str) -> Address:
     """Return the address that an option names.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: the text is not an address.
     """
     from gateway.config.values.address import AddressError, parse_address
 

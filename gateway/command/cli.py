@@ -1,7 +1,7 @@
 """The `sluice` command: the only place that prints or ends the process.
 
-Modules that only one command needs are imported by that command, so that `sluice run` starts
-as fast as it can.
+Modules that only one command needs are imported inside that command, so that `sluice run` starts
+fast.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ COMMANDS: Final = ("run", "check", "schema", "import", "ratio", "demo", "healthc
 SYSTEMS: Final = ("envoy-ratelimit",)
 DEFAULT_ADMIN: Final = "127.0.0.1:9901"
 RATIO_VARIABLES: Final = (
-    "Variables, and what they are if not set: RATIO_PORT (50051), RATIO_CONNECTION_TIMEOUT (1s), "
-    "RATIO_STORAGE (redis://redis:6379/0), RATIO_LIMIT (100/m), RATIO_HOST (every address), "
-    "SLUICE_DOMAIN (ratio), SLUICE_ADMIN (off)."
+    "Environment variables and their defaults: RATIO_PORT (50051), "
+    "RATIO_CONNECTION_TIMEOUT (1s), RATIO_STORAGE (redis://redis:6379/0), RATIO_LIMIT "
+    "(100/m), RATIO_HOST (all addresses), SLUICE_DOMAIN (ratio), SLUICE_ADMIN (off)."
 )
 
 
@@ -47,10 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Args:
-        arguments: as on the command line, without the program's name.
+        arguments: the command line without the program's name.
 
     Returns:
-        0 for success, 1 for failure, 2 for a command line that cannot be read.
+        0 for success, 1 for failure, 2 for an invalid command line.
     """
     _take_standard_files()
     _let_print_anything()
@@ -66,33 +66,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GatewayError as error:
         print(f"sluice: {error}", file=sys.stderr)
     except BrokenPipeError:
-        # The reader of our output has seen enough; nothing may be written at exit either.
+        # The reader has closed the pipe; nothing may be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_FAILED
 
 
 class _Parser(argparse.ArgumentParser):
-    """Answers misuse with what is wrong and where to look, not with all there is."""
+    """Reports misuse with the mistake and where to look, instead of the whole usage."""
 
     def error(self, message: str) -> NoReturn:
-        """End the process; the words of argparse are kept where they say enough."""
+        """End the process with argparse's message, reworded where that is unclear."""
         unknown = re.search(r"invalid choice: '([^']*)'", message)
-        hint = f"{self.prog} --help says what there is"
+        hint = f"run {self.prog} --help for a list"
         if unknown:
             from difflib import get_close_matches
 
             is_import = "import" in self.prog
-            message = f"there is no command {unknown[1]!r}"
+            message = f"unknown command: {unknown[1]!r}"
             if is_import:
                 message = f"{unknown[1]!r} cannot be imported"
-                hint = f"what can: {', '.join(SYSTEMS)}"
+                hint = f"systems that can be imported: {', '.join(SYSTEMS)}"
             near = get_close_matches(unknown[1], SYSTEMS if is_import else COMMANDS, 1)
             hint = f"did you mean {self.prog} {near[0]}? {hint}" if near else hint
         elif "FILE" in message and "required" in message:
-            message = "no configuration is named"
-            hint = f"such as {self.prog} sluice.yaml"
+            message = "no configuration is given"
+            hint = f"for example: {self.prog} sluice.yaml"
         elif message.endswith(("twice", ".yaml", ".yml")):
-            hint = "a configuration of several files is a folder: sluice run FOLDER"
+            hint = "put the files into one folder: sluice run FOLDER"
         self.exit(EXIT_USAGE, f"sluice: {message}\n  hint: {hint}\n")
 
 
@@ -107,16 +107,16 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(run)
     run.set_defaults(command=_run)
 
-    check = commands.add_parser("check", help="say everything that is wrong with a configuration")
+    check = commands.add_parser("check", help="check a configuration and report all mistakes")
     _add_config(check)
-    check.add_argument("--explain", action="store_true", help="say in sentences what it will do")
+    check.add_argument("--explain", action="store_true", help="explain what the configuration does")
     check.add_argument("-q", "--quiet", action="store_true", help="print problems only")
     check.set_defaults(command=_check)
 
-    schema = commands.add_parser("schema", help="print the JSON Schema of configurations")
+    schema = commands.add_parser("schema", help="print the JSON Schema of the configuration")
     schema.set_defaults(command=_schema)
 
-    importer = commands.add_parser("import", help="turn another system's configuration into ours")
+    importer = commands.add_parser("import", help="convert another system's configuration")
     systems = importer.add_subparsers(required=True, metavar="SYSTEM")
     envoy = systems.add_parser("envoy-ratelimit", help="Envoy's own rate limit service")
     envoy.add_argument(
@@ -125,44 +125,44 @@ def _parser() -> argparse.ArgumentParser:
     envoy.set_defaults(command=_import_envoy_ratelimit)
 
     ratio = commands.add_parser(
-        "ratio", help="be a ratio server, by the variables of ratio", epilog=RATIO_VARIABLES
+        "ratio", help="act as a ratio server, with its variables", epilog=RATIO_VARIABLES
     )
     ratio.set_defaults(command=_ratio)
 
-    demo = commands.add_parser("demo", help="start a gateway in front of a small upstream")
+    demo = commands.add_parser("demo", help="start a demo upstream and a gateway in front of it")
     demo.add_argument(
         "--listen",
         type=address,
         default="127.0.0.1:8080",
         metavar="HOST:PORT",
-        help="(%(default)s)",
+        help="default: %(default)s",
     )
     demo.set_defaults(command=_demo)
 
-    health = commands.add_parser("healthcheck", help="ask a running gateway whether it is ready")
+    health = commands.add_parser("healthcheck", help="check whether a running gateway is ready")
     where = health.add_mutually_exclusive_group()
-    text = "the configuration that it runs on"
+    text = "the configuration that the gateway runs with"
     where.add_argument("-c", "--config", action=Once, type=Path, metavar="FILE", help=text)
-    text = f"its admin listener ({DEFAULT_ADMIN})"
+    text = f"the gateway's admin listener (default: {DEFAULT_ADMIN})"
     where.add_argument("--admin", type=address, metavar="HOST:PORT", help=text)
     health.set_defaults(command=_healthcheck)
 
-    version = commands.add_parser("version", help="print the versions of all that it is made of")
+    version = commands.add_parser("version", help="print the versions of Sluice and its libraries")
     version.set_defaults(command=_version)
     return parser
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
-    """`FILE` and `-c FILE` are the same; one of them is needed."""
-    text = "a YAML file, or a folder of them"
+    """Add the configuration argument: `FILE` and `-c FILE` are the same, and one is required."""
+    text = "a YAML file, or a folder of YAML files"
     either = parser.add_mutually_exclusive_group(required=True)
     either.add_argument("file", nargs="?", type=Path, metavar="FILE", help=text)
-    text = "the same"
+    text = "the same as FILE"
     either.add_argument("-c", "--config", action=Once, type=Path, metavar="FILE", help=text)
 
 
 def _config(options: argparse.Namespace) -> Path:
-    """The configuration that a command is about."""
+    """Return the path of the configuration that the command is about."""
     chosen: Path | None = getattr(options, "file", None) or getattr(options, "config", None)
     if chosen is None:
         from gateway.command.demo import CONFIG
@@ -197,39 +197,39 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _get_ready() -> None:
-    """What every process does that will serve."""
+    """Prepare the process for serving; every process that serves does this."""
     _allow_open_files()
     _quieten_grpc()
     _import("gateway.wiring.gateway")
 
 
 def _import(*names: str) -> None:
-    """Import what reads configurations, and more."""
+    """Import the modules that read configurations, and those named."""
     preload(*names, "gateway.config.checking.load", "gateway.wiring.certificates")
 
 
 def _run_alone(config: GatewayConfig) -> int:
-    """Run a gateway in this process until a signal says that it is to end."""
+    """Run a gateway in this process until a signal stops it."""
     from gateway.workers.loop import run_in_loop
 
     return run_in_loop(lambda: _serve(config, _nothing))
 
 
 def _take_standard_files() -> None:
-    """Let no socket have the place of stdin, stdout or stderr where these are closed."""
+    """Open closed standard streams, so that no socket gets the number of one of them."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
     os.close(number)
 
 
 def _let_print_anything() -> None:
-    """Print what the terminal's encoding lacks, such as bytes of a path, as escapes."""
+    """Print characters that the terminal cannot encode, such as bytes of a path, as escapes."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _allow_open_files() -> None:
-    """Take all the file descriptors that may be had: the usual 1024 are 500 clients."""
+    """Raise the limit of open files to its maximum: the usual 1024 allow only 500 clients."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(OSError, ValueError):
@@ -237,10 +237,10 @@ def _allow_open_files() -> None:
 
 
 def _quieten_grpc() -> None:
-    """Let gRPC's library write nothing on stderr, unless somebody wants it to.
+    """Silence the log that gRPC's library writes to stderr, unless the environment asks for it.
 
-    It has a line for each handshake that fails, and an error for each name that no certificate
-    has, and so strangers could fill a disk.
+    It writes a line for each failed handshake and an error for each name that no certificate has,
+    so strangers could fill a disk.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "none")
 
@@ -252,7 +252,7 @@ async def _nothing(_addresses: Sequence[object]) -> None:
 async def _serve(
     config: GatewayConfig, started: Callable[[Sequence[object]], Awaitable[None]]
 ) -> int:
-    """Run a gateway until a signal says that it is to end."""
+    """Run a gateway until a signal stops it."""
     import asyncio
 
     from gateway.wiring.gateway import Gateway
@@ -260,13 +260,13 @@ async def _serve(
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     running = Gateway(config)
-    # Neither may end a gateway that has only just begun.
+    # Handlers from the first moment: a signal must not kill a gateway that is just starting.
     loop.add_signal_handler(signal.SIGHUP, running.refuse_reload)
     loop.add_signal_handler(signal.SIGUSR1, running.reopen_log)
     await running.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _end, loop, number, ended)
-    # What was made so far lives as long as the process: no collection need look at it.
+    # Everything made so far lives as long as the process; collections can skip it.
     gc.collect()
     gc.freeze()
     await started(running.addresses)
@@ -276,7 +276,7 @@ async def _serve(
 
 
 def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> None:
-    """End in peace at the first signal, at once at the second."""
+    """Shut down gracefully at the first signal and immediately at the second."""
     ended.set()
     loop.remove_signal_handler(number)
     signal.signal(number, signal.SIG_DFL)
@@ -306,7 +306,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _missing_libraries(file: str, config: GatewayConfig) -> list[Problem]:
-    """What a start here would fail for; elsewhere it may be installed."""
+    """Return the problems that a start on this machine would have; they may not apply elsewhere."""
     from dataclasses import replace
 
     from gateway.stores.opening import find_store
@@ -350,8 +350,8 @@ def _import_envoy_ratelimit(options: argparse.Namespace) -> int:
     sources = [source for path in options.sources for source in fetch(path)]
     imported = import_envoy_ratelimit(sources)
     _print_problems(imported.notes, "note")
-    # What is printed can be run, or it is not printed.
-    check_text(imported.text, file="what came of it")
+    # The output must be a valid configuration, or nothing is printed.
+    check_text(imported.text, file="the result")
     print(imported.text, end="")
     return EXIT_OK
 
@@ -377,7 +377,7 @@ def _demo(options: argparse.Namespace) -> int:
     except StartError as error:
         if error.path != "listen":
             raise
-        # Its configuration is not the place to change that.
+        # The user cannot edit the configuration of the demo.
         hint = 'make run ARGS="--listen 127.0.0.1:8081", or sluice demo --listen 127.0.0.1:8081'
         raise StartError(error.path, error.message, hint) from error
 
@@ -392,10 +392,10 @@ async def _serve_demo(listen: str) -> int:
         config = load(demo.CONFIG, demo.environment(upstream.url, listen)).config
 
         async def announce(addresses: Sequence[object]) -> None:
-            print(f"Sluice listens on http://{addresses[0]}, in front of a small upstream.")
+            print(f"Sluice listens on http://{addresses[0]}, in front of a demo upstream.")
             print("Its configuration is", demo.CONFIG, "\n")
             print("\n".join(outline(config)))
-            print("\nTry, in another terminal, in this order; Ctrl-C here ends it all:\n")
+            print("\nTry these in another terminal, in this order; press Ctrl-C here to stop:\n")
             print("\n".join(demo.suggestions(f"http://{addresses[0]}")), "\n", flush=True)
 
         return await _serve(config, announce)
@@ -411,7 +411,7 @@ def _healthcheck(options: argparse.Namespace) -> int:
 
         listener = load(options.config, os.environ).config.admin
         if listener is None:
-            print(f"sluice: {options.config} has admin: off; nobody to ask", file=sys.stderr)
+            print(f"sluice: {options.config} has admin: off, so no health check", file=sys.stderr)
             return EXIT_FAILED
         admin = str(listener.listen.reachable)
     connection = http.client.HTTPConnection(admin, timeout=3)
@@ -422,7 +422,7 @@ def _healthcheck(options: argparse.Namespace) -> int:
     except (OSError, http.client.HTTPException) as error:
         print(
             f"sluice: no answer from {admin}: {error}\n"
-            "  hint: -c FILE asks where that configuration listens, --admin HOST:PORT there",
+            "  hint: name the gateway's admin listener with -c FILE or --admin HOST:PORT",
             file=sys.stderr,
         )
         return EXIT_FAILED

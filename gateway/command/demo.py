@@ -1,8 +1,8 @@
-"""What `sluice demo` shows: a small upstream and a configuration in front of it.
+"""The upstream and the configuration of `sluice demo`.
 
-The upstream answers every request with what arrived there, as JSON, so that a newcomer sees
-which requests came through and what the gateway did to them. The configuration lies beside
-this module as a file, to be read and copied. Putting the gateway together is not done here.
+The upstream responds to every request with what it received, as JSON, so that you can see which
+requests were forwarded and what the gateway changed. The configuration is a file beside this
+module, ready to read and copy. The gateway itself is not built here.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from typing import Final, Self
 from aiohttp import web
 
 CONFIG: Final = Path(__file__).with_name("demo.yaml")
-"""The demo's configuration; `environment` has the variables that it asks for."""
+"""Return the demo's configuration; `environment` has the variables that it needs."""
 
 
 def environment(upstream: str, listen: str) -> dict[str, str]:
-    """The variables of `CONFIG`: the upstream's URL, and where the gateway listens."""
+    """Return the variables of `CONFIG`: the upstream's URL and the address to listen on."""
     return {"SLUICE_DEMO_UPSTREAM": upstream, "SLUICE_DEMO_LISTEN": listen}
 
 
 def suggestions(base: str) -> list[str]:
-    """Commands to try against a gateway at the URL `base`, each with what it shows before it."""
+    """Return commands to try against a gateway at the URL `base`, each after a comment."""
     status = "curl -s -o /dev/null -w '%{http_code} after %{time_total} s\\n'"
     return [
-        "# what reaches the upstream, and the headers that tell of the limit",
+        "# what reaches the upstream, and the headers that report the limit",
         f"curl -i {base}/",
-        "# eight at once: five pass, three are refused with 429",
+        "# eight requests together: five pass, three are refused with 429",
         f"(for i in 1 2 3 4 5 6 7 8; do {status} {base}/hello & done; wait)",
-        "# four at once: one passes, three wait for their turns, half a second apart",
+        "# four together: one passes, three wait for their turns, half a second apart",
         f"(for i in 1 2 3 4; do {status} {base}/patient & done; wait)",
     ]
 
 
 class DemoUpstream:
-    """An HTTP server on a free loopback port that answers with what it was asked.
+    """An HTTP server on a free loopback port that responds with the request it received.
 
     >>> async with DemoUpstream() as upstream:  # doctest: +SKIP
     ...     upstream.url

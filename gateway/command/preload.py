@@ -1,7 +1,7 @@
-"""Imports modules for the whole life of a process, out of the garbage collector's sight.
+"""Imports modules for the whole life of a process, exempt from garbage collection.
 
 For the `sluice` command only: it changes the collector of the whole process, which a library must
-not do to the program that uses it.
+not do.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from importlib import import_module
 
 
 def preload(*names: str) -> None:
-    """Import modules without looking for garbage meanwhile; `import` then finds them there.
+    """Import modules with the garbage collector off; later imports find them loaded.
 
-    What they make lives as long as the process: no collection need look at it, now or later. A
-    start takes a quarter less of the CPU by that ("Start to first answer" of `make bench`).
+    Their objects live as long as the process, so collections can skip them, now and later. This
+    saves a quarter of the CPU time of a start ("Start to first answer" of `make bench`).
     """
     gc.disable()
     try:

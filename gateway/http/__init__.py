@@ -1,1 +1,1 @@
-"""HTTP messages of our own making, and changes to those of others: no I/O."""
+"""HTTP messages made by the gateway, and changes to messages that pass through it: no I/O."""

@@ -1,9 +1,8 @@
-"""The answers that the gateway gives by itself, and the fields it adds to others': no I/O.
+"""The gateway's own responses, and the fields that it adds to those of upstreams: no I/O.
 
-Problem documents are RFC 9457; the `RateLimit` fields are
-draft-ietf-httpapi-ratelimit-headers (`q`, `w`, `r`, `t`), with `X-RateLimit-*` beside them
-where configured. Nothing that a client sent is repeated in them, but for its key in answers of
-ThrottleX's form, which have it by its design.
+Problem documents are RFC 9457; the `RateLimit` fields are draft-ietf-httpapi-ratelimit-headers
+(`q`, `w`, `r`, `t`), with `X-RateLimit-*` beside them where configured. They repeat nothing that a
+client sent, except for its key in responses in ThrottleX's form, which include it by design.
 """
 
 from __future__ import annotations
@@ -22,20 +21,21 @@ from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import NS_PER_US, Limit
 
 _PHRASES: Final = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"}
-"""What RFC 9110 calls them, and Python before 3.13 does not."""
+"""Names from RFC 9110 that Python before 3.13 lacks."""
 _PROBLEM_TYPES: Final = "https://iana.org/assignments/http-problem-types#"
 
 
 FAR_US: Final = 3_660 * 86_400 * US
-"""Nobody is told to come back after more than ten years: only what is never refilled takes so
-long (`limits.throttlex`), and the number of seconds would not fit 32 bits."""
+"""The longest `Retry-After`, ten years: only limits that never refill take longer
+(`limits.throttlex`), and the number of seconds would not fit 32 bits.
+"""
 
 PROBLEM_TYPE: Final = b"Content-Type: application/problem+json\r\n"
-"""What the fields of every problem document begin with."""
+"""The first fields of every problem document."""
 
 
 class Answer(NamedTuple):
-    """A whole answer of the gateway's own, without what depends on the connection.
+    """A complete response of the gateway, without what depends on the connection.
 
     Attributes:
         status: the status code.
@@ -49,12 +49,12 @@ class Answer(NamedTuple):
 
 
 NO_FURTHER: Final = Answer(200, b"Cache-Control: no-store\r\n", b"")
-"""To an OPTIONS request whose `Max-Forwards` ends here (RFC 9110, section 7.6.2)."""
+"""The response to an OPTIONS request whose `Max-Forwards` ends here (RFC 9110, section 7.6.2)."""
 
 
 @lru_cache(maxsize=64)
 def status_line(status: int) -> bytes:
-    """The status line of an answer of the gateway's own."""
+    """Return the status line of a response of the gateway."""
     return f"HTTP/1.1 {status} {_phrase(status)}\r\n".encode("ascii")
 
 
@@ -65,11 +65,11 @@ def _phrase(status: int) -> str:
 def problem(
     status: int, title: str, *, kind: str = "about:blank", fields: bytes = b"", **members: object
 ) -> Answer:
-    """A problem document (RFC 9457).
+    """Return a problem document (RFC 9457).
 
     Args:
         status: the status code.
-        title: constant text in plain words.
+        title: constant text.
         kind: the `type` member.
         fields: more header lines, each with its line end.
         members: further members of the document.
@@ -84,12 +84,12 @@ def problem(
 
 
 def seconds_up(us: int) -> int:
-    """Whole seconds, rounded up and at least 1: a client that obeys is not early."""
+    """Return whole seconds, rounded up and at least 1: a client that obeys them is not early."""
     return max(1, -(-us // US))
 
 
 def refusal(policy: CompiledPolicy, verdict: Verdict) -> Answer:
-    """What a client is told whose request is over the limit.
+    """Return the response to a request over its limit.
 
     Args:
         policy: the policy that refused it.
@@ -99,7 +99,7 @@ def refusal(policy: CompiledPolicy, verdict: Verdict) -> Answer:
 
 
 def retry_after_s(verdict: Verdict) -> int | None:
-    """What a refused client is told to wait, in seconds; None if there is no use in that."""
+    """Return the seconds a refused client should wait; None if waiting does not help."""
     retry_after_us = verdict.retry_after_us
     return (
         None if retry_after_us == NEVER or retry_after_us > FAR_US else seconds_up(retry_after_us)
@@ -108,7 +108,7 @@ def retry_after_s(verdict: Verdict) -> int | None:
 
 @lru_cache(maxsize=1024)
 def _refusal(policy: CompiledPolicy, retry_after: int | None) -> Answer:
-    """Made once for each second that a flood of refused requests is told to wait."""
+    """Return the response, cached for each second of waiting during a flood of refusals."""
     fields = b""
     members: dict[str, object] = {"violated-policies": [policy.name]}
     if retry_after is not None:
@@ -130,12 +130,12 @@ def _refusal(policy: CompiledPolicy, retry_after: int | None) -> Answer:
 
 
 def throttlex_refusal(policy: CompiledPolicy, verdict: Verdict, key: str, now_us: int) -> Answer:
-    """What a client over the limit is told in ThrottleX's form (its design, section 4).
+    """Return the refusal in ThrottleX's form (its design, section 4).
 
     Args:
         policy: the policy that refused it.
         verdict: for `Retry-After`.
-        key: what the client is counted under.
+        key: the key that the client is counted under.
         now_us: microseconds since 1970.
     """
     message = f"Rate limit exceeded for key: {key}"
@@ -143,8 +143,8 @@ def throttlex_refusal(policy: CompiledPolicy, verdict: Verdict, key: str, now_us
 
 
 def throttlex_closed(retry_after_us: int, now_us: int) -> Answer:
-    """The same while the store is away and the policy says `closed`."""
-    message = "The rate limiter's store cannot be reached"
+    """Return ThrottleX's response while the store is unavailable and the policy says `closed`."""
+    message = "The rate limiter's store is unavailable"
     return _throttlex(503, message, seconds_up(retry_after_us), now_us)
 
 
@@ -162,11 +162,11 @@ def _throttlex(status: int, message: str, retry_after: int | None, now_us: int) 
 
 
 def closed(retry_after_us: int) -> Answer:
-    """What a client is told while the store is away and the policy says `closed`."""
+    """Return the response while the store is unavailable and the policy says `closed`."""
     retry_after = seconds_up(retry_after_us)
     return problem(
         503,
-        "The rate limiter's store cannot be reached",
+        "The rate limiter's store is unavailable",
         kind=_PROBLEM_TYPES + "temporary-reduced-capacity",
         fields=b"Retry-After: %d\r\n" % retry_after,
         **{"retry-after": retry_after},
@@ -174,7 +174,7 @@ def closed(retry_after_us: int) -> Answer:
 
 
 def failed(error: UpstreamError) -> Answer:
-    """What a client is told whose request an upstream did not answer as it should."""
+    """Return the response to a request that the upstream failed to answer."""
     if not error.retry_after_us:
         return problem(error.status, error.title, error=error.kind)
     retry_after = seconds_up(error.retry_after_us)
@@ -186,12 +186,11 @@ def failed(error: UpstreamError) -> Answer:
 class LimitFields:
     """Makes the `RateLimit-Policy`, `RateLimit` and `X-RateLimit-*` lines of one route.
 
-    `t` is the window in which `r` holds, so that `r / t` is never above the true rate; on a
-    refusal it equals `Retry-After`, and limits that did not refuse leave it out, so that it
-    never points later.
+    `t` is the window in which `r` holds, so that `r / t` is never above the true rate. On a refusal
+    it equals `Retry-After`, and limits that did not refuse omit it, so that it never points later.
 
     Args:
-        rules: all the rules of the route.
+        rules: all rules of the route.
     """
 
     __slots__ = ("_has_draft", "_has_legacy", "_is_keyed", "_policy_line", "_template", "_window")
@@ -207,7 +206,7 @@ class LimitFields:
         self._template = self._prepare(rules[0]) if is_plain else b""
 
     def _prepare(self, rule: Rule) -> bytes:
-        """The lines of a route with one limit, to be filled in: a tenth of the work."""
+        """The lines of a route with a single limit, as a template: a tenth of the work."""
         text = self._policy_line.replace("%", "%%")
         if self._has_draft:
             title = _string(rule.title).replace("%", "%%")
@@ -220,10 +219,10 @@ class LimitFields:
         return text.encode("ascii")
 
     def lines(self, rules: Sequence[Rule], verdict: Verdict) -> bytes:
-        """The lines of one answer.
+        """Return the lines of one response.
 
         Args:
-            rules: those that were asked about the request.
+            rules: the rules that applied to the request.
             verdict: with a decision for each of them.
         """
         if self._template and len(rules) == 1 and verdict.retry_after_us != NEVER:
@@ -274,10 +273,10 @@ def _policy_line(rules: Sequence[Rule]) -> str:
 def _one_of_each(
     rules: Sequence[Rule], decisions: Sequence[Decision]
 ) -> Collection[tuple[Rule, Decision]]:
-    """Limits with what was decided: by the tightest of several keys, if there were several."""
+    """Yield limits with their decisions; of several keys of a limit, the tightest."""
     found: dict[tuple[KeyOf, str], tuple[Rule, Decision]] = {}
     for rule, decision in zip(rules, decisions, strict=True):
-        # Each line of a policy has its own, whatever numbers a key has by it.
+        # Each limit of a policy has its own, whatever numbers a key overrides it with.
         line = rule.key, rule.policy.name
         before = found.get(line)
         if before is None or _room(decision) < _room(before[1]):
@@ -305,23 +304,23 @@ def _legacy(rule: Rule, decision: Decision, verdict: Verdict) -> str:
     if rule.policy.legacy_headers:
         return f"{text}X-RateLimit-Reset: {-(-decision.reset_us // US)}\r\n"
     if not verdict.allowed:
-        return text  # The refusal itself says when to come back.
+        return text  # The refusal itself sends Retry-After.
     next_us = _next_us(rule.limit, decision)
     return text if next_us is None else f"{text}Retry-After: {-(-next_us // US)}\r\n"
 
 
 def _next_us(limit: Limit, decision: Decision) -> int | None:
-    """After how long one more request may pass; None if only the store could tell."""
+    """Return after how long one more request may pass; None if only the store knows."""
     if decision.remaining:
         return 0
     if limit.algorithm != "token_bucket":
-        # The oldest of a window leaves first, and what is known is the newest.
+        # The oldest request of a window leaves first, and only the newest is known.
         return None
     return max(0, decision.reset_us - (limit.tolerance_ns - limit.interval_ns) // NS_PER_US)
 
 
 def _window(rule: Rule) -> int:
-    """Seconds in which the whole burst comes back, at least 1."""
+    """Return the seconds in which the whole burst refills, at least 1."""
     limit = rule.limit
     if limit.algorithm == "token_bucket":
         return max(1, -(-limit.tolerance_ns // (1000 * US)))
@@ -330,7 +329,7 @@ def _window(rule: Rule) -> int:
 
 @lru_cache(maxsize=1024)
 def _string(text: str) -> str:
-    """The inside of a Structured Fields string (RFC 9651, section 3.3.3): ASCII only."""
+    """Return the content of a Structured Fields string (RFC 9651, section 3.3.3): ASCII only."""
     plain = text.encode("ascii", "replace").decode("ascii")
     return "".join(
         "\\" + character if character in '"\\' else character

@@ -1,7 +1,7 @@
-"""Configurations of other systems, turned into ones of this gateway. Pure.
+"""Converts configurations of other systems into ones of this gateway. Pure.
 
-What is read is checked with its places, as our own files are; what has no equal here is said, in
-comments and in notes, and never left out in silence.
+Input is checked with positions, like our own files. Settings without an equivalent are reported in
+comments and notes, never dropped silently.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from gateway.config.checking.check import Source
 
 
 class Imported(NamedTuple):
-    """A configuration of this gateway that was another system's.
+    """A configuration converted from another system's.
 
     Attributes:
         text: the file.
-        notes: what is not the same, each with its place in what was read.
+        notes: differences, each with its position in the input.
     """
 
     text: str
@@ -26,4 +26,4 @@ class Imported(NamedTuple):
 
 
 Import = Callable[[Sequence[Source]], Imported]
-"""Turns files of another system into one of ours; raises `ConfigError` if they are wrong."""
+"""Converts files of another system; raises `ConfigError` if they are not valid."""

@@ -1,8 +1,9 @@
 """The configuration of Envoy's own rate limit service, read and checked.
 
-The form is that of github.com/envoyproxy/ratelimit, as its README and its loader have it in 2026:
-a domain, and descriptors inside each other, each with a key, perhaps a value, and perhaps a limit.
-What its loader refuses is refused, and so is a limit without a number, which it would take for 0.
+The form is that of github.com/envoyproxy/ratelimit, as its README and its loader have it in 2026: a
+domain, and descriptors inside each other, each with a key, perhaps a value, and perhaps a limit.
+Files that its loader refuses are refused here as well, and so is a limit without a number, which
+the loader would read as 0.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ UNITS: Final = {
     "month": (30 * 86_400, "30d"),
     "year": (365 * 86_400, "365d"),
 }
-"""Seconds of each unit, and what it is called here. The service counts in periods of so many
-seconds, whatever the calendar says: its month has 30 days."""
+"""Seconds of each unit, and the notation of the unit here. The service counts in periods of this
+many seconds, regardless of the calendar: its month has 30 days.
+"""
 
 MOST: Final = (1 << 32) - 1
 
@@ -43,17 +45,17 @@ _REPLACES: Final = ("name",)
 _ALL: Final = (*_ROOT, *_DESCRIPTOR, *_LIMIT)
 
 UNTRANSLATED: Final = ("detailed_metric", "value_to_metric")
-"""Keys of a descriptor that stand for nothing here."""
+"""Keys of a descriptor that have no meaning here."""
 
 
 class RateLimit(NamedTuple):
-    """A limit.
+    """A limit of a descriptor.
 
     Attributes:
-        requests: how many.
-        unit: in which of `UNITS`; empty if it is unlimited.
-        name: what others may replace it by.
-        replaces: names of those that do not count where this one does.
+        requests: the count.
+        unit: one of `UNITS`; empty if it is unlimited.
+        name: the name by which other limits can replace it.
+        replaces: names of the limits that do not count where this one does.
         place: where it is written.
     """
 
@@ -66,18 +68,18 @@ class RateLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EnvoyDescriptorConfig:
-    """One descriptor and what is below it.
+    """One descriptor and its children.
 
     Attributes:
         key: its key.
         value: its value, in which each `*` stands for any text; empty for any value.
-        limit: of what is described so far, if it has one.
+        limit: the limit of this descriptor, if it has one.
         children: the descriptors below.
         shadow: whether its limit never refuses.
         quota: whether it refuses only together with all other quotas of a request.
         shared: whether all values like `value` have one count.
-        metadata: what other filters are told of it.
-        told: the other keys that it has, each with its place.
+        metadata: data for other filters.
+        told: its other keys, each with its position.
         place: where its key is written.
     """
 
@@ -101,14 +103,14 @@ class EnvoyDomainConfig(NamedTuple):
 
 
 def read_domains(sources: Sequence[Source], notes: list[Problem]) -> list[EnvoyDomainConfig]:
-    """Read files; those of one domain are joined, and one without descriptors limits nothing.
+    """Read files; those of one domain are merged, and one without descriptors limits nothing.
 
     Args:
         sources: the files.
-        notes: takes what is of no use in them.
+        notes: receives remarks on ignored parts.
 
     Raises:
-        ConfigError: with everything that is wrong with them.
+        ConfigError: with all mistakes in them.
     """
     reading = Reading()
     found: dict[str, list[EnvoyDescriptorConfig]] = {}
@@ -117,22 +119,24 @@ def read_domains(sources: Sequence[Source], notes: list[Problem]) -> list[EnvoyD
         if root is None:
             continue
         if member(root, "apiVersion") is not None:
-            hint = "give the text that is under data, as a file of its own"
-            reading.wrong(root.place, "this is an object of Kubernetes, with the file in it", hint)
+            hint = "pass the text under data as a file of its own"
+            reading.wrong(root.place, "this is a Kubernetes object that contains the file", hint)
             continue
         reading.only(root, (*_ROOT, _FILE_NAME), _ALL)
         if _FILE_NAME in root.members:
-            # The service knows the word, from limits, and does not look where it stands.
+            # The service knows this word from limits, and ignores it elsewhere.
             message = "the service ignores a name here, and so does Sluice"
             notes.append(root.members[_FILE_NAME].key.problem(message))
-        message, hint = "the file names no domain", "such as domain: shop"
+        message, hint = "the file has no domain", "for example domain: shop"
         name = reading.needed(member(root, "domain"), root.place, message, hint)
         found.setdefault(name, []).extend(_descriptors(reading, member(root, "descriptors")))
     for descriptors in found.values():
         _check_unlike(reading, descriptors)
     if not reading.problems and not any(found.values()):
         files = ", ".join(dict.fromkeys(source.file for source in sources))
-        reading.problems.append(Problem(files, 0, 0, "", "there are no descriptors: nothing to do"))
+        reading.problems.append(
+            Problem(files, 0, 0, "", "there are no descriptors: there is nothing to convert")
+        )
     reading.end()
     return [
         EnvoyDomainConfig(name, tuple(descriptors))
@@ -149,13 +153,13 @@ def _descriptor(reading: Reading, node: MappingNode) -> EnvoyDescriptorConfig:
     reading.only(node, _DESCRIPTOR, _ALL)
     key_node, value_node = member(node, "key"), member(node, "value")
     place = key_node.place if key_node is not None else node.place
-    hint = "such as key: remote_address"
-    key = reading.needed(key_node, place, "a descriptor has a key", hint)
+    hint = "for example key: remote_address"
+    key = reading.needed(key_node, place, "a descriptor needs a key", hint)
     value = reading.text(value_node)
     shared = reading.switch(member(node, "share_threshold"))
     if shared and "*" not in value:
-        message = "share_threshold is for values with a *"
-        hint = "a *, such as value: files/*; or leave it out"
+        message = "share_threshold requires a value with a *"
+        hint = "add a *, for example value: files/*; or remove it"
         reading.wrong(node.members["share_threshold"].key, message, hint)
     told = [
         (name, node.members[name].key)
@@ -208,15 +212,17 @@ def _unit(reading: Reading, node: MappingNode) -> str:
     known = ", ".join(UNITS)
     if reading.switch(member(node, "unlimited")):
         if reading.text(unit_node).lower() in UNITS and unit_node is not None:
-            reading.wrong(unit_node.place, "what is unlimited has no unit", "one of the two")
+            reading.wrong(
+                unit_node.place, "an unlimited limit has no unit", "remove one of the two"
+            )
         return ""
-    hint = f"one of {known}; or unlimited: true"
+    hint = f"use one of {known}; or unlimited: true"
     text = reading.needed(unit_node, node.place, "this limit has no unit", hint)
     unit = text.lower()
     if unit in UNITS:
         return unit
     if unit_node is not None and text:
-        hint = did_you_mean(text, tuple(UNITS), f"one of {known}")
+        hint = did_you_mean(text, tuple(UNITS), f"use one of {known}")
         reading.wrong(unit_node.place, f"{text!r} is not a unit", hint)
     return ""
 
@@ -224,10 +230,12 @@ def _unit(reading: Reading, node: MappingNode) -> str:
 def _replaced(reading: Reading, node: Node | None, own: str) -> Iterable[tuple[str, FilePlace]]:
     for item in reading.items(node, "the name of a limit"):
         reading.only(item, _REPLACES, _ALL)
-        message, hint = "what is replaced has a name", "- name: of another limit"
+        message, hint = "replaces needs a name", "write - name: and the name of another limit"
         name = reading.needed(member(item, "name"), item.place, message, hint)
         if name and name == own:
-            reading.wrong(item.place, "a limit cannot replace itself", "the name of another")
+            reading.wrong(
+                item.place, "a limit cannot replace itself", "use the name of another limit"
+            )
         elif name:
             yield name, item.place
 
@@ -238,7 +246,7 @@ def _check_unlike(reading: Reading, descriptors: Sequence[EnvoyDescriptorConfig]
         known = first.setdefault((each.key, each.value), each.place)
         if known is not each.place and each.key:
             value = f" with value {each.value!r}" if each.value else " without a value"
-            message = f"{each.key!r}{value} stands twice"
-            hint = f"it is in line {known.line} of {known.document.file} already"
+            message = f"{each.key!r}{value} is given twice"
+            hint = f"the first is in line {known.line} of {known.document.file}"
             reading.wrong(each.place, message, hint)
         _check_unlike(reading, each.children)

@@ -1,8 +1,8 @@
-"""Envoy's own rate limit service to a listener of ours that speaks its protocol.
+"""Converts the configuration of Envoy's rate limit service to an `envoy_rls` listener.
 
-Its tree of descriptors becomes a list of rules, one for each descriptor that has a limit or ends
-without one. The listener looks rules up as the service does, so a rule for what ends without a
-limit is needed: it keeps what a neighbour without a value would limit from being limited.
+The tree of descriptors becomes a list of rules, one for each descriptor that has a limit or ends
+without one. The listener looks rules up as the service does, so a rule is needed for descriptors
+that end without a limit: it exempts requests that a sibling without a value would otherwise limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gateway.importing.writing import comment, data, mapping, quoted, sequence
 from gateway.limits.notation import MAX_COUNT, MAX_PER_SECOND
 
 WIDTH: Final = 100
-"""A rule that is longer has a line for each of its keys."""
+"""A longer rule has a line for each of its keys."""
 INDENT: Final = 10
 
 _NO_EQUAL: Final = {
@@ -36,14 +36,14 @@ _NO_EQUAL: Final = {
 
 
 class _Note(NamedTuple):
-    """Something that is not the same here."""
+    """A difference between the two configurations."""
 
     place: FilePlace
     message: str
 
 
 class _Rule(NamedTuple):
-    """A rule of ours: the keys after `match`, as they are written, and what is said above it."""
+    """A rule of the listener: its keys after `match`, as written, and the comments above it."""
 
     match: tuple[tuple[str, str], ...]
     fields: tuple[tuple[str, str], ...]
@@ -51,13 +51,13 @@ class _Rule(NamedTuple):
 
 
 def import_envoy_ratelimit(sources: Sequence[Source]) -> Imported:
-    """Turn files of the service into a configuration.
+    """Convert files of the service into a configuration.
 
     Args:
-        sources: its YAML files; those of one domain are joined.
+        sources: its YAML files; those of one domain are merged.
 
     Raises:
-        ConfigError: the service would refuse them, or they say a limit without its number.
+        ConfigError: the service would refuse them, or a limit has no number.
     """
     of_files: list[Problem] = []
     domains = read_domains(sources, of_files)
@@ -75,12 +75,14 @@ def import_envoy_ratelimit(sources: Sequence[Source]) -> Imported:
 
 def _head(files: Sequence[str]) -> str:
     return (
-        comment(f"Made by `sluice import envoy-ratelimit` of {', '.join(files)}.", 0)
-        + comment("The service's settings are environment variables, and not in its files:", 0)
-        + comment("docs/import.md says what each of them is here.", 0)
-        + "\n# store: redis://127.0.0.1:6379/0  # as REDIS_URL says; in memory if left out\n"
+        comment(f"Made by `sluice import envoy-ratelimit` from {', '.join(files)}.", 0)
+        + comment(
+            "The service reads its settings from environment variables, not from these files:", 0
+        )
+        + comment("docs/import.md lists the equivalent of each.", 0)
+        + "\n# store: redis://127.0.0.1:6379/0  # as in REDIS_URL; default: in memory\n"
         + "listeners:\n"
-        + "  - bind: 127.0.0.1:8081  # 0.0.0.0:8081 for the Envoys of other machines\n"
+        + "  - bind: 127.0.0.1:8081  # 0.0.0.0:8081 for Envoys on other machines\n"
         + "    envoy_rls:\n"
     )
 
@@ -101,8 +103,8 @@ def _rules(
     above: tuple[EnvoyDescriptorConfig, ...],
     named: set[str],
 ) -> Iterator[_Rule]:
-    """Rules for descriptors of one level and all below, in their order."""
-    # A * alone takes all that comes behind it; and what is without a value comes last.
+    """Yield rules for the descriptors of one level and all below, in order."""
+    # A lone * matches everything after it; a descriptor without a value comes last.
     takers: dict[str, int] = {}
     for at, each in enumerate(descriptors):
         if each.value and not each.value.strip("*"):
@@ -112,10 +114,10 @@ def _rules(
         if (taker < at and "*" in each.value) or (taker != at and not each.value):
             first = descriptors[taker]
             message = (
-                f"{_shown(each)} can never match: {_shown(first)} in line {first.place.line} "
-                "takes all of it"
+                f"{_shown(each)} can never match: {_shown(first)} in line "
+                f"{first.place.line} matches first"
             )
-            # It has to be said somewhere, and there is no rule to say it of.
+            # There is no rule to attach this note to.
             yield _Rule((), (), (_Note(each.place, message),))
             continue
         path = (*above, each)
@@ -136,7 +138,7 @@ def _match(path: Sequence[EnvoyDescriptorConfig]) -> tuple[tuple[str, str], ...]
 
 
 def _fields(path: Sequence[EnvoyDescriptorConfig], named: set[str]) -> Iterator[tuple[str, str]]:
-    """What a rule says after its match."""
+    """Return the keys of a rule after `match`."""
     limit = path[-1].limit
     if limit is None or not limit.unit:
         yield "unlimited", "true"
@@ -164,44 +166,46 @@ def _fields(path: Sequence[EnvoyDescriptorConfig], named: set[str]) -> Iterator[
 
 
 def _count(limit: RateLimit) -> int:
-    """How many there may be here at most: more is not counted."""
+    """Return the largest count supported for a period."""
     return min(limit.requests, MAX_COUNT, MAX_PER_SECOND * UNITS[limit.unit][0])
 
 
 def _shared(path: Sequence[EnvoyDescriptorConfig]) -> tuple[list[str], list[str]]:
-    """The keys of which all values have one count, and those with a * in the match."""
+    """Return the keys whose values share one count, and those with a * in the match."""
     wild = [each.key for each in path if not each.value or "*" in each.value]
     apart = {each.key for each in path if each.key in wild and not each.shared}
     return [key for key in dict.fromkeys(wild) if key not in apart], list(dict.fromkeys(wild))
 
 
 def _notes(path: Sequence[EnvoyDescriptorConfig], named: set[str]) -> Iterator[_Note]:
-    """What of a descriptor is not the same here."""
+    """Yield the differences of a descriptor."""
     each = path[-1]
     for name, place in each.told:
         yield _Note(place, _NO_EQUAL[name])
     if "*" in each.key:
-        yield _Note(each.place, "a * in a key stands for itself here, and not for any text")
+        yield _Note(each.place, "a * in a key is literal here, and does not stand for any text")
     limit = each.limit
     if limit is None:
         return
     if limit.unit and _count(limit) < limit.requests:
         message = (
-            f"{limit.requests} each {limit.unit} are more than are counted here: {_count(limit)}"
+            f"{limit.requests} per {limit.unit} is more than can be counted here: {_count(limit)}"
         )
         yield _Note(limit.place, message)
     for name, place in limit.replaces:
         if name not in named:
-            yield _Note(place, f"no limit of this domain is named {name!r}: it replaces nothing")
+            yield _Note(place, f"no limit of this domain is named {name!r}, so it replaces nothing")
     shared, _ = _shared(path)
     mixed = [one.key for one in path if one.shared and one.key not in shared]
     for key in dict.fromkeys(mixed):
-        message = f"share_threshold of {key!r} is not kept: that key is here twice, once without it"
+        message = (
+            f"share_threshold of {key!r} is ignored: the key occurs twice here, once without it"
+        )
         yield _Note(each.place, message)
 
 
 def _written(rule: _Rule) -> str:
-    """The lines of a rule."""
+    """Return the lines of a rule."""
     text = "".join(comment(note.message, INDENT) for note in rule.notes)
     if not rule.match:
         return text
@@ -217,7 +221,7 @@ def _written(rule: _Rule) -> str:
 
 
 def _told(notes: Sequence[_Note]) -> list[Problem]:
-    """Notes for people: each thing once, at its first place, with the lines of the others."""
+    """Return notes for people: each once, at its first position, with the lines of the others."""
     places: dict[str, list[FilePlace]] = {}
     for note in notes:
         places.setdefault(note.message, []).append(note.place)

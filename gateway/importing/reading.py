@@ -1,4 +1,4 @@
-"""Nodes of a file that is not ours, taken apart with every mistake noted in its place."""
+"""Reads nodes of another system's file, and records each mistake with its position."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ from gateway.importing.yaml11 import value_of
 
 
 def in_order(problems: Sequence[Problem]) -> list[Problem]:
-    """By place; files in the order in which they first occur."""
+    """By position; files in the order in which they first occur."""
     files = {one.file: at for at, one in reversed([*enumerate(problems)])}
     return sorted(problems, key=lambda one: (files[one.file], one.line, one.column))
 
 
 class Reading:
-    """What is read, and all that is wrong with it.
+    """A reader that collects problems.
 
     Attributes:
-        problems: what keeps it from being used.
+        problems: what makes the file unusable.
     """
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
     def wrong(self, place: FilePlace, message: str, hint: str = "") -> None:
-        """Note a problem."""
+        """Record a problem."""
         self.problems.append(place.problem(message, hint))
 
     def end(self) -> None:
-        """Raises `ConfigError` if there was any problem."""
+        """Raise `ConfigError` if there was any problem."""
         if self.problems:
             raise ConfigError(in_order(self.problems))
 
     def root(self, source: Source) -> MappingNode | None:
-        """What a file holds; a `${` in it is text."""
-        # Without references there is no file that one could name.
+        """Return the content of a file; a `${` in it is literal text."""
+        # Without references, no file can be named.
         root, problems = read(source.file, source.content, None, str, Secrets())
         self.problems += problems
         return self.mapping(root, "a mapping") if root is not None else None
 
     def mapping(self, node: Node, what: str) -> MappingNode | None:
-        """A mapping, or a problem; `what` says what was expected there."""
+        """Return a mapping, or record a problem; `what` says what was expected."""
         if isinstance(node, MappingNode):
             return node
         self._expected(node, what)
         return None
 
     def items(self, node: Node | None, what: str) -> Iterator[MappingNode]:
-        """The mappings of a list, each of which is `what`; none if it is left out."""
+        """Return the mappings of a list, each of which is `what`; none if the key is missing."""
         if node is None or is_nothing(node):
             return
         if not isinstance(node, SequenceNode):
-            hint = "a - before each" if isinstance(node, MappingNode) else ""
+            hint = "put a - before each" if isinstance(node, MappingNode) else ""
             self._expected(node, "a list", hint)
             return
         for item in node.items:
@@ -67,23 +67,23 @@ class Reading:
                 yield found
 
     def text(self, node: Node | None) -> str:
-        """Text as it is written; empty if it is left out."""
+        """Return text as it is written; empty if the key is missing."""
         if node is None or is_nothing(node):
             return ""
-        # The service refuses what is a number with a fraction to it, wherever it is.
+        # The service refuses numbers with a fraction everywhere.
         if not isinstance(node, ScalarNode) or isinstance(value_of(node), float):
             self._expected(node, "text")
             return ""
         return node.value if isinstance(node.value, str) else node.written
 
     def needed(self, node: Node | None, place: FilePlace, message: str, hint: str) -> str:
-        """Text that has to be there: where it is left out that is a problem, of that place."""
+        """Return required text; if it is missing, record a problem at that position."""
         if node is None or is_nothing(node) or (isinstance(node, ScalarNode) and node.value == ""):
             self.wrong(place, message, hint)
         return self.text(node)
 
     def switch(self, node: Node | None) -> bool:
-        """Read true or false; false if it is left out."""
+        """Return true or false; false if the key is missing."""
         if node is None or is_nothing(node):
             return False
         value = value_of(node) if isinstance(node, ScalarNode) else None
@@ -93,7 +93,7 @@ class Reading:
         return False
 
     def whole_number(self, node: Node, most: int) -> int:
-        """A whole number from 0 to a bound."""
+        """Return a whole number from 0 to a maximum."""
         value = value_of(node) if isinstance(node, ScalarNode) else None
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
             return value
@@ -111,11 +111,11 @@ class Reading:
         for key, member in node.members.items():
             if key in known:
                 continue
-            hint = did_you_mean(key, known, f"there are {', '.join(known)}")
+            hint = did_you_mean(key, known, f"known keys: {', '.join(known)}")
             if key in others:
                 self.wrong(member.key, f"{key} does not belong here", hint)
             else:
-                self.wrong(member.key, f"there is no {key!r}", hint)
+                self.wrong(member.key, f"unknown key {key!r}", hint)
 
     def _expected(self, node: Node, what: str, hint: str = "") -> None:
         if isinstance(node, ScalarNode) and node.is_broken:
@@ -127,11 +127,11 @@ class Reading:
 
 
 def member(node: MappingNode, key: str) -> Node | None:
-    """What a mapping has under a key, if it has it."""
+    """Return the value of a key, if the mapping has it."""
     found = node.members.get(key)
     return found.node if found is not None else None
 
 
 def is_nothing(node: Node) -> bool:
-    """Whether a key has no value."""
+    """Return whether a key has no value."""
     return isinstance(node, ScalarNode) and node.value is None and not node.is_broken

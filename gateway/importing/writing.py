@@ -1,4 +1,4 @@
-"""Values as they stand in YAML, between braces and brackets too."""
+"""Writes values as YAML, also within braces and brackets."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Final
 
 _PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_./*-]*")
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
-"""What some readers of YAML take for something else than text."""
+"""Words that some YAML parsers do not read as text."""
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _BYTE: Final = 0x100
 _TWO_BYTES: Final = 0x10000
 
 
 def quoted(text: str) -> str:
-    """Text that is read as just this text; without quotes if it needs none."""
+    """Return text that parses to exactly this text; without quotes if it needs none."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     return '"' + "".join(map(_escaped, text.replace("${", "$${"))) + '"'
@@ -33,17 +33,17 @@ def _escaped(character: str) -> str:
 
 
 def mapping(pairs: Iterable[tuple[str, str]]) -> str:
-    """A mapping in one line; values are written as they are given."""
+    """Return a mapping on one line; values are written as given."""
     return "{ " + ", ".join(f"{quoted(key)}: {value}" for key, value in pairs) + " }"
 
 
 def sequence(values: Iterable[str]) -> str:
-    """A list in one line; likewise."""
+    """Return a list on one line; likewise."""
     return f"[{', '.join(values)}]"
 
 
 def data(value: Any) -> str:
-    """Plain data in one line: mappings, lists and what is in them."""
+    """Return plain data on one line: mappings, lists and their contents."""
     if isinstance(value, Mapping):
         return mapping((str(key), data(each)) for key, each in value.items())
     if isinstance(value, list):
@@ -58,12 +58,12 @@ def data(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """A number that is read as one: YAML's have a point."""
+    """Return a number that parses as a number: floats in YAML need a point."""
     digits, letter, exponent = repr(value).partition("e")
     return (digits if "." in digits else f"{digits}.0") + letter + exponent
 
 
 def comment(text: str, indent: int) -> str:
-    """A line of comment, whatever is in the text."""
+    """Return a comment line, whatever the text contains."""
     shown = "".join(one if one.isprintable() else _escaped(one) for one in text)
     return f"{' ' * indent}# {shown}\n"

@@ -1,4 +1,4 @@
-"""Single values as Go's yaml.v2 reads them, which other systems use: YAML 1.1, with Go's numbers.
+"""Reads scalars as Go's yaml.v2 does, which other systems use: YAML 1.1, with Go's numbers.
 
 `010` and `0o10` are eight, `1_000` is a thousand, `0b101` five, and `yes`, `on` and `y` are true.
 """
@@ -29,7 +29,7 @@ def value_of(node: ScalarNode) -> object:
         return True
     if written in _FALSE:
         return False
-    # Text may have an underscore in front, a number may not.
+    # Text may begin with an underscore, a number may not.
     if len(written) > _MAX_DIGITS or not re.match(r"[-+.0-9]", written):
         return node.value
     digits = written.replace("_", "")

@@ -1,5 +1,5 @@
-"""Frameworks for HTTP under the library's limiter, with the answers that the gateway gives.
+"""Middlewares for HTTP frameworks, with the responses of the gateway.
 
-`guard` is what the middlewares have in common, and knows no framework; `aiohttp` and `asgi`
-(Starlette, FastAPI and others) are one small adapter each, and import what they adapt to.
+`guard` is the part that the middlewares share, independent of frameworks; `aiohttp` and `asgi`
+(Starlette, FastAPI and others) are small adapters, each of which imports its framework.
 """

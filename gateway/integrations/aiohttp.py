@@ -17,21 +17,21 @@ _FIELDS: Final = web.RequestKey("sluice-fields", list[tuple[str, str]])
 
 
 def setup(app: web.Application, limiter: Limiter, policies: Policies) -> None:
-    """Hold the requests to an application to policies.
+    """Limit the requests to an application.
 
-    A middleware, before all that are there, asks about each request before its handler is
-    called: also about those that no handler is found for, and the handshakes of WebSockets.
-    What it says of the limits is added to every answer, streamed ones and errors included.
-    The limiter is opened and closed with the application, unless it is open already.
+    This adds a middleware before all existing ones. It decides on each request before the handler
+    is called, including requests without a handler and WebSocket handshakes. The rate limit fields
+    are added to every response, including streams and errors. The limiter is opened and closed with
+    the application, unless it is open already.
 
     Args:
-        app: the application, or one that is added to another.
-        limiter: whose policies are meant.
-        policies: the name of one, several names, or a mapping from patterns such as
-            `POST /v1/pay` or `/v1/**` to these; what fits no pattern is not limited.
+        app: the application, or a subapplication.
+        limiter: the limiter with the policies.
+        policies: the name of one, several names, or a mapping from patterns such as `POST /v1/pay`
+            or `/v1/**` to these; requests that match no pattern are not limited.
 
     Raises:
-        ConfigError: a pattern cannot be read.
+        ConfigError: a pattern is not valid.
         ValueError: there is no such policy.
     """
     guard = Guard(limiter, policies)

@@ -28,23 +28,23 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 POLICY_VIOLATION: Final = 1008
-"""RFC 6455, section 7.4.1; before the handshake, servers answer 403 for it."""
+"""The close code of a refused handshake (RFC 6455, section 7.4.1); servers then answer 403."""
 _DENIAL: Final = "websocket.http.response"
 _BEGINS: Final = frozenset({"http.response.start", "websocket.accept", f"{_DENIAL}.start"})
-"""Messages that carry the fields of an answer."""
+"""Messages that contain the header fields of a response."""
 
 
 class LimitMiddleware:
-    """Holds requests, and the handshakes of WebSockets, to policies.
+    """Limits requests and WebSocket handshakes.
 
     Args:
-        app: what is called with those that may go on.
-        limiter: whose policies are meant; it must be open when requests come.
-        policies: the name of one, several names, or a mapping from patterns such as
-            `POST /v1/pay` or `/v1/**` to these; what fits no pattern is not limited.
+        app: the application for admitted requests.
+        limiter: the limiter with the policies; it must be open when requests arrive.
+        policies: the name of one, several names, or a mapping from patterns such as `POST /v1/pay`
+            or `/v1/**` to these; requests that match no pattern are not limited.
 
     Raises:
-        ConfigError: a pattern cannot be read.
+        ConfigError: a pattern is not valid.
         ValueError: there is no such policy.
     """
 
@@ -59,7 +59,7 @@ class LimitMiddleware:
             return
         headers = [one for one in scope["headers"] if not self._guard.is_shadow(one[0])]
         if len(headers) < len(scope["headers"]):
-            # A framework such as Django may read them as what is counted by.
+            # A framework such as Django may treat them as the field that is counted by.
             scope = {**scope, "headers": headers}
         client = _Client(receive)
         try:
@@ -78,14 +78,14 @@ class LimitMiddleware:
 
 
 class _ClientLeft(Exception):
-    """There is nobody to answer."""
+    """The client has left."""
 
 
 class _Client:
-    """What a client sends, read ahead while its request waits: it may leave meanwhile.
+    """Messages of a client, read ahead while its request waits, to notice if it leaves.
 
-    One message at a time, and none after a piece of a body that goes on: what is read here has
-    to be kept.
+    It reads one message at a time, and none after a piece of an unfinished body: everything read
+    here must be kept.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -94,7 +94,7 @@ class _Client:
         self._next: asyncio.Task[Message] | None = None
 
     async def receive(self) -> Message:
-        """The next message, for the application."""
+        """Return the next message, for the application."""
         if self._ahead:
             return self._ahead.popleft()
         if self._next is not None:
@@ -103,7 +103,7 @@ class _Client:
         return await self._receive()
 
     async def hold(self, turn: Coroutine[Any, Any, Outcome]) -> Outcome:
-        """Await a turn. Raises `_ClientLeft` if it was given back, because nobody is there."""
+        """Await a turn. Raises `_ClientLeft` if the turn was given back because the client left."""
         waiting = asyncio.get_running_loop().create_task(turn)
         try:
             while not waiting.done():
@@ -118,7 +118,7 @@ class _Client:
             await _cancel(waiting)
 
     async def aclose(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._next is not None:
             await _cancel(self._next)
 
@@ -163,7 +163,7 @@ def _encode(fields: Fields) -> list[tuple[bytes, bytes]]:
 
 
 def _adding(send: Send, fields: Fields) -> Send:
-    """`send`, which adds the fields to whatever the answer turns out to be."""
+    """Return a `send` that adds the fields to the response."""
     if not fields:
         return send
 
@@ -186,7 +186,7 @@ async def _answer(send: Send, answer: Answer, kind: str) -> None:
 
 
 async def _deny(scope: Scope, client: _Client, send: Send, answer: Answer) -> None:
-    """Refuse a handshake, with the answer of a request if the server can send one."""
+    """Refuse a handshake, with a normal response if the server supports that."""
     await client.receive()  # "websocket.connect" comes before anything may be sent
     if _DENIAL in (scope.get("extensions") or {}):
         await _answer(send, answer, _DENIAL)

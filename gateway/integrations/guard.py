@@ -1,7 +1,7 @@
-"""What every middleware asks about a request: which policies, and what they say.
+"""The part that all middlewares share: which policies apply to a request, and the response.
 
-Policies find their requests, count them and answer for them as in the gateway: by the same
-patterns, under the same keys, with the same statuses, fields and bodies.
+Policies match, count and answer requests as in the gateway: by the same patterns, under the same
+keys, with the same statuses, fields and bodies.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ Policies = Names | Mapping[str, Names]
 Fields = list[tuple[str, str]]
 
 Hold = Callable[[Coroutine[Any, Any, Outcome]], Awaitable[Outcome]]
-"""Awaits what ends when a turn has come."""
+"""Awaits a function that ends when a turn has come."""
 
 EVERYTHING: Final = "/**"
 _NAMES_MAX: Final = 4096
 _NAME_MAX: Final = 64
-"""Names of header fields that are remembered, and bytes of one."""
+"""How many header names are cached, and the maximum length of one."""
 
 
 class Head(NamedTuple):
-    """The head of a request, as the framework read it.
+    """The head of a request, as parsed by the framework.
 
     Attributes:
         peer: the address of the connection; empty if it has none.
@@ -71,12 +71,12 @@ class Head(NamedTuple):
 
 
 class GuardVerdict(NamedTuple):
-    """What is to be done with a request.
+    """What to do with a request.
 
     Attributes:
-        fields: what the answer is to say of the limits, whoever gives it.
-        answer: the answer, if the request may not go on.
-        slot: what it goes on in, for limits such as `5 at once`.
+        fields: the rate limit fields for the response.
+        answer: the response, if the request is refused.
+        slot: the slot to hold while it runs, for limits such as `5 at once`.
     """
 
     fields: Fields
@@ -88,10 +88,10 @@ _FREE: Final = GuardVerdict([], None)
 
 
 class _View:
-    """What keys are made from."""
+    """The view of a request that keys are made from."""
 
     __slots__ = ("_head", "client_key")
-    # The server in front of a middleware has it, if anybody.
+    # Only the server in front of a middleware has it.
     client_certificate: ClassVar[None] = None
 
     def __init__(self, head: Head, client_key: str) -> None:
@@ -130,20 +130,20 @@ async def _until_then(turn: Coroutine[Any, Any, Outcome]) -> Outcome:
 
 
 class Guard:
-    """Asks a limiter about requests.
+    """Decides on requests with a limiter.
 
     Args:
-        limiter: asked while it is open.
-        policies: which of its policies requests are held to.
+        limiter: the limiter; it must be open.
+        policies: the policies that apply to requests.
 
     Raises:
-        ConfigError: a pattern cannot be read.
+        ConfigError: a pattern is not valid.
         ValueError: there is no such policy.
     """
 
     def __init__(self, limiter: Limiter, policies: Policies) -> None:
         if not isinstance(limiter, Limiter):
-            raise TypeError(f"{limiter!r} is no limiter")
+            raise TypeError(f"{limiter!r} is not a limiter")
         self._limiter = limiter
         config = limiter.config
         self._addresses = ClientAddress(config.trusted_proxies, config.ipv6_prefix)
@@ -166,7 +166,7 @@ class Guard:
         self._is_shadow = lru_cache(_NAMES_MAX)(self._look_at_name)
 
     def is_shadow(self, name: bytes) -> bool:
-        """Whether a field is none that is counted by, but may be read as one."""
+        """Return whether a field only looks like one that a limit counts by."""
         return self._is_shadow(name) if len(name) <= _NAME_MAX else self._look_at_name(name)
 
     def _look_at_name(self, name: bytes) -> bool:
@@ -183,9 +183,8 @@ class Guard:
         """Decide on a request; if it may wait, return when its turn has come.
 
         Args:
-            head: of the request.
-            hold: awaits the turn, if there is one; a framework that hears of it when a client
-                leaves may end that early.
+            head: the head of the request.
+            hold: awaits the turn, if there is one; it may end early if the client leaves.
         """
         try:
             return await self._admit(head, hold)
@@ -228,11 +227,11 @@ class Guard:
 
 
 def added_fields(names: Iterable[str], fields: Fields) -> tuple[frozenset[str], Fields]:
-    """How fields are added to an answer of the application, which has some of these names.
+    """Decide how to add fields to a response that already has some of these names.
 
     Returns:
-        Names in lower case of its own limits, which ours take the place of; and what is added.
-        When to come back it knows better.
+        The lower-case names of its own rate limit fields, which ours replace; and the fields to
+        add. Its own `Retry-After` is kept.
     """
     present = {name.lower() for name in names}
     added = [one for one in fields if one[0] != "Retry-After" or "retry-after" not in present]

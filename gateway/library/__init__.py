@@ -1,10 +1,9 @@
 """The limiter without the gateway: policies, a key, and a decision.
 
-Read `limiter` first. `policies` is how a policy is written in Python, `decision` what is said
-of a request, `questions` how a key becomes a question to the store, `asking` how it is asked
-and waited for, `lines` how callers wait whom the store gives no turns, `slots` what is held
-while it lasts, `decorator` the decorator. What speaks HTTP is in
-`gateway.integrations`.
+Read `limiter` first. `policies` is a policy in Python, `decision` the result for a request,
+`questions` turns a key into a question to the store, `asking` sends it and waits, `lines` queues
+callers without turns from the store, `slots` has the slots of requests in flight, and `decorator`
+is the decorator. Code for HTTP is in `gateway.integrations`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asking an open store: at once, for a turn in a queue, or in a line of this process."""
+"""Queries an open store: for an immediate decision, a turn in a queue, or one in this process."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from gateway.limits.decision import NEVER
 from gateway.stores.base import Ask
 
 TIMER_SLACK_US: Final = 500
-"""The loop's timers may be early by part of a millisecond, and asking twice is dear."""
+"""Timers of the loop may fire early by part of a millisecond, and asking twice is expensive."""
 LOOK_US: Final = 50_000
-"""How often to look for a slot: nobody is told when another process releases one."""
+"""How often to check for a free slot: a release by another process sends no notification."""
 
 
 class NumbersReader(Protocol):
-    """What reads the numbers of keys in the background."""
+    """Keeps the overrides by key up to date in the background."""
 
     async def start(self) -> None:
-        """Begin."""
+        """Start."""
 
     async def aclose(self) -> None:
-        """End."""
+        """Stop."""
 
 
 class Asker:
-    """What a limiter has while it is open.
+    """The state of an open limiter.
 
     Args:
-        decider: asks the store; started and closed with this.
-        reader: keeps the numbers of keys that have some of their own, likewise; None for none.
+        decider: decides with the store; started and closed with this object.
+        reader: keeps the overrides by key up to date, likewise; None if there are none.
     """
 
     def __init__(self, decider: Decider, reader: NumbersReader | None = None) -> None:
@@ -55,14 +55,14 @@ class Asker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the store would probably answer now."""
+        """Whether the store would probably reply now."""
         return self._decider.is_ready
 
     def is_in_this_loop(self) -> bool:
-        """Whether it was opened in the running loop; False if its own has ended.
+        """Return whether it was opened in the running loop; False if its own loop has ended.
 
         Raises:
-            RuntimeError: it belongs to another one that still runs.
+            RuntimeError: it belongs to another loop that is still running.
         """
         if asyncio.get_running_loop() is self._loop:
             return True
@@ -77,7 +77,7 @@ class Asker:
             await self._reader.start()
 
     async def aclose(self) -> None:
-        """Let go of the store; who waits in a line gets an error instead of a turn."""
+        """Close the store; callers that wait in a line get an error instead of a turn."""
         self._is_closed = True
         self._lines.wake()
         if self._reader is not None:
@@ -85,12 +85,12 @@ class Asker:
         await self._decider.aclose()
 
     async def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome:
-        """Ask the store; what it says is to be settled."""
+        """Ask the store for a decision that the caller must settle."""
         outcome = self.begin(ask, rules)
         return outcome if isinstance(outcome, Outcome) else await outcome
 
     def begin(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
-        """The same, to be awaited by the caller if the answer is not there at once."""
+        """Likewise, for callers that await a decision that is not immediate."""
         if asyncio.get_running_loop() is not self._loop and not self.is_in_this_loop():
             raise RuntimeError("the event loop of the limiter has ended: open it again")
         outcome = self._decider.decide(ask, rules)
@@ -99,7 +99,7 @@ class Asker:
         return outcome
 
     async def settle(self, outcome: Outcome) -> Outcome:
-        """Wait for the turn, if there is one, and count what became of the request.
+        """Wait for the turn, if there is one, and count the result.
 
         Returns a refusal if there is no room to wait in.
         """
@@ -112,7 +112,7 @@ class Asker:
     async def wait(
         self, question: LimitQuestion, key: str, cost: int, max_wait: float | None
     ) -> Outcome:
-        """Wait as `Limiter.wait` says; returns a refusal if there is no turn in time."""
+        """Wait as described in `Limiter.wait`; returns a refusal if there is no turn in time."""
         patience = CallerDeadline(max_wait)
         if question.has_queue or not patience.microseconds:
             ask = question.ask(key, cost, patience.microseconds)
@@ -120,11 +120,11 @@ class Asker:
         return await self._wait_in_line(question, key, cost, patience)
 
     def holding(self, outcome: Outcome) -> Slot:
-        """Hold the slots that an outcome has taken, if any, within an `async with`."""
+        """Hold the slots of an outcome, if any, within an `async with`."""
         return Slot(self._decider, outcome, self._lines.wake)
 
     def give_back(self, outcome: Outcome) -> None:
-        """Undo an outcome, as far as it was allowed."""
+        """Undo an outcome, as far as it was admitted."""
         if outcome.verdict.allowed:
             self._decider.give_back(outcome)
             self._lines.wake()
@@ -166,13 +166,13 @@ class Asker:
                         break
                     await self._lines.pause(name, pause_us / US)
         except TimeoutError:
-            # Who was never first in the line is told by what he is refused.
+            # A caller that never reached the front gets the latest refusal.
             outcome = await self.decide(*question.ask(key, cost, 0))
         return await self.settle(outcome)
 
 
 def count(outcome: Outcome) -> None:
-    """Note what became of a request that does not wait, in the counters of its policies."""
+    """Count the result of a request that does not wait, in the counters of its policies."""
     if outcome.closed_by is not None:
         outcome.closed_by.metrics.store_error_refused += 1
     elif not outcome.verdict.allowed:
@@ -188,7 +188,7 @@ def count(outcome: Outcome) -> None:
 
 
 def _may_ask_again(outcome: Outcome) -> bool:
-    """Whether it is a refusal that passes with time, and is not a full queue's."""
+    """Return whether it is a refusal that passes with time, other than that of a full queue."""
     verdict = outcome.verdict
     if verdict.allowed or outcome.closed_by is not None or verdict.retry_after_us == NEVER:
         return False

@@ -1,4 +1,4 @@
-"""What is said of one request, in the words and units of Python: seconds, not microseconds."""
+"""The decision on a request, in Python's units: seconds instead of microseconds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gateway.limits.decision import Decision as LimitDecision
 
 
 class Decision:
-    """Whether a request may go, and what its limits say of the next one.
+    """Whether a request is admitted, and what remains for the next one.
 
-    True in a condition if it may. Where several limits were asked, `policy`, `limit`,
-    `remaining` and `reset_after` are those of the tightest one.
+    True in a condition if it is. With several limits, `policy`, `limit`, `remaining` and
+    `reset_after` are those of the tightest one.
     """
 
     __slots__ = ("_is_given_back", "_said")
@@ -36,21 +36,21 @@ class Decision:
 
     @property
     def allowed(self) -> bool:
-        """Whether the request may go. If so it was counted."""
+        """Whether the request is admitted. If so, it was counted."""
         return self._outcome.verdict.allowed
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds until the same request would be allowed, if nobody else asks.
+        """Seconds until the same request would be admitted, without other requests in between.
 
-        0 if it was allowed; None if it never will be: it costs more than the limit holds.
+        0 if it was admitted; None if it never can be, because it costs more than the limit.
         """
         retry_after_us = self._outcome.verdict.retry_after_us
         return None if retry_after_us == NEVER else retry_after_us / US
 
     @property
     def policy(self) -> str:
-        """The policy that refused the request, or else the one with the least left."""
+        """The policy that refused the request, otherwise the one with the least left."""
         if self._outcome.closed_by is not None:
             return self._outcome.closed_by.name
         tightest = self._tightest
@@ -58,7 +58,7 @@ class Decision:
 
     @property
     def limit(self) -> int | None:
-        """How many may pass back-to-back; None if no limit was asked (see `decided_alone`)."""
+        """How many requests may pass back-to-back; None if no limit decided (`decided_alone`)."""
         tightest = self._tightest
         return tightest[1].limit if tightest else None
 
@@ -70,25 +70,25 @@ class Decision:
 
     @property
     def reset_after(self) -> float | None:
-        """Seconds until the limit is wholly unused again; None likewise."""
+        """Seconds until the limit is completely unused again; None likewise."""
         tightest = self._tightest
         return tightest[1].reset_us / US if tightest else None
 
     @property
     def decided_alone(self) -> bool:
-        """Whether the store could not be asked, so that `on_store_error` has spoken.
+        """Whether the store was unavailable, so that `on_store_error` applied.
 
-        Of `local` comes a decision by a share of the limit; of `open` one that allows and of
-        `closed` one that refuses, both without numbers.
+        With `local`, a share of the limit decided. With `open` the request is admitted and with
+        `closed` refused, both without numbers.
         """
         return self._outcome.alone
 
     @property
     def headers(self) -> dict[str, str]:
-        """Fields for an HTTP answer, as the gateway sends them.
+        """Fields for an HTTP response, as the gateway sends them.
 
-        `RateLimit-Policy`, `RateLimit` and `X-RateLimit-*` as the policies say, and on a refusal
-        `Retry-After`.
+        `RateLimit-Policy`, `RateLimit` and `X-RateLimit-*` according to the policies, and
+        `Retry-After` on a refusal.
         """
         rules, verdict = self._outcome.rules, self._outcome.verdict
         lines = b""
@@ -115,7 +115,7 @@ class Decision:
         return min(pairs, key=lambda pair: pair[1].remaining)
 
     def take_outcome(self) -> Outcome | None:
-        """What is to be given back; None if that was done."""
+        """The decision to give back; None once that was done."""
         if self._is_given_back:
             return None
         self._is_given_back = True
@@ -123,7 +123,7 @@ class Decision:
 
 
 class LimitExceeded(GatewayError):
-    """The request may not go now, nor within the time that the caller would wait.
+    """The request is refused, and cannot be admitted within the time that the caller would wait.
 
     Raised by `Limiter.wait` and by functions under `Limiter.limit`.
 
@@ -138,13 +138,13 @@ class LimitExceeded(GatewayError):
     def __str__(self) -> str:
         policy, retry_after = self.decision.policy, self.decision.retry_after
         if self.decision.decided_alone and self.decision.limit is None:
-            return f"policy {policy!r} lets nothing through while its store is away"
+            return f"policy {policy!r} admits nothing while its store is unavailable"
         if retry_after is None:
-            return f"policy {policy!r} can never let so much through at once"
+            return f"policy {policy!r} can never admit so much at a time"
         return f"policy {policy!r} is exceeded; retry after {retry_after:.6g} s"
 
 
 def split_fields(lines: bytes) -> list[tuple[str, str]]:
-    """Header lines as names and values."""
+    """Return header lines as names and values."""
     pairs = (line.partition(": ") for line in lines.decode("ascii").splitlines())
     return [(name, value) for name, _, value in pairs]

@@ -1,4 +1,4 @@
-"""A decorator that holds the calls of a coroutine function to policies."""
+"""A decorator that limits the calls of a coroutine function."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ R = TypeVar("R")
 
 
 class LimitDecorator:
-    """What `Limiter.limit` returns.
+    """The decorator that `Limiter.limit` returns.
 
     Args:
-        hold: what a call goes on in, given its key and cost; raises on entry if it may not.
-        key: of a call, or a function of its arguments.
-        cost: of a call, or a function of its arguments.
+        hold: returns the context of a call, given its key and cost; raises on entry if the call is
+            refused.
+        key: the key of a call, or a function of its arguments.
+        cost: the cost of a call, or a function of its arguments.
     """
 
     __slots__ = ("_cost", "_hold", "_key")
@@ -34,10 +35,10 @@ class LimitDecorator:
         self._cost = cost
 
     def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-        """The function, held to its policies; its signature stays as it is.
+        """Return the limited function, with the same signature.
 
         Raises:
-            TypeError: it is no coroutine function.
+            TypeError: it is not a coroutine function.
         """
         if not iscoroutinefunction(function):
             raise TypeError(f"{function!r} is not a coroutine function ('async def')")

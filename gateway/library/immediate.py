@@ -1,7 +1,7 @@
-"""The short way to a decision: one limit, and a store in this process.
+"""The fast path to a decision: one limit, and a store in this process.
 
-Nothing is put together that nobody may look at: no question, no verdict, no outcome. They are
-made when the decision is asked for its numbers, or given back.
+It builds no question, verdict or outcome until the decision's numbers are read, or it is given
+back.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gateway.stores.memory.store import MemoryStore
 
 
 class ImmediateLimit:
-    """Decides on requests that have one limit.
+    """Decides on requests with one limit.
 
     Args:
         rule: the limit.
-        store: where it is counted.
+        store: the store of its counts.
     """
 
     __slots__ = ("_is_shared", "_limit", "_metrics", "_rule", "_spend")
@@ -52,7 +52,7 @@ class ImmediateLimit:
 
 
 def immediate_limits(questions: Questions, store: MemoryStore) -> dict[Names, ImmediateLimit]:
-    """The policies that can be decided on so: those of one limit."""
+    """Return the policies that this can decide on: those with one limit."""
     rules = {names: questions.question(names).rules for names in questions.names}
     return {
         names: ImmediateLimit(found[0], store) for names, found in rules.items() if len(found) == 1
@@ -60,12 +60,12 @@ def immediate_limits(questions: Questions, store: MemoryStore) -> dict[Names, Im
 
 
 class _ImmediateDecision(Decision):
-    """What one limit says of one request."""
+    """The decision of one limit."""
 
     __slots__ = ("_cost", "_key", "_rule", "_spent")
 
     def __init__(self, rule: Rule, key: str, cost: int, spent: Spent) -> None:
-        # Not the base's, which is given what is still to be put together here.
+        # Not the base class's, which requires the objects that are built later here.
         self._rule = rule
         self._key = key
         self._cost = cost
@@ -77,7 +77,7 @@ class _ImmediateDecision(Decision):
 
     @property
     def allowed(self) -> bool:
-        """Whether the request may go. If so it was counted."""
+        """Whether the request is admitted. If so, it was counted."""
         return not self._spent[3]
 
     @property

@@ -1,4 +1,4 @@
-"""The limiter as a library: what is asked of it, and how it is opened and closed."""
+"""The limiter as a library: its methods, and how it is opened and closed."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ from gateway.wiring.limiter import decider_of, overrides_of, reader_of, store_of
 log = logging.getLogger(__name__)
 
 CONNECT_S: Final = 1.0
-"""How long opening waits for a store that is not ready; then `on_store_error` has the word."""
+"""How long opening waits for a store that is not ready; after that, `on_store_error` applies."""
 
 
 class Limiter:
-    """Decides whether requests, or calls, or anything else that has a key, may go.
+    """Decides whether requests, calls, or anything else with a key are admitted.
 
-    To be used as `async with Limiter(...) as limiter`, by any number of tasks of one event
-    loop. It may be made anywhere, outside of a loop too, and opened again after it was closed.
+    Use it as `async with Limiter(...) as limiter`, from any number of tasks of one event loop. It
+    can be created anywhere, also outside of a loop, and opened again after it was closed.
 
     Args:
         policies: at least one.
-        store: where counts live: a URL, a mapping of `url`, `deadline` and `share` as in the
+        store: the store of counts: a URL, a mapping of `url`, `deadline` and `share` as in the
             configuration, or a `Store` of your own, which is closed with the limiter.
-        domain: the namespace of counts in a store that others use too.
-        trusted_proxies: networks whose word for a client's address is believed, by the
-            middlewares in `gateway.integrations`.
-        ipv6_prefix: bits of an IPv6 address that they count together.
+        domain: the namespace of counts in a shared store.
+        trusted_proxies: networks of proxies that the middlewares in `gateway.integrations` trust to
+            report a client's address.
+        ipv6_prefix: bits of an IPv6 address that the middlewares count together.
 
     Attributes:
-        config: everything that was configured, checked and complete.
-        metrics: what was counted; `gateway.observe.metrics.render(limiter.metrics)` shows it.
+        config: the checked, complete configuration.
+        metrics: the counters; `gateway.observe.metrics.render(limiter.metrics)` shows it.
 
     Raises:
-        ConfigError: with everything that is wrong.
+        ConfigError: with all problems.
     """
 
     config: LimiterConfig
@@ -83,25 +83,25 @@ class Limiter:
 
     @classmethod
     def from_file(cls, path: str | Path, *, environ: Mapping[str, str] | None = None) -> Self:
-        """A limiter with the policies of a YAML file or folder; a gateway's will do.
+        """Return a limiter with the policies of a YAML file or folder, which may be a gateway's.
 
         Args:
             path: the file or folder.
             environ: the variables that `${VAR}` may refer to, such as `os.environ`.
 
         Raises:
-            ConfigError: with everything that is wrong, each with its line and column.
+            ConfigError: with all problems, each with its line and column.
         """
         return cls._from(load(Path(path), environ or {}, LimiterConfig))
 
     @classmethod
     def from_yaml(cls, text: str, *, environ: Mapping[str, str] | None = None) -> Self:
-        """The same from text at hand, which cannot refer to secret files."""
+        """The same from text, which cannot refer to secret files."""
         return cls._from(check_text(text, file="text", environ=environ, model=LimiterConfig))
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> Self:
-        """The same from plain data, as a JSON or TOML file would give it."""
+        """The same from plain data, as parsed from JSON or TOML."""
         return cls._from(check_data(data, name="mapping", model=LimiterConfig))
 
     @classmethod
@@ -132,12 +132,12 @@ class Limiter:
 
     @property
     def is_open(self) -> bool:
-        """Whether it may be asked."""
+        """Whether it is open."""
         return self._open is not None
 
     @property
     def is_ready(self) -> bool:
-        """Whether the store would probably answer now; False while it is closed."""
+        """Whether the store would probably reply now; False while the limiter is closed."""
         return self._open is not None and self._open.is_ready
 
     async def __aenter__(self) -> Self:
@@ -153,7 +153,7 @@ class Limiter:
         await self.aclose()
 
     async def open(self) -> None:
-        """Connect to the store; one that is away is no error, then or later.
+        """Connect to the store; an unavailable one is not an error, now or later.
 
         Raises:
             RuntimeError: it is open already.
@@ -175,19 +175,19 @@ class Limiter:
             raise
 
     async def aclose(self) -> None:
-        """Let go of the store, and of everything else; closing twice is harmless.
+        """Close the store and everything else; closing twice is harmless.
 
-        If this is cancelled, the end comes all the same, in the background.
+        If this is cancelled, closing continues in the background.
 
         Raises:
-            RuntimeError: it was opened in another event loop, which still runs.
+            RuntimeError: it was opened in another event loop that is still running.
         """
         if self._open is not None:
             asker = self._open
             is_there = asker.is_in_this_loop()
             self._open, self._immediate = None, {}
             if is_there:
-                # A task, since whoever gives up waiting for the end must not prevent it.
+                # A task, because a caller that gives up must not prevent it.
                 self._closing = asyncio.get_running_loop().create_task(asker.aclose())
         await self._closed()
 
@@ -202,14 +202,14 @@ class Limiter:
     def acquire(
         self, key: str = EVERYBODY, cost: int = 1, *, policy: Names = None
     ) -> Coroutine[Any, Any, Decision]:
-        """Decide on one request, at once: being over is a value, not an error.
+        """Decide on one request immediately: being over a limit is a value, not an error.
 
         Args:
-            key: whom to count: an address, a user, an API key, in any text. Limits that are
-                `per all` count everybody together, whatever the key.
+            key: the identity to count: an address, a user, an API key, as any text. Limits with
+                `per all` count all requests together, whatever the key.
             cost: how much to take.
             policy: the policy's name, or several that must all agree (all are spent or none);
-                may be left out if there is only one.
+                optional if there is only one.
 
         Raises:
             ValueError: there is no such policy, or the cost is negative.
@@ -234,7 +234,7 @@ class Limiter:
 
     @coroutine_function
     def peek(self, key: str = EVERYBODY, *, policy: Names = None) -> Coroutine[Any, Any, Decision]:
-        """Look without taking: `remaining` says how many could pass now."""
+        """Peek: return a decision without spending anything."""
         return Unawaited(self._acquire(key, 0, policy))
 
     @coroutine_function
@@ -246,21 +246,21 @@ class Limiter:
         policy: Names = None,
         max_wait: float | None = None,
     ) -> Coroutine[Any, Any, Decision]:
-        """Return when the turn of the request has come.
+        """Wait until the turn of the request comes.
 
-        Turns are given first come, first served: by the store, for everybody who shares it, if
-        each of the policies has a `queue`; else among the callers in this limiter. Who is
-        cancelled gives his turn back.
+        Turns are first come, first served: among all gateways and limiters that share the store, if
+        each of the policies has a `queue`; otherwise among the callers of this limiter. A cancelled
+        caller gives its turn back.
 
         Args:
-            key: whom to count.
+            key: the identity to count.
             cost: how much to take.
             policy: the policy's name, or several; see `acquire`.
             max_wait: how many seconds to wait at most; None for as long as the queues of the
-                policies allow, and without a limit where a policy has none.
+                policies allow, or without limit if a policy has none.
 
         Raises:
-            LimitExceeded: there is no turn within that time; nothing was taken.
+            LimitExceeded: there is no turn within that time; nothing was spent.
             ValueError, RuntimeError: as for `acquire`.
         """
         return Unawaited(self._wait(key, cost, policy, max_wait))
@@ -281,27 +281,27 @@ class Limiter:
         policy: Names = None,
         max_wait: float | None = None,
     ) -> AsyncIterator[Slot]:
-        """Be one of those that a limit such as `5 at once` lets through, within an `async with`.
+        """Hold a slot of a limit such as `5 at once` within an `async with`.
 
-        The slot is held while the block runs, however long, and released when it is left. What
-        other limits of the policies have counted stays spent. If this process dies, its slots
-        are free again when their `lease` is over.
+        The slot is held while the block runs, however long, and released afterwards. Other limits
+        of the policies stay spent. If this process dies, its slots become free when their `lease`
+        expires.
 
         Args:
-            key: whom to count.
+            key: the identity to count.
             cost: how many slots to take.
             policy: the policy's name, or several; see `acquire`.
-            max_wait: as for `wait`. Who waits is served in order within this limiter; slots
-                that other processes release are found within a twentieth of a second.
+            max_wait: as for `wait`. Callers are served in order within this limiter; slots released
+                by other processes are found within a twentieth of a second.
 
         Raises:
-            LimitExceeded: there is no slot within that time; nothing was taken.
+            LimitExceeded: there is no slot within that time; nothing was spent.
             ValueError, RuntimeError: as for `acquire`; or no limit of the policies has slots.
         """
         question = self._questions.question(policy)
         if not question.has_leases:
             names = ", ".join(dict.fromkeys(rule.policy.name for rule in question.rules))
-            raise ValueError(f"no limit of {names} is such as '5 at once'; use acquire or wait")
+            raise ValueError(f"{names} has no limit such as '5 at once'; use acquire or wait")
         async with self._hold(question, key, cost, max_wait) as slot:
             yield slot
 
@@ -316,11 +316,11 @@ class Limiter:
             yield slot
 
     def give_back(self, decision: Decision) -> None:
-        """Undo a decision: the request will not be made after all.
+        """Undo a decision, because the request is not made after all.
 
-        Returns at once; the store hears of it in the background. What cannot be undone
-        without letting too much through stays taken. A refusal, or a decision that was given
-        back before, is left alone; so is any, after the limiter was closed.
+        Returns immediately; the store is updated in the background. The part that cannot be undone
+        without exceeding the limit stays spent. Does nothing for a refusal, for a decision that was
+        given back before, and after the limiter was closed.
         """
         outcome = decision.take_outcome()
         if outcome is not None and self._open is not None:
@@ -333,25 +333,27 @@ class Limiter:
         cost: int | Callable[..., int] = 1,
         max_wait: float | None = 0,
     ) -> LimitDecorator:
-        """Hold every call of a coroutine function to policies.
+        """Limit every call of a coroutine function.
 
         Args:
-            policies: names; may be left out if there is only one.
-            key: whom a call is counted for, or a function of its arguments that says so; all
-                calls are counted together if left out.
-            cost: what a call costs, or a function of its arguments.
-            max_wait: as for `wait`; by default calls over the limit raise at once.
+            policies: names of policies; optional if there is only one.
+            key: the identity to count a call for, or a function of its arguments that returns it;
+                by default all calls count together.
+            cost: the cost of a call, or a function of its arguments.
+            max_wait: as for `wait`; by default calls over the limit raise immediately.
 
         Raises:
             ValueError: there is no such policy.
-            TypeError: what is given is no name; the parentheses were forgotten, perhaps.
+            TypeError: an argument is not a name; perhaps the parentheses were forgotten.
 
-        The function under it raises `LimitExceeded` instead of being called when over. A slot of
-        a limit such as `5 at once` is held while the call lasts.
+        Calls over the limit raise `LimitExceeded` instead of running. A slot of a limit such as `5
+        at once` is held while the call runs.
         """
         for name in policies:
             if not isinstance(name, str):
-                raise TypeError(f"{name!r} is no policy's name: write @limiter.limit() above it")
+                raise TypeError(
+                    f"{name!r} is not the name of a policy: write @limiter.limit() above it"
+                )
         question = self._questions.question(policies or None)
 
         def hold(key: str, cost: int) -> AbstractAsyncContextManager[object]:
@@ -359,17 +361,17 @@ class Limiter:
 
         return LimitDecorator(hold, key, cost)
 
-    # For the integrations, which ask about requests that carry their keys.
+    # For the integrations, whose requests carry their keys.
 
     @property
     def asker(self) -> Asker:
-        """What is asked. Raises `RuntimeError` if the limiter is not open."""
+        """Return the policies to apply. Raises `RuntimeError` if the limiter is not open."""
         if self._open is None:
             raise RuntimeError("the limiter is not open: use it in 'async with limiter:'")
         return self._open
 
     def plan(self, route: str, policies: Names) -> Plan:
-        """The policies of the requests of one route. Raises `ValueError` for unknown ones."""
+        """Return the policies for requests of one route. Raises `ValueError` for unknown ones."""
         return self._questions.plan(route, policies)
 
 
@@ -377,9 +379,11 @@ def _by_name(policies: Sequence[Policy]) -> dict[str, Any]:
     named: dict[str, Any] = {}
     for policy in policies:
         if not isinstance(policy, Policy):
-            raise TypeError(f"{policy!r} is no policy: such as Policy('name', '10/s')")
+            raise TypeError(f"{policy!r} is not a policy; use for example Policy('name', '10/s')")
         if policy.name in named:
             path, message = f"policies.{policy.name}", f"two policies are named {policy.name!r}"
-            raise ConfigError([Problem("Limiter", 0, 0, path, message, "each has its own name")])
+            raise ConfigError(
+                [Problem("Limiter", 0, 0, path, message, "use a different name for each")]
+            )
         named[policy.name] = policy.as_data()
     return named

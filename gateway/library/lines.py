@@ -1,7 +1,7 @@
-"""Lines of callers, first come, first served, where the store gives no turns.
+"""Lines of callers, first come, first served, for policies without a queue.
 
-A policy without a queue refuses at once, in every gateway that shares its store; who wants to
-wait for it all the same has to ask again. Only the first of a line does.
+A policy without a queue refuses immediately, in every gateway that shares its store. Callers that
+wait anyway must ask again; only the first of a line does so.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from gateway.limiter.plan import UNBOUNDED_WAIT_US
 
 
 class CallerDeadline:
-    """How long a caller still waits.
+    """The remaining wait of a caller.
 
     Args:
-        seconds: from now on; None for ever.
+        seconds: from now on; None for no limit.
 
     Attributes:
         due: when it ends, by the clock of the loop; None for never.
@@ -35,14 +35,14 @@ class CallerDeadline:
 
     @property
     def microseconds(self) -> int:
-        """What is left of it, rounded down; 0 when it is over."""
+        """Return the rest of it, rounded down; 0 when it is over."""
         if self.due is None:
             return UNBOUNDED_WAIT_US
         return max(0, int((self.due - self._loop.time()) * US))
 
 
 class CallerLines:
-    """One line for each name that somebody waits for."""
+    """One line per name that callers wait for."""
 
     def __init__(self) -> None:
         self._pauses: dict[Hashable, asyncio.Future[None]] = {}
@@ -62,7 +62,7 @@ class CallerLines:
                 await place
             yield
         finally:
-            # Wherever in the line: thousands may leave at once.
+            # From anywhere in the line: thousands may leave together.
             del line[place]
             if not line:
                 del self._lines[name]
@@ -70,7 +70,7 @@ class CallerLines:
                 first.set_result(None)
 
     async def pause(self, name: Hashable, seconds: float) -> None:
-        """For the first of the line: wait so long, or until `wake` is called."""
+        """As the first of the line, wait this long, or until `wake` is called."""
         loop = asyncio.get_running_loop()
         pause = self._pauses[name] = loop.create_future()
         timer = loop.call_later(seconds, _end, pause)
@@ -81,7 +81,7 @@ class CallerLines:
             del self._pauses[name]
 
     def wake(self) -> None:
-        """Something was given back: it may be there for the first of some line."""
+        """Wake the first of each line: something was given back."""
         for pause in self._pauses.values():
             _end(pause)
 

@@ -1,6 +1,6 @@
-"""A policy as it is written in Python.
+"""A policy in Python.
 
-It says what the configuration says, word for word, and is checked by the same models.
+It has the same keys as in the configuration, and is checked by the same models.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gateway.config.models.policies import AlgorithmName, HeaderStyle, IfMissing
 
 
 class PolicyOptions(TypedDict, total=False):
-    """What a policy may say beside its limits; `docs/configuration.md` explains each."""
+    """Options of a policy besides its limits; `docs/configuration.md` explains each."""
 
     algorithm: AlgorithmName
     queue: Mapping[str, int | str] | Literal["off"]
@@ -33,13 +33,13 @@ class Policy:
     """A rule with a name: how many may pass, and what happens to the excess.
 
     Args:
-        name: under which it is counted, in stores, headers and metrics.
-        limits: lines such as `10/s burst 20`; all of them let a request through, or none
-            is spent. None goes with `throttlex`, which is one.
-        options: as in the configuration, durations as text with a unit:
-            `queue={"max": 100, "max_wait": "2s"}`.
+        name: the name in stores, headers and metrics.
+        limits: lines such as `10/s burst 20`; a request must be admitted by all of them, or none is
+            spent. With `throttlex`, there are none.
+        options: as in the configuration, durations as text with a unit: `queue={"max": 100,
+            "max_wait": "2s"}`.
 
-    Nothing is checked here: a `Limiter` names everything that is wrong at once.
+    Nothing is checked here: a `Limiter` reports all problems together.
 
     >>> Policy("pay", "10/s burst 20", "1000/h", on_store_error="open")
     Policy('pay', '10/s burst 20', '1000/h', on_store_error='open')
@@ -58,7 +58,7 @@ class Policy:
         return f"Policy({', '.join(words)})"
 
     def as_data(self) -> dict[str, Any]:
-        """The policy as the configuration would have it."""
+        """Return the policy as in the configuration."""
         if "throttlex" in self.options and not self.limits:
             return {**self.options}
         return {"limits": self.limits, **self.options}

@@ -1,4 +1,4 @@
-"""From a key that the caller names to a question for the store: pure, and compiled once."""
+"""Turns a key that the caller names into a question to the store: pure, and compiled once."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from gateway.stores.base import Ask
 from gateway.wiring.policies import RouteKeys, compile_plan, compile_policy
 
 EVERYBODY: Final = "all"
-"""The identity of limits that are `per all`, and the key of who names none."""
+"""The identity of limits with `per all`, and the default key."""
 
 Names = str | Sequence[str] | None
 """One policy, several that must all agree, or None for the only one there is."""
 
 
 def check_cost(cost: int) -> None:
-    """Raise `ValueError` for what no request can cost, and `TypeError` for what is no number."""
+    """Raise `ValueError` for an impossible cost, and `TypeError` for one that is not a number."""
     if not isinstance(cost, int):
-        raise TypeError(f"a cost is a whole number, not {cost!r}")
+        raise TypeError(f"a cost must be a whole number, not {cost!r}")
     if cost < 0:
         raise ValueError(f"a request cannot cost {cost}")
 
 
 class LimitQuestion:
-    """Some policies, ready to be asked about a key.
+    """Compiled policies, ready to decide on keys.
 
     Attributes:
-        rules: one for each limit, in order.
-        has_queue: whether the store gives turns to all who ask: every policy has a queue.
-        has_leases: whether something is held until it is given back.
+        rules: one per limit, in order.
+        has_queue: whether the store gives turns, because every policy has a queue.
+        has_leases: whether a slot is held until it is given back.
     """
 
     __slots__ = ("_keyed", "_limits", "_shared", "has_leases", "has_queue", "rules")
@@ -50,10 +50,10 @@ class LimitQuestion:
         self._keyed = KeyedRules() if is_keyed(self.rules) else None
 
     def ask(self, key: str, cost: int, max_wait_us: int) -> tuple[Ask, tuple[Rule, ...]]:
-        """The question about one request, with the rules it is about.
+        """Return the question about one request, with its rules.
 
-        A limit that is `per all` counts everybody together; any other counts `key`, which
-        stands for whatever the limit is per.
+        A limit with `per all` counts all requests together; any other counts `key`, whatever the
+        limit is per.
         """
         if type(cost) is not int or cost < 0:
             check_cost(cost)
@@ -74,7 +74,7 @@ def _is_lease(rule: Rule) -> bool:
 
 
 class Questions:
-    """The policies of a limiter, compiled; the run-time form of each is shared."""
+    """The policies of a limiter, compiled once and shared."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class Questions:
 
     @property
     def names(self) -> list[Names]:
-        """Every policy by itself; and None, if there is only one."""
+        """Yield every policy by itself, and under None if there is only one."""
         return [*self._configs, *([None] if len(self._configs) == 1 else [])]
 
     def question(self, names: Names) -> LimitQuestion:
-        """The question about these policies.
+        """Return the compiled form of these policies.
 
         Raises:
             ValueError: there is no such policy, or there are several and none was named.
@@ -109,7 +109,7 @@ class Questions:
         return known
 
     def plan(self, route: str, names: Names) -> Plan:
-        """The policies of requests that are counted by what they carry; `route` is its name."""
+        """Return the policies for requests that carry their keys; `route` is the route's name."""
         return compile_plan(RouteKeys(route), self._check(names), self._configs, self._policies)
 
     def _check(self, names: Names) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ class Questions:
             raise ValueError("no policy is named")
         for position, name in enumerate(chosen):
             if name not in self._configs:
-                hint = did_you_mean(name, known, f"policies are {', '.join(known)}")
+                hint = did_you_mean(name, known, f"known policies: {', '.join(known)}")
                 raise ValueError(f"there is no policy {name!r}: {hint}")
             if name in chosen[:position]:
                 raise ValueError(f"the policy {name!r} is named twice")

@@ -1,4 +1,4 @@
-"""Slots: what a limit such as `5 at once` lets through, as a context manager."""
+"""Slots of limits such as `5 at once`, as a context manager."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gateway.limiter.lease_keeper import HeldLease, leases_of
 
 
 class Slot:
-    """A place among those that go on at once.
+    """A slot among the calls in flight.
 
     Args:
-        decider: where it is renewed and released.
-        outcome: what let it through.
+        decider: renews and releases it.
+        outcome: the outcome that admitted it.
         released: called when it is free again.
 
     Attributes:
-        decision: what let it through.
+        decision: the decision that admitted it.
     """
 
     __slots__ = ("_decider", "_holding", "_leases", "_released", "decision")
@@ -33,10 +33,10 @@ class Slot:
 
     @property
     def is_held(self) -> bool:
-        """Whether it still counts.
+        """Whether the slot is still held.
 
-        False if the store could not be told for the time of a lease that it lasts, or has
-        forgotten it: then somebody else may have the place.
+        False if it could not be renewed for the time of a lease, or the store has lost it: then
+        another caller may have the slot.
         """
         return self._holding is None or self._holding.is_held
 

@@ -1,4 +1,4 @@
-"""A decision that nobody has awaited yet."""
+"""A decision that has not been awaited."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Decision]])
 
 
 def coroutine_function(method: _Method) -> _Method:
-    """The same method, marked as what it was if it were `async def`.
+    """Mark a method as if it were `async def`.
 
-    Mocks with a specification and frameworks ask whether what they call is to be awaited.
+    Mocks with a specification and frameworks check whether a method must be awaited.
     """
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(method)
-    # What `asyncio.iscoroutinefunction` looks for, which mocks ask.
+    # The attribute that `asyncio.iscoroutinefunction` checks, which mocks use.
     method._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
     return method
 
 
 class Unawaited(Coroutine[Any, Any, Decision]):
-    """A coroutine that cannot be taken for its result.
+    """A coroutine that cannot be mistaken for its result.
 
-    Python's own are true: `if limiter.acquire(key):` without `await` would let everybody pass.
+    Plain coroutines are true: `if limiter.acquire(key):` without `await` would admit everything.
 
     Args:
-        coroutine: what is to be awaited.
+        coroutine: the coroutine to await.
     """
 
     __slots__ = ("_coroutine",)
@@ -41,12 +41,12 @@ class Unawaited(Coroutine[Any, Any, Decision]):
         self._coroutine = coroutine
 
     def __getattr__(self, name: str) -> Any:
-        """What else a coroutine has: its name, and `cr_frame`, by which a task shows its stack."""
+        """Other attributes of a coroutine, such as its name and frame."""
         return getattr(self._coroutine, name)
 
     def __bool__(self) -> bool:
         is_begun = inspect.getcoroutinestate(self._coroutine) != inspect.CORO_CREATED
-        # Python 3.13's asyncio looks whether a task has a coroutine when it shows the task.
+        # Python 3.13's asyncio checks whether a task has a coroutine when it prints the task.
         if is_begun or sys._getframe(1).f_globals.get("__name__") == "asyncio.base_tasks":  # noqa: SLF001
             return True
         self._coroutine.close()
@@ -56,13 +56,13 @@ class Unawaited(Coroutine[Any, Any, Decision]):
         return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
-        """As of any coroutine; what tasks are run by."""
+        """As in any coroutine; tasks use it."""
         return self._coroutine.send(value)
 
     def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None) -> Any:
-        """As of any coroutine."""
+        """As in any coroutine."""
         return self._coroutine.throw(typ if val is None else val)
 
     def close(self) -> None:
-        """As of any coroutine."""
+        """As in any coroutine."""
         self._coroutine.close()

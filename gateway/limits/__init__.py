@@ -1,7 +1,7 @@
 """Algorithms as pure functions of state, time, cost and limit.
 
-Nothing here knows HTTP, Redis, sockets or clocks. Read `rate` (what a limit is), `decision`
-(what is said of a request), then any algorithm.
+Nothing here depends on HTTP, Redis, sockets or clocks. Read `rate` (what a limit is), `decision`
+(the result for a request), then any algorithm.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gateway.limits.rate import Limit
 
 
 class Algorithm(NamedTuple):
-    """The functions of one algorithm, and what a store has to know of it.
+    """The functions of one algorithm, and what a store needs to know about it.
 
     Attributes:
-        spend, describe, give_back, expires_us: see `token_bucket`, where they are explained.
+        spend, describe, give_back, expires_us: documented in `token_bucket`.
         tag: short name of its states in store keys.
-        renew: for leases only, `leases.renew`; None where there is nothing to renew.
-        is_calendar: whether its time is microseconds since 1970 (UTC), not those of any clock.
+        renew: `leases.renew` for leases; None for all others.
+        is_calendar: whether its time must be microseconds since 1970 (UTC).
     """
 
     spend: Callable[[Any, int, int, Limit, int], tuple[Any, int, int]]
@@ -42,7 +42,7 @@ class Algorithm(NamedTuple):
     def decide(
         self, state: Any, now_us: int, cost: int, limit: Limit, max_wait_us: int
     ) -> tuple[Any, Decision]:
-        """Decide on one request: `spend`, and what there is to say of it."""
+        """Decide on one request: `spend` followed by `describe`."""
         after, wait_us, retry_after_us = self.spend(state, now_us, cost, limit, max_wait_us)
         return after, self.describe(after, now_us, cost, limit, wait_us, retry_after_us)
 

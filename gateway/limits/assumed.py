@@ -1,8 +1,8 @@
-"""What a share of a limit has used, by what a store last said of the whole.
+"""How much of its share of a limit a gateway has used, based on the store's last answer.
 
-A gateway that has to decide alone holds each key to a share of its limit (`Limit.share`). Such a
-share does not begin unused: it is taken to be as full, in proportion, as the whole limit was when
-the store last answered.
+A gateway that must decide alone limits each key to a share of its limit (`Limit.share`). Such a
+share does not start unused: it starts as full, in proportion, as the whole limit was when the store
+last answered.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from gateway.limits.rate import NS_PER_US, Limit
 
 
 def assumed_state(limit: Limit, share: Limit, said: Decision, at_us: int) -> Any:
-    """Return the state of a share that has used as much, in proportion, as the whole limit had.
+    """Return the state of a share that is used to the same proportion as the whole limit was.
 
-    A token bucket says by its `reset_us` all there is to know, turns of those that wait included.
-    Of a window is known how much of it is used, not when: requests are taken to have come evenly.
+    For a token bucket, `reset_us` is sufficient, including the turns of waiting requests. For a
+    window, the usage is known but not its times: requests are assumed to be spread evenly.
 
     Args:
-        limit: the whole limit, none of leases.
-        share: the part of it that one gateway may spend.
-        said: the store's answer to the latest request of the key.
+        limit: the whole limit; not one of leases.
+        share: the share that one gateway may spend.
+        said: the store's decision on the latest request of the key.
         at_us: when that was, on the clock of the algorithm.
     """
     if limit.algorithm == "token_bucket":
-        # Of a share, burst and rate are smaller by the same number: it is full as soon.
+        # Burst and rate of a share are smaller by the same factor: it refills in the same time.
         return (at_us + said.reset_us) * NS_PER_US
     used = max(limit.burst - said.remaining, 0)
     used = -(-used * share.burst // limit.burst)
     if limit.algorithm == "fixed_window":
         return ALGORITHMS[limit.algorithm].spend(None, at_us, used, share, DEBIT)[0]
     if limit.algorithm == "sliding_window_counter":
-        # As many in the window before, so that the estimate is what was used at any moment.
+        # The same usage in the previous window, so that the estimate is right at any moment.
         elapsed_us = at_us % share.period_us
         return at_us, used, used * elapsed_us // share.period_us
     window_us = share.burst * share.period_us // share.count

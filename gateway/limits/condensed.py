@@ -1,9 +1,9 @@
-"""States in two whole numbers, for who has forgotten the rest.
+"""States condensed to two whole numbers, for memory that cannot keep the whole state.
 
-What is made of them again is never less than the state that they were made from: no request is let
-through that this would have refused. It may be more. Of a log only the newest time is left, and
-everything counts as made at that time. More than the limit is kept as well: it is what is owed,
-or was counted by a limit that may be raised again.
+A restored state is never more permissive than the original: it admits no request that the original
+would have refused, but it may refuse more. Of a log, only the newest time is left, and all requests
+count as made at that time. Usage above the limit is kept as well: it is debt, or was counted under
+a limit that may be raised again.
 
 Leases are not condensed: each of them is released by its name.
 """
@@ -23,25 +23,25 @@ from gateway.limits import (
 from gateway.limits.rate import Limit
 
 MOST: Final = 2**63 - 1
-"""The largest number that is kept; as a time it is centuries away."""
+"""The largest number kept; as a time it is centuries away."""
 
 Condensed = tuple[int, int]
-"""A time and how much is counted at it; of a token bucket the time is its whole state.
+"""A time and the amount counted at it; for a token bucket, the time is the whole state.
 
-The larger of both numbers of two of them is as strict as either.
+The element-wise maximum of two of them is as strict as either.
 """
 
 
 class Condensing(NamedTuple):
-    """What one algorithm's states are condensed by.
+    """How the states of one algorithm are condensed.
 
     Attributes:
-        condense: from a state and the present, in microseconds, to two numbers.
-        restore: from these to a state that is as strict, under the limit as it is now. Where a
-            debit follows, of this cost or else 0, it has room for that: a debit that is counted
-            for a whole period takes the place of what others may have used, or of what is taken
-            for newer than it was.
-        expires_us: when they matter no more.
+        condense: converts a state and the current time, in microseconds, to two numbers.
+        restore: converts these to a state that is as strict under the current limit. If a debit
+            follows, its cost is given (otherwise 0), and the state has room for it: a debit that
+            counts for a whole period replaces usage that may be of other requests, or that is
+            taken to be newer than it was.
+        expires_us: when they no longer matter.
     """
 
     condense: Callable[[Any, int, Limit], Condensed]
@@ -78,7 +78,7 @@ def _log_expires_us(condensed: Condensed, limit: Limit) -> int:
 
 
 def _of_counter(state: sliding_counter.State, now_us: int, limit: Limit) -> Condensed:
-    """The estimate as it is now, which only goes down until the next window begins."""
+    """The estimate as it is now; it only decreases until the next window begins."""
     at, previous, current = sliding_counter.spend(state, now_us, 0, limit, 0)[0]
     period = limit.period_us
     return at, current - (-previous * (period - at % period) // period)
@@ -113,7 +113,7 @@ def _of_history(state: paced_history.State, now_us: int, limit: Limit) -> Conden
 
 def _to_history(condensed: Condensed, limit: Limit, debit: int) -> paced_history.State:
     at, used = condensed
-    # Nobody knows whether more were dropped than it holds.
+    # It is unknown whether more were dropped than it holds.
     return (at if used >= limit.burst else 0, *(at,) * used)
 
 
@@ -128,4 +128,4 @@ CONDENSED: Final[dict[str, Condensing]] = {
     "fixed_window": Condensing(_of_window, _to_window, _window_expires_us),
     "paced_history": Condensing(_of_history, _to_history, _history_expires_us),
 }
-"""By algorithm; leases are not among them."""
+"""By algorithm; leases are not included."""

@@ -1,4 +1,4 @@
-"""A cursor over one line of a notation: what the readers of its parts share."""
+"""A cursor over a line of notation, shared by the parsers of its parts."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Cursor:
         self.position = 0
 
     def word_at(self, position: int) -> str:
-        """The word there: up to the next space, slash or plus; empty if there is none."""
+        """Return the word here: up to the next space, slash or plus; empty if there is none."""
         match = _WORD.match(self.text, position)
         return match.group() if match else ""
 
     def skip_gap(self) -> None:
-        """Go to the next thing that is not a space."""
+        """Skip spaces."""
         gap = _GAP.match(self.text, self.position)
         if gap:
             self.position = gap.end()
 
     def keyword(self, keyword: str) -> bool:
-        """Whether the next word is `keyword`; if so it is behind us."""
+        """Consume the next word if it is `keyword`; returns whether it was."""
         self.skip_gap()
         if self.word_at(self.position) != keyword:
             return False
@@ -46,5 +46,5 @@ class Cursor:
         return True
 
     def error(self, position: int, message: str, hint: str) -> LimitSyntaxError:
-        """What is wrong there, and what would do."""
+        """Return the error for the current position."""
         return LimitSyntaxError(self.text, position + 1, message, hint)

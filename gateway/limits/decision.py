@@ -1,4 +1,4 @@
-"""What a limiter says of one request."""
+"""The result of a limiter for one request."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 NEVER: Final = -1
-"""`retry_after_us` of a request that can never pass: it costs more than the limit holds."""
+"""`retry_after_us` of a request that can never pass: its cost is higher than the limit."""
 
 DEBIT: Final = -1
-"""The `max_wait_us` of a debit: what it costs was used already, and is counted whatever the limit
-says.
+"""The `max_wait_us` of a debit: its cost has been used already, and is counted regardless of the
+limit.
 
-It is always allowed, and never given back. What exceeds the limit is owed, up to `Limit.debt`; of
-more than that nothing is kept. A debit of 0 is a look that tells how long something is owed.
-Limits on what goes on at once have none: to them it is a request like any other.
+It is always allowed and never given back. The part above the limit is debt, up to `Limit.debt`;
+anything beyond that is not recorded. A debit of 0 is a peek that returns how long a debt remains.
+Limits on requests in flight have no debits: they treat one like any other request.
 """
 
 
 class Decision(NamedTuple):
-    """The answer of one limit.
+    """The decision of one limit.
 
     Attributes:
-        allowed: whether the request may go, now or after `wait_us`. If true it was counted.
-        wait_us: microseconds until its turn; 0 means now. Of a debit, until nothing is owed.
-        retry_after_us: microseconds until the same request would be allowed, if it was
-            not: the first such moment if nobody else asks. `NEVER` if there is none.
+        allowed: whether the request is admitted, now or after `wait_us`. If true, it was counted.
+        wait_us: microseconds until its turn; 0 means now. For a debit: until nothing is owed.
+        retry_after_us: microseconds until the same request would be allowed, if it was not: the
+            first such moment if no other request is made. `NEVER` if there is none.
         limit: how many may pass back-to-back.
         remaining: how many of cost 1 could pass now, after this one.
         reset_us: microseconds until the limit is wholly unused again.
-        receipt: what `give_back` needs to undo this decision; of no other use. That of a look
-            (cost 0) gives back from what counts at that moment, where the algorithm counts and
-            does not keep each request.
+        receipt: what `give_back` needs to undo this decision, and nothing else. For algorithms that
+            keep counters instead of single requests, the receipt of a peek (cost 0) gives back from
+            the counts of that moment.
     """
 
     allowed: bool
@@ -44,10 +44,10 @@ class Decision(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The answer of all limits of one request: all were spent, or none.
+    """The decision of all limits of one request: either all were spent or none.
 
     Attributes:
-        allowed: whether the request may go, now or after `wait_us`.
+        allowed: whether the request is admitted, now or after `wait_us`.
         wait_us: microseconds until its turn: the longest of its limits' waits.
         retry_after_us: the longest of the waits of the limits that refused; `NEVER` if one
             of them can never let it pass; 0 if it was allowed.
@@ -61,10 +61,10 @@ class Verdict(NamedTuple):
 
 
 def combine(decisions: Sequence[Decision]) -> Verdict:
-    """Join the answers of several limits on one request.
+    """Combine the decisions of several limits on one request.
 
-    The caller keeps the new states of admissions only if the verdict is `allowed`: all or
-    none. The state of a refusal has nothing spent and is kept always (`token_bucket.spend`).
+    The caller keeps the new states of admissions only if the verdict is `allowed`: all or none. The
+    state after a refusal has nothing spent and is always kept (`token_bucket.spend`).
     """
     allowed = True
     wait_us = 0

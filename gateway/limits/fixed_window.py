@@ -1,16 +1,16 @@
-"""Fixed window: a counter that begins anew with each window.
+"""Fixed window: a counter that starts again at zero in each window.
 
-Windows of `period_us` are aligned to the epoch of the clock: a minute begins with the minute.
-A limit with a `calendar` has the days, weeks or months of its `zone` instead. Time must then be
+Windows of `period_us` are aligned to the epoch of the clock: a minute begins with the minute. A
+limit with a `calendar` has the days, weeks or months of its `zone` instead. Time must then be
 microseconds since 1970 (UTC), which is why stores give this algorithm the wall clock. A window
-holds its first microsecond and not the first of the next one. Twice the limit may pass around
-the boundary of two windows: that is what fixed windows are.
+includes its first microsecond and excludes the first of the next one. Up to twice the limit can
+pass around the boundary of two windows; this is inherent to fixed windows.
 
-Requests that may wait are counted in a later window and all have their turn when it begins, as
-many of them as the limit allows.
+Requests that may wait are counted in a later window and all get their turns when it begins, up to
+the limit.
 
 The state is two whole numbers, `(last, used)`: the latest turn in microseconds, and how much is
-counted in the window that holds it. A changed window finds what it may count by itself.
+counted in the window that contains it. If the window changes, its counts follow from these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ State = tuple[int, int]
 
 
 def bounds(moment_us: int, limit: Limit) -> tuple[int, int]:
-    """The window that holds a moment: its first microsecond, and the first of the next."""
+    """Return the window of a moment: its first microsecond, and the first of the next."""
     if limit.calendar:
         return calendar.window(moment_us, limit.calendar, limit.zone)
     start = moment_us - moment_us % limit.period_us
@@ -33,12 +33,11 @@ def bounds(moment_us: int, limit: Limit) -> tuple[int, int]:
 def spend(
     state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
 ) -> tuple[State, int, int]:
-    """Take what a request costs, if it may go; arguments and result as in `token_bucket.spend`."""
+    """Spend the cost of a request if allowed; arguments and result as in `token_bucket.spend`."""
     last, used = state if state is not None else (now_us, 0)
     at = now_us
     if last > now_us:
-        # A clock that went back: what was counted is held against the key as if it had been at
-        # the latest moment that a turn can have.
+        # The clock went back: the count is kept as if made at the latest possible turn.
         at = min(last, now_us + limit.max_wait_us)
     start = bounds(at, limit)[0] if limit.calendar else at - at % limit.period_us
     if last < start:
@@ -64,7 +63,7 @@ def spend(
 def describe(
     state: State, now_us: int, cost: int, limit: Limit, wait_us: int, retry_after_us: int
 ) -> Decision:
-    """All there is to say of a request; arguments and result as in `token_bucket.describe`."""
+    """Return the full decision; arguments and result as in `token_bucket.describe`."""
     last, used = state
     return Decision(
         not retry_after_us,
@@ -80,7 +79,7 @@ def describe(
 def give_back(
     state: State | None, now_us: int, cost: int, limit: Limit, receipt: int
 ) -> State | None:
-    """Undo a decision that was allowed, if its window is still the one being counted."""
+    """Undo an admission, if its window is still the one being counted."""
     if state is None:
         return None
     last, used = state
@@ -94,7 +93,7 @@ def _owed_us(at: int, used: int, now_us: int, limit: Limit) -> int:
 
 
 def expires_us(state: State, limit: Limit) -> int:
-    """When the state can be forgotten, in microseconds of the same clock."""
+    """Return when the state can be dropped, in microseconds of the same clock."""
     last, used = state
-    # Where all of a later window was given back, the ones before it still are not open again.
+    # Even if all of a later window was given back, earlier windows stay closed.
     return bounds(last, limit)[1] if used else last

@@ -1,4 +1,4 @@
-"""How long a decision matters to later ones: what a store has to have seen to know a key."""
+"""How long a decision affects later ones, and so how long a store must observe to know a key."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from gateway.limits.rate import NS_PER_US, Limit
 
 _DAY_US: Final = 86_400_000_000
 _CLOCKS_US: Final = 3 * 3_600_000_000
-"""How much clocks may be put back in one window: two hours at Troll, and three at Casey once."""
+"""How much clocks may be set back in one window: two hours at Troll, and three at Casey once."""
 
 LONGEST_US: Final[dict[Calendar, int]] = {
     "day": _DAY_US + _CLOCKS_US,
     "week": 7 * _DAY_US + _CLOCKS_US,
     "month": 31 * _DAY_US + _CLOCKS_US,
 }
-"""The longest a window of a calendar can be."""
+"""The longest window of a calendar."""
 
 
 def horizon_us(limit: Limit) -> int | None:
-    """How long after a decision the state of its key can still tell that it was made.
+    """Return how long a decision can still affect the state of its key.
 
     Args:
-        limit: the limit; what waits for its turn is counted then, so its longest wait belongs to
-            the time.
+        limit: the limit. A waiting request is counted at its turn, so the longest wait is included.
 
     Returns:
-        Microseconds, never too few; None for concurrency, where a request counts as long as it
-        lasts.
+        Microseconds, never too few; None for concurrency, where a request counts until it ends.
     """
     if limit.algorithm == "concurrency":
         return None
@@ -37,7 +35,7 @@ def horizon_us(limit: Limit) -> int | None:
     lasts_us = {
         "token_bucket": -(-limit.tolerance_ns // NS_PER_US),
         "sliding_window_log": window,
-        # What was counted in one window is an estimate in the next.
+        # The count of one window is an estimate in the next.
         "sliding_window_counter": 2 * window,
         "fixed_window": window,
         "paced_history": window_us(limit),

@@ -1,7 +1,7 @@
-"""Limits by key: what a table of policies says of each, at hand without asking anybody.
+"""Limits by key: an in-memory copy of a table of policies.
 
-Whoever reads the table puts it here as a whole; whoever decides looks a key up. The numbers are
-those of the table at the last look, old ones as long as it cannot be read.
+The reader of the table replaces the whole copy; deciders look up single keys. The numbers are those
+of the last successful read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class KeyOverrides:
     """The policies of keys.
 
     Args:
-        normal: makes the identity of a key of the table, one-to-one, as requests have it.
+        normal: converts a key of the table to the identity that requests have, one-to-one.
     """
 
     __slots__ = ("_folds", "_normal", "_numbers")
@@ -32,20 +32,20 @@ class KeyOverrides:
         return f"<Book of {len(self)} keys>"
 
     def identity(self, key: str, *, folds: bool) -> str:
-        """The identity of a key of the table; see `replace`."""
+        """Return the identity of a key of the table; see `replace`."""
         identity = self._normal(key)
         return identity.lower() if folds else identity
 
     def find(self, key: str) -> Numbers | None:
-        """What the table says of an identity; None if it says nothing."""
+        """Return the numbers for an identity; None if the table has none."""
         return self._numbers.get(key.lower() if self._folds else key)
 
     def replace(self, numbers: dict[str, Numbers], *, folds: bool) -> None:
-        """Take what the table says now.
+        """Replace the copy with the current contents of the table.
 
         Args:
-            numbers: by identity; kept, and not to be changed any more.
-            folds: whether the table's collation takes capitals for small letters.
+            numbers: by identity; kept, so the caller must not change it afterwards.
+            folds: whether the table's collation ignores case.
         """
         self._numbers = numbers
         self._folds = folds

@@ -1,6 +1,6 @@
-"""What a limit is counted per: `ip`, `route`, `header:X-API-Key`, joined by `+`.
+"""The keys of limits: `ip`, `route`, `header:X-API-Key`, joined by `+`.
 
-The words only; what they mean for a request is in `gateway.routing.keys`.
+Only the words; `gateway.routing.keys` applies them to requests.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from gateway.limits.cursor import Cursor
 PLAIN_KEYS: Final = ("ip", "route", "all", "host", "method")
 NAMED_KEYS: Final = ("header", "cookie", "query")
 CALLER_KEYS: Final = ("owner", "resource")
-"""What callers of other systems' protocols name, and HTTP requests do not."""
+"""Keys that only callers of other systems' protocols have; HTTP requests do not."""
 CLIENT_CERTIFICATE: Final = "client_cert"
 CERTIFICATE_DETAILS: Final = ("subject", "san", "fingerprint")
-"""What a client's certificate may be counted by; the first if nothing is said."""
+"""Details of a client certificate that a limit can count by; the first is the default."""
 
 _TOKEN: Final = re.compile(r"[!#$%&'*.^_`|~0-9A-Za-z-]+")
 _PLAIN_VALUE: Final = re.compile(r"[\x21-\x2a\x2c-\x7e]+")
@@ -29,12 +29,12 @@ _OTHER_WORDS: Final = {
     **dict.fromkeys(("client", "address", "addr", "remote_addr", "client_ip"), "ip"),
     **dict.fromkeys(("tls", "mtls", "certificate", "client_dn"), CLIENT_CERTIFICATE),
 }
-"""What other servers and people say."""
+"""Names that other servers and people use."""
 
 _SAID_BY: Final = {
     **dict.fromkeys(
         ("user", "userid", "username", "account", "customer", "tenant", "client_id", "consumer"),
-        "header:X-User or cookie:session, by what a request says of its user",
+        "header:X-User or cookie:session, whichever identifies the user",
     ),
     **dict.fromkeys(("apikey", "api"), "header:X-API-Key or query:api_key"),
     **dict.fromkeys(("token", "bearer", "auth", "authentication"), "header:Authorization"),
@@ -48,7 +48,7 @@ _SAID_BY: Final = {
     **dict.fromkeys(("xff", "xforwardedfor"), "ip, and trusted_proxies: [10.0.0.0/8]"),
     **dict.fromkeys(("param", "parameter", "arg", "args"), "query:NAME"),
 }
-"""What a request has instead of what people count by, in small letters without _ and -."""
+"""Keys to use in place of common words, in lower case without _ and -."""
 _IN_BRACKETS: Final = re.compile(
     r"(header|cookie|query)s?[\[(.=]+[\"']?([\w-]+)[\"']?[\])]*", re.IGNORECASE
 )
@@ -66,7 +66,7 @@ def read_keys(line: Cursor) -> tuple[str, ...]:
         Their canonical words, in order, such as `header:x-api-key`.
 
     Raises:
-        LimitSyntaxError: one is missing, unknown, or there twice.
+        LimitSyntaxError: a key is missing, unknown or given twice.
     """
     begin = line.position
     keys = [_key(line)]
@@ -82,13 +82,13 @@ def read_keys(line: Cursor) -> tuple[str, ...]:
             raise line.error(at, f"{key!r} is named twice", "each key once")
         keys.append(key)
     if len(keys) > 1 and "all" in keys:
-        hint = "all is one count for everybody: leave it or the other keys out"
-        raise line.error(begin, "'all' stands alone", hint)
+        hint = "all counts everybody together: remove it, or the other keys"
+        raise line.error(begin, "'all' cannot be combined with other keys", hint)
     return tuple(keys)
 
 
 def as_written(keys: Iterable[str]) -> str:
-    """Canonical keys as somebody would write them: `client_cert` needs no detail."""
+    """Return canonical keys as people write them: `client_cert` needs no detail."""
     usual = f"{CLIENT_CERTIFICATE}:{CERTIFICATE_DETAILS[0]}"
     return "+".join(CLIENT_CERTIFICATE if key == usual else key for key in keys)
 
@@ -97,13 +97,13 @@ def _key(line: Cursor) -> str:
     begin = line.position
     word = line.word_at(begin)
     if not word:
-        raise line.error(begin, "a key is missing", f"one of {_keys_text()}")
+        raise line.error(begin, "a key is missing", f"use one of {_keys_text()}")
     kind, colon, name = word.partition(":")
     line.position += len(word)
     if kind == CLIENT_CERTIFICATE:
         detail = name if colon else CERTIFICATE_DETAILS[0]
         if detail not in CERTIFICATE_DETAILS:
-            hint = f"one of {', '.join(CERTIFICATE_DETAILS)}"
+            hint = f"use one of {', '.join(CERTIFICATE_DETAILS)}"
             raise line.error(begin, f"{word!r} is not a key", hint)
         return f"{kind}:{detail}"
     if not colon:
@@ -113,12 +113,12 @@ def _key(line: Cursor) -> str:
     if kind not in NAMED_KEYS:
         raise line.error(begin, f"{kind + ':'!r} is not a key", _key_hint(kind))
     if not name:
-        hint = f"such as {kind}:{_EXAMPLE_NAMES[kind]}, without a space"
-        raise line.error(begin, f"{word!r} lacks a name", hint)
+        hint = f"for example {kind}:{_EXAMPLE_NAMES[kind]}, without a space"
+        raise line.error(begin, f"{word!r} needs a name", hint)
     allowed = _PLAIN_VALUE if kind == "query" else _TOKEN
     if not allowed.fullmatch(name):
-        hint = "letters, digits and - _ . are safe"
-        raise line.error(begin + len(kind) + 1, f"{name!r} cannot be the name of a {kind}", hint)
+        hint = "use letters, digits, - _ and ."
+        raise line.error(begin + len(kind) + 1, f"{name!r} is not a valid name of a {kind}", hint)
     return f"{kind}:{name.lower() if kind == 'header' else name}"
 
 
@@ -130,27 +130,27 @@ def _key_hint(word: str) -> str:
     near = get_close_matches(lower, (*PLAIN_KEYS, *CALLER_KEYS, *NAMED_KEYS, CLIENT_CERTIFICATE), 1)
     if near and near[0] in NAMED_KEYS:
         return f"did you mean '{near[0]}:...'?"
-    return f"did you mean {near[0]!r}?" if near else f"one of {_keys_text()}"
+    return f"did you mean {near[0]!r}?" if near else f"use one of {_keys_text()}"
 
 
 def _instead_of(word: str) -> str:
-    """What would do for a word that is known to be no key; or empty."""
+    """Return the hint for a word that is a common mistake; or empty."""
     lower = word.lower()
     bare = lower.replace("_", "").replace("-", "")
     said_by = _SAID_BY.get(lower) or _SAID_BY.get(bare)
     if lower in NAMED_KEYS:
-        return f"such as {lower}:{_EXAMPLE_NAMES[lower]}"
+        return f"for example {lower}:{_EXAMPLE_NAMES[lower]}"
     if lower in _OTHER_WORDS:
         return f"did you mean {_OTHER_WORDS[lower]!r}?"
     if said_by:
-        return f"such as {said_by}"
+        return f"for example {said_by}"
     if lower.startswith(("x-", "authorization", "user-agent")):
         return f"did you mean 'header:{word}'?"
-    return f"it is not supported; one of {_keys_text()}" if bare in _NOT_COUNTED_BY else ""
+    return f"this is not supported; use one of {_keys_text()}" if bare in _NOT_COUNTED_BY else ""
 
 
 def _in_another_notation(word: str) -> str:
-    """What is meant by a key of nginx or with brackets; or empty."""
+    """Return the hint for a variable of nginx or a word in brackets; or empty."""
     named = _IN_BRACKETS.fullmatch(word)
     if named:
         return f"did you mean '{named[1].lower()}:{named[2]}'?"

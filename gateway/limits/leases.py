@@ -1,17 +1,17 @@
 """Concurrency: requests in flight, as leases that expire.
 
-A limit of `count` at once lets a request through while less than that is in flight. Each request
-holds a lease: released by `give_back` when it is over, kept by `renew` while it lasts, and
-expired `period_us` after the last of these if its holder is gone. A lease is held up to the
-microsecond before its expiry. The `receipt` of a decision is the lease's id.
+A limit of `count` admits a request while fewer are in flight. Each request holds a lease: released
+by `give_back` when the request ends, extended by `renew` while it lasts, and expired `period_us`
+after the last renewal if its holder is gone. A lease is held up to the microsecond before its
+expiry. The `receipt` of a decision is the lease's id.
 
-Nobody can say when a slot will be free, so there is no queue by time: `max_wait_us` has no
-meaning here, and a request is let through now or refused. `retry_after_us` is when enough leases
-will have expired at the latest; a slot may be free much sooner. Whoever wants to wait asks again.
+The time at which a slot becomes free is unknown, so there is no queue by time: `max_wait_us` has no
+meaning here, and a request is admitted now or refused. `retry_after_us` is when enough leases will
+have expired at the latest; a slot may be free much sooner. To wait, try again.
 
 The state is whole numbers, `(last_id, id, expires, cost, id, expires, cost, ...)`: the highest id
-that was given, then the leases by id. An id is the microsecond of asking, or one more than the
-last if that is not past: so ids are never used twice, even after the state was forgotten.
+assigned so far, then the leases by id. An id is the microsecond of the request, or one more than
+the last id if that is later: so ids are never reused, even after the state was dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ State = tuple[int, ...]
 def spend(
     state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
 ) -> tuple[State, int, int]:
-    """Take what a request costs, if it may go; arguments and result as in `token_bucket.spend`."""
+    """Spend the cost of a request if allowed; arguments and result as in `token_bucket.spend`."""
     capacity = limit.count
     last_id, *held = _put_right(state, now_us, limit) if state is not None else (0,)
     lacking = sum(held[2::3]) + cost - capacity
@@ -45,7 +45,7 @@ def spend(
 def describe(
     state: State, now_us: int, cost: int, limit: Limit, wait_us: int, retry_after_us: int
 ) -> Decision:
-    """All there is to say of a request; arguments and result as in `token_bucket.describe`."""
+    """Return the full decision; arguments and result as in `token_bucket.describe`."""
     return Decision(
         not retry_after_us,
         wait_us,
@@ -60,7 +60,7 @@ def describe(
 def give_back(
     state: State | None, now_us: int, cost: int, limit: Limit, receipt: int
 ) -> State | None:
-    """Release the lease: the request is over, or was not made."""
+    """Release the lease: the request has ended, or was not made."""
     if state is None:
         return None
     place = _find(state, receipt)
@@ -70,11 +70,11 @@ def give_back(
 def renew(
     state: State | None, now_us: int, cost: int, limit: Limit, receipt: int
 ) -> tuple[State | None, bool]:
-    """Hold the lease for another `period_us`.
+    """Extend the lease by another `period_us`.
 
     Returns:
-        The new state, and whether the lease was still held. One that had expired is not: its
-        slot may be somebody else's by now.
+        The new state, and whether the lease was still held. An expired lease is not: its slot may
+        have been given away.
     """
     place = _find(state, receipt) if state is not None else 0
     if state is None or not place or state[place + 1] <= now_us:
@@ -83,14 +83,14 @@ def renew(
 
 
 def expires_us(state: State, limit: Limit) -> int:
-    """When the state can be forgotten, in microseconds of the same clock."""
+    """Return when the state can be dropped, in microseconds of the same clock."""
     return max(state[0] + 1, *state[2::3]) if len(state) > 1 else state[0] + 1
 
 
 def _put_right(state: State, now_us: int, limit: Limit) -> State:
-    """The state without leases that have expired.
+    """Return the state without expired leases.
 
-    A clock that went back, or a shorter lease, must not hold slots for longer than a lease.
+    If the clock went back, or leases became shorter, no slot is held for longer than a lease.
     """
     furthest = now_us + limit.period_us
     if all(now_us < expires <= furthest for expires in state[2::3]):
@@ -104,16 +104,16 @@ def _put_right(state: State, now_us: int, limit: Limit) -> State:
 
 
 def _free_us(held: list[int], lacking: int) -> int:
-    """When leases that cost as much as is lacking will have expired."""
+    """Return when enough leases for a cost will have expired."""
     for expires, cost in sorted(zip(held[1::3], held[2::3], strict=True)):
         lacking -= cost
         if lacking <= 0:
             return expires
-    raise AssertionError("what is lacking is held by somebody")
+    raise AssertionError("the missing slots are held by other requests")
 
 
 def _find(state: State, lease_id: int) -> int:
-    """Where in the state the lease is; 0 if it is not there."""
+    """Return the position of the lease in the state; 0 if it is not there."""
     ids = state[1::3]
     place = bisect_left(ids, lease_id)
     return 1 + 3 * place if place < len(ids) and ids[place] == lease_id else 0

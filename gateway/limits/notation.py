@@ -10,13 +10,13 @@
           / "header:" name / "cookie:" name / "query:" name
           / "owner" / "resource"  (callers of ratio's protocol)
 
-A rate is counted by whichever algorithm its policy names. A quota is counted in the days, weeks
-or months of a calendar (fixed windows), and `50 at once` counts what is in flight (concurrency);
-these two say their algorithm themselves.
+A rate is counted by the algorithm that its policy names. A quota is counted in the days, weeks or
+months of a calendar (fixed windows), and `50 at once` counts what is in flight (concurrency); these
+two imply their algorithm.
 
-Spaces between words are free, all else is strict: a limit that was read otherwise than it
-was meant would be found out in production only. Text becomes values here, and values text;
-what the values mean is in `gateway.limits.rate`.
+Spaces between words are optional; everything else is strict, because a misread limit would be
+noticed only in production. This module converts text to values and back; `gateway.limits.rate`
+defines what they mean.
 """
 
 from __future__ import annotations
@@ -61,11 +61,15 @@ CALENDAR_WORDS: Final[dict[str, Calendar]] = {
 MAX_COUNT: Final = 1_000_000_000
 MAX_PERIOD_US: Final = 366 * UNITS["d"]
 MAX_PER_SECOND: Final = 10_000_000
-"""Above this the whole nanoseconds between two requests would be off by more than 1 %."""
+"""Above this, rounding the interval between two requests to whole nanoseconds is off by more than 1
+%.
+"""
 MAX_FILL_US: Final = 3_660 * UNITS["d"]
-"""Ten years for an empty bucket to fill: times in stores stay far below 2**53 microseconds."""
+"""The longest time for an empty bucket to fill, ten years: times in stores stay far below 2**53
+microseconds.
+"""
 LEASE_US: Final = 60 * UNITS["s"]
-"""How long a request in flight holds its slot without a sign of life, unless said otherwise."""
+"""Default time for which a request in flight holds its slot without a sign of life."""
 
 _LEADING_DIGITS = re.compile(r"[0-9]+")
 _NUMBERISH = re.compile(r"[-+]?[0-9][0-9_.,'eEkKM]*")
@@ -74,13 +78,13 @@ _OVER_TIME = re.compile(r"\s*(?:/|(?:per|an?|each|every|in)\s)?\s*([^\s/+]+)")
 _ZONE = re.compile(r"[^\s]+")
 
 _UNLIMITED: Final = frozenset(("unlimited", "none", "null", "off", "no", "infinite", "inf"))
-_NO_LIMIT: Final = "for no limit leave the key out"
+_NO_LIMIT: Final = "to have no limit, remove the key"
 _BYTES: Final = re.compile(r"[kKMG]?i?[Bb](?:ytes|its|ps)?\b")
-_EXAMPLE: Final = "such as 10/s, 3/5m or 100/h burst 20 per ip"
+_EXAMPLE: Final = "for example 10/s, 3/5m or 100/h burst 20 per ip"
 
 
 class ParsedLimit(NamedTuple):
-    """What a line says: the limit, and the key words it is counted per, in order."""
+    """A parsed line: the limit, and the key words it is counted per, in order."""
 
     limit: Limit
     per: tuple[str, ...]
@@ -90,7 +94,7 @@ def parse_limit(text: str) -> ParsedLimit:
     """Read a limit line.
 
     Raises:
-        LimitSyntaxError: with the column of the trouble and what would do.
+        LimitSyntaxError: with the column of the mistake and how to fix it.
     """
     try:
         return _Line(text).read()
@@ -110,12 +114,12 @@ def _reads(text: str) -> bool:
 
 
 def _hint_for_the_line(error: LimitSyntaxError) -> str:
-    """A better hint than that of the place: the line that is meant, or the lines."""
+    """Return a better hint than that of the position: the line or lines probably meant."""
     if error.hint.startswith("write ") or error.reason.endswith((" twice", " is missing")):
         return ""
     lines = several(error.text, _reads)
     if lines:
-        return f"several limits are a list: limits: [{', '.join(lines)}]"
+        return f"use a list for several limits: limits: [{', '.join(lines)}]"
     line = reworded(error.text, _reads)
     return f"write {line}" if line else ""
 
@@ -137,23 +141,23 @@ def format_limit(parsed: ParsedLimit) -> str:
 
 
 def format_period(period_us: int) -> str:
-    """`1s` as `s`, `300s` as `5m`: the largest unit that leaves a whole number."""
+    """Write a period in the largest unit with a whole number: `1s` as `s`, `300s` as `5m`."""
     for unit in ("d", "h", "m", "s", "ms"):
         number, rest = divmod(period_us, UNITS[unit])
         if number and not rest:
             return unit if number == 1 else f"{number}{unit}"
-    raise ValueError(f"a period is whole milliseconds, not {period_us} us")
+    raise ValueError(f"a period must be whole milliseconds, not {period_us} us")
 
 
 class _Line(Cursor):
-    """One line; each method reads one part of the grammar."""
+    """Parses one line; each method reads one part of the grammar."""
 
     __slots__ = ()
 
     def read(self) -> ParsedLimit:
         self.skip_gap()
         if self.position == len(self.text):
-            raise self.error(0, "the limit is empty", f"write one {_EXAMPLE}")
+            raise self.error(0, "the limit is empty", f"write one, {_EXAMPLE}")
         count_at = self.position
         count = self._count()
         limit = self._in_flight(count) if self.keyword("at") else self._rate(count_at, count)
@@ -163,7 +167,7 @@ class _Line(Cursor):
         self._expect_end()
         return ParsedLimit(limit, per)
 
-    # What is counted.
+    # The count and the period.
 
     def _in_flight(self, count: int) -> Limit:
         begin = self.position
@@ -186,12 +190,12 @@ class _Line(Cursor):
             self._check_gap(burst_at)
             self._check_burst(burst_at, burst, count, period_us)
         if self.word_at(self.position) == "in":
-            hint = f"such as {count}/day in UTC; week and month are the others"
+            hint = f"for example {count}/day in UTC, {count}/week in UTC or {count}/month in UTC"
             raise self.error(self.position, "only calendar windows have a time zone", hint)
         return Limit(count, period_us, burst)
 
     def _quota(self, count: int) -> Limit | None:
-        """A limit by the calendar; None, and nothing read, if this is another one."""
+        """Read a calendar limit; returns None, having read nothing, if the line is not one."""
         begin = self.position
         word = self.word_at(begin)
         kind = CALENDAR_WORDS.get(word)
@@ -214,7 +218,7 @@ class _Line(Cursor):
         begin = self.position
         match = _ZONE.match(self.text, begin)
         if match is None:
-            raise self.error(begin, "a time zone is missing", "such as UTC or Europe/Berlin")
+            raise self.error(begin, "a time zone is missing", "for example UTC or Europe/Berlin")
         zone = match.group()
         if not calendar.is_zone(zone):
             raise self.error(begin, f"{zone!r} is not a known time zone", _zone_hint(zone))
@@ -270,7 +274,7 @@ class _Line(Cursor):
         at = self.position
         word = self.word_at(at)
         if not word:
-            hint = f"write {count}/{number if number > 1 else ''}s, or m, h, d"
+            hint = f"write {count}/{number if number > 1 else ''}s, or use m, h or d"
             raise self.error(at, "the unit of time is missing", hint)
         unit = UNIT_WORDS.get(word)
         if unit is None:
@@ -279,7 +283,7 @@ class _Line(Cursor):
         self.position += len(word)
         period_us = number * UNITS[unit]
         if period_us > MAX_PERIOD_US:
-            raise self.error(begin, "a period is at most 366 days", "write a shorter one")
+            raise self.error(begin, "a period is at most 366 days", "use a shorter one")
         return period_us
 
     @staticmethod
@@ -289,9 +293,9 @@ class _Line(Cursor):
         days = {"w": 7, "m": 30, "y": 365}.get(lower[:1], 0)
         if lower in {"w", "week", "weeks", "mo", "month", "months"}:
             kind = "week" if days == 7 else "month"
-            return f"write {count}/{kind} in UTC, or another time zone, or {count}/{days}d"
+            return f"write {count}/{kind} in UTC, in another time zone, or {count}/{days}d"
         if lower in {"y", "year", "years"}:
-            return f"{units}; {days}d may be what you mean"
+            return f"{units}; did you mean {days}d?"
         if lower.startswith("burst") or lower == "per":
             return f"a unit of time comes first; {units}"
         near = [lower] if lower in UNIT_WORDS else get_close_matches(lower, UNIT_WORDS, 1)
@@ -304,7 +308,7 @@ class _Line(Cursor):
         if numberish is None:
             found = self.word_at(begin)
             message = f"{what} is a whole number, not {found!r}" if found else "a number is missing"
-            raise self.error(begin, message, "such as 20")
+            raise self.error(begin, message, "for example 20")
         raw = numberish.group()
         digits = _LEADING_DIGITS.match(raw)
         is_plain = digits is not None and digits.end() == len(raw)
@@ -313,7 +317,7 @@ class _Line(Cursor):
         most = MAX_COUNT if what != "a period" else MAX_PERIOD_US
         number = int(digits.group()[: len(str(most)) + 1])
         if number == 0:
-            hint = "at least 1; a route that refuses all has respond: {status: 403} instead"
+            hint = "use 1 or more; to refuse all requests, give the route respond: {status: 403}"
             raise self.error(begin, f"{what} of zero", hint if what == "a limit" else "at least 1")
         if number > most:
             raise self.error(begin, f"{digits.group()} is too large", f"{what} is at most {most}")
@@ -323,7 +327,7 @@ class _Line(Cursor):
     def _odd_number(self, begin: int, raw: str, what: str) -> LimitSyntaxError:
         suffixed = re.fullmatch(r"([0-9]+)([kKM])", raw)
         if suffixed and _BYTES.match(self.text, begin + suffixed.start(2)):
-            hint = "bytes have no limit here; 10/s counts requests"
+            hint = "bandwidth cannot be limited; 10/s counts requests"
             raise self.error(begin, "a limit counts requests, not bytes", hint)
         if suffixed:
             number = int(suffixed[1]) * (1_000_000 if suffixed[2] == "M" else 1_000)
@@ -337,25 +341,27 @@ class _Line(Cursor):
             return self.error(begin, f"{raw} has separators", f"write {digits}")
         if re.fullmatch(r"[0-9]{1,9}[.,][0-9]{1,6}", raw):
             return self.error(begin, f"{raw} is not a whole number", self._fraction_hint(raw))
-        return self.error(begin, f"{raw} is not a whole number", "digits only, such as 1000")
+        return self.error(
+            begin, f"{raw} is not a whole number", "use digits only, for example 1000"
+        )
 
     def _fraction_hint(self, raw: str) -> str:
         fraction = Fraction(raw.replace(",", "."))
         slash = re.compile(r"\s*/\s*(?:1\s*)?([a-z]+)").match(self.text, self.position + len(raw))
         if fraction == 0 or slash is None or slash[1] not in UNIT_WORDS:
-            return "whole numbers only"
+            return "use a whole number"
         over = fraction.denominator if fraction.denominator > 1 else ""
-        return f"{raw} each {slash[1]} is written {fraction.numerator}/{over}{slash[1]}"
+        return f"for {raw} per {slash[1]}, write {fraction.numerator}/{over}{slash[1]}"
 
     def _check_rate(self, at: int, count: int, period_us: int) -> None:
         if count * 1_000_000 > MAX_PER_SECOND * period_us:
-            hint = f"at most {MAX_PER_SECOND} each second"
-            raise self.error(at, "faster than can be counted exactly", hint)
+            hint = f"use at most {MAX_PER_SECOND} per second"
+            raise self.error(at, "this is faster than can be counted exactly", hint)
 
     def _check_burst(self, at: int, burst: int, count: int, period_us: int) -> None:
         if burst * period_us > MAX_FILL_US * count:
-            message = f"a burst of {burst} would take more than ten years to come back"
-            raise self.error(at, message, "a smaller burst or a faster rate")
+            message = f"a burst of {burst} would take more than ten years to refill"
+            raise self.error(at, message, "use a smaller burst or a faster rate")
 
     def _check_gap(self, begin: int) -> None:
         if self.text[self.position : self.position + 1].strip():
@@ -363,7 +369,7 @@ class _Line(Cursor):
             number = self.text[begin : self.position]
             hint = f"write {number} {self.text[self.position :]}"
             if found.removeprefix(number) in UNIT_WORDS:
-                hint = f"a burst is how many requests, such as burst {number}"
+                hint = f"a burst is a number of requests, for example burst {number}"
             raise self.error(begin, f"{found!r} is not a whole number", hint)
 
     # Words.
@@ -383,10 +389,10 @@ class _Line(Cursor):
             return _MISPLACED[word.lower()]
         if word == "burst":
             is_rate = " once" not in before and " in " not in before
-            again = "burst is said once" if has_burst else "burst comes before per"
-            return again if is_rate else "only a rate such as 10/s has a burst"
+            again = "give burst once" if has_burst else "put burst before per"
+            return again if is_rate else "only a rate such as 10/s can have a burst"
         if word == "per" or (has_per and word in (*PLAIN_KEYS, *CALLER_KEYS)):
-            return "join keys with +, such as per ip+route"
+            return "join keys with +, for example per ip+route"
         numbered = re.fullmatch(r"(burst|per)[=:]?(.+)", word)
         if numbered:
             return f"write {numbered[1]} {numbered[2]}"
@@ -398,10 +404,10 @@ class _Line(Cursor):
 
 _MISPLACED: Final = {
     "in": "a time zone comes right after day, week or month: 10/day in UTC per ip",
-    "at": "either a rate such as 10/s, or 10 at once",
+    "at": "use either a rate such as 10/s, or 10 at once",
     **dict.fromkeys(
         ("queue", "queued", "delay", "wait", "max_wait", "timeout"),
-        "waiting has a key of its own beside limit: queue: {max: 100, max_wait: 2s}",
+        "waiting is configured beside limit: queue: {max: 100, max_wait: 2s}",
     ),
 }
 
@@ -409,16 +415,16 @@ _MISPLACED: Final = {
 def _zone_hint(zone: str) -> str:
     known = calendar.zones()
     if not known:
-        return "this machine has no time zone database; the package tzdata brings one"
+        return "this machine has no time zone database; install the package tzdata"
     by_folded = {name.casefold(): name for name in sorted(known)}
     folded = zone.casefold()
     if folded in by_folded:
         return f"did you mean {by_folded[folded]}?"
     if re.fullmatch(r"(?:utc|gmt)?[-+][0-9:]+", folded):
-        return "a zone has a name, such as UTC or Europe/Berlin"
+        return "a zone is a name such as UTC or Europe/Berlin"
     in_folder = [name for name in by_folded if name.startswith(f"{folded}/")]
     if in_folder:
-        return f"such as {by_folded[in_folder[0]]}"
+        return f"for example {by_folded[in_folder[0]]}"
     near = [name for name in by_folded if name.endswith(f"/{folded}")]
     near = near or get_close_matches(folded, by_folded, 1)
     return f"did you mean {by_folded[near[0]]}?" if near else "such as UTC or Europe/Berlin"

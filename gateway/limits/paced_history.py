@@ -1,21 +1,21 @@
 """Paced history: at most `burst` requests in the past `burst / rate`, then one every `1 / rate`.
 
-Smockron's rule. If fewer than `burst` requests lie in the past `burst / rate`, the next may go
-now; otherwise at the later of the present and the newest of them, plus `1 / rate`. One exactly
-that old still counts, two in one microsecond are two, and one that was delayed counts at the
-moment to which it was delayed. Unlike a token bucket nothing comes back a little at a time: a
-client that spent its burst is paced until requests leave the window.
+Smockron's algorithm. If fewer than `burst` requests lie in the past `burst / rate`, the next may go
+now; otherwise it may go at the later of the current time and the newest request, plus `1 / rate`. A
+request exactly that old still counts, two in one microsecond are two, and a delayed request counts
+at the moment to which it was delayed. Unlike a token bucket, the burst does not refill gradually: a
+client that spent it is paced until requests leave the window.
 
-A request of cost n lacks n minus what is free; it may go that many times `1 / rate` after the
-later of the present and the newest, and is kept n times at that moment.
+A request of cost n is short by n minus the free places; it may go that many times `1 / rate` after
+the later of the current time and the newest request, and is recorded n times at that moment.
 
-The rule has an edge that is kept: requests that may wait do not stop one that comes after some
-have left the window; it may go now although others wait.
+One edge case of the original is kept: waiting requests do not block a request that arrives after
+others have left the window; it may go now although others wait.
 
 The state is whole numbers of microseconds, `(dropped, *times)`: at most `burst` ascending times,
-and before them the latest time that was dropped to keep to that number, or 0 for none (also where
-the clock has begun less than a window ago). Dropped ones are not needed as long as those after
-them stay; when one of those is given back, `dropped` takes its place until it leaves the window.
+and before them the latest time that was dropped to stay within that number, or 0 for none (also if
+the clock started less than a window ago). Dropped times are not needed while those after them stay;
+when one of those is given back, `dropped` takes its place until it leaves the window.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def window_us(limit: Limit) -> int:
 def spend(
     state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
 ) -> tuple[State, int, int]:
-    """Take what a request costs, if it may go; arguments and result as in `token_bucket.spend`."""
+    """Spend the cost of a request if allowed; arguments and result as in `token_bucket.spend`."""
     burst = limit.burst
     dropped, times = _put_right(state, now_us, limit)
     lacking = len(times) + cost - burst
@@ -49,7 +49,7 @@ def spend(
     if max_wait_us == DEBIT:
         turn = _debited_at(times, now_us, lacking, limit)
         dropped, times = _add(dropped, times, turn, min(cost, burst), burst)
-        # What is owed is counted in the future, as what waits is.
+        # Debt is counted in the future, like waiting requests.
         wait_us = max(times[-1] - now_us, 0) if times else 0
     elif cost > burst:
         retry_after_us = NEVER
@@ -68,7 +68,7 @@ def spend(
 def describe(
     state: State, now_us: int, cost: int, limit: Limit, wait_us: int, retry_after_us: int
 ) -> Decision:
-    """All there is to say of a request; arguments and result as in `token_bucket.describe`."""
+    """Return the full decision; arguments and result as in `token_bucket.describe`."""
     counted = len(state) - 1
     return Decision(
         not retry_after_us,
@@ -84,10 +84,10 @@ def describe(
 def give_back(
     state: State | None, now_us: int, cost: int, limit: Limit, receipt: int
 ) -> State | None:
-    """Undo a decision that was allowed: its times are taken out of the history.
+    """Undo an admission: remove its times from the history.
 
-    Where others were dropped that still count, as many times come back as were taken out; all
-    of them as the latest that was dropped, so that too little may pass rather than too much.
+    If dropped times still count, as many come back as were removed, all of them as the latest
+    dropped time: the error is on the side of admitting too little.
     """
     if state is None:
         return None
@@ -100,15 +100,15 @@ def give_back(
 
 
 def expires_us(state: State, limit: Limit) -> int:
-    """When the state can be forgotten, in microseconds of the same clock."""
+    """Return when the state can be dropped, in microseconds of the same clock."""
     return state[-1] + window_us(limit) + 1 if len(state) > 1 else 0
 
 
 def _put_right(state: State | None, now_us: int, limit: Limit) -> tuple[int, State]:
-    """What was dropped, and the history without what has left the window.
+    """Return the latest dropped time, and the history without times that have left the window.
 
-    A clock that went back must not hold requests against the key for longer than a window and
-    a full queue, nor a limit that was lowered more of them than it counts.
+    If the clock went back, no time counts for longer than a window and a full queue; if the limit
+    was lowered, no more times are kept than it counts.
     """
     if state is None:
         return 0, ()
@@ -124,13 +124,13 @@ def _put_right(state: State | None, now_us: int, limit: Limit) -> tuple[int, Sta
 
 
 def _add(dropped: int, times: State, turn: int, cost: int, burst: int) -> tuple[int, State]:
-    """The history with a request of this cost at its turn."""
+    """Return the history with a request of this cost at its turn."""
     place = bisect_right(times, turn)
     return _keep(dropped, times[:place] + (turn,) * cost + times[place:], burst)
 
 
 def _keep(dropped: int, times: State, burst: int) -> tuple[int, State]:
-    """The newest `burst` times, and the latest that was dropped."""
+    """Return the newest `burst` times, and the latest dropped one."""
     excess = len(times) - burst
     if excess <= 0:
         return dropped, times
@@ -138,7 +138,7 @@ def _keep(dropped: int, times: State, burst: int) -> tuple[int, State]:
 
 
 def _debited_at(times: State, now_us: int, lacking: int, limit: Limit) -> int:
-    """Where a debit is counted: at its turn, as if it had waited; not beyond what may be owed."""
+    """Return when a debit is counted: at its turn, as if it had waited, up to the maximum debt."""
     if lacking <= 0:
         return now_us
     turn = max((now_us, *times[-1:])) + lacking * interval_us(limit)
@@ -146,10 +146,10 @@ def _debited_at(times: State, now_us: int, lacking: int, limit: Limit) -> int:
 
 
 def _passes_us(times: State, now_us: int, lacking: int, limit: Limit, max_wait_us: int) -> int:
-    """The first moment at which a request that lacks some of the burst is let through.
+    """Return the first moment at which a request that exceeds the free burst is admitted.
 
-    It may be when so many have left the window that the wait for the rest is short enough; or
-    sooner, when the newest is long enough ago.
+    That is when enough requests have left the window for the remaining wait to be short enough, or
+    sooner, when the newest request is old enough.
     """
     interval = interval_us(limit)
     window = window_us(limit)

@@ -1,4 +1,4 @@
-"""What a limit is: how many, in which time, by which algorithm.
+"""A limit: how many requests, in which time, by which algorithm.
 
 `parse_limit` in `gateway.limits.notation` makes these from lines such as
 `10/s burst 20 per header:X-API-Key`.
@@ -15,30 +15,28 @@ NS_PER_US = 1000
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One compiled limit: all that an algorithm needs to know, in integers.
+    """One compiled limit: everything an algorithm needs, in integers.
 
     Attributes:
         count: how many requests of cost 1 are allowed ...
-        period_us: ... in this many microseconds. With a `calendar` it is the usual length of
-            its windows; for concurrency, how long a lease is held without being renewed.
+        period_us: ... in this many microseconds. With a `calendar` it is the usual length of its
+            windows; for concurrency, how long a lease is held without being renewed.
         burst: how many may pass back-to-back (token bucket, paced history). For all other
-            algorithms it is always `count`. 0 is for a token bucket that lets nothing through.
+            algorithms it is always `count`. 0 makes a token bucket that admits nothing.
         algorithm: a name in `gateway.limits.ALGORITHMS`.
-        max_wait_us: how late a request may be let through instead of refused; 0 means
-            that there is no queue.
-        scope: which limit of which policy this is, such as `pay/header:x-api-key`. It is
-            the same before and after a change of the numbers; stores keep the keys of one
-            scope together.
-        count_refused: whether a refused request counts as well (sliding window log and
-            counter, fixed window). Such a limit has no queue: a request that waits for its
-            turn and one that is counted at once would overtake each other.
-        calendar: `day`, `week` or `month` for the windows of a calendar (fixed window); None
-            for windows of `period_us`.
+        max_wait_us: how long a request may wait instead of being refused; 0 means no queue.
+        scope: which limit of which policy this is, such as `pay/header:x-api-key`. It does not
+            change with the numbers; stores keep the keys of one scope together.
+        count_refused: whether a refused request counts as well (sliding window log and counter,
+            fixed window). Such a limit has no queue: requests that wait for their turn and refused
+            ones that are counted immediately would overtake each other.
+        calendar: `day`, `week` or `month` for the windows of a calendar (fixed window); None for
+            windows of `period_us`.
         zone: the time zone of the calendar, as the IANA database names it.
-        debt: how much more than the limit debits (`decision.DEBIT`) may take; 0 where there are
-            none. State that is so far ahead is not taken for that of a clock that went back.
-        interval_ns: time that one request of cost 1 occupies, rounded up to a whole
-            nanosecond, so that rounding never lets more through than the rate.
+        debt: how far debits (`decision.DEBIT`) may exceed the limit; 0 if there are none. State
+            within this distance ahead is not mistaken for that of a clock that went back.
+        interval_ns: time that one request of cost 1 occupies, rounded up to a whole nanosecond, so
+            that rounding never exceeds the rate.
         tolerance_ns: `burst` intervals; how far the theoretical arrival time may run ahead.
         debt_us: `debt` intervals; how much further it may do so for what is owed.
         furthest_ns: how far it may do so in all, with the queue.
@@ -62,12 +60,12 @@ class Limit:
     def __post_init__(self) -> None:
         least = 0 if self.algorithm == "token_bucket" else 1
         if min(self.count, self.period_us) < 1 or self.burst < least or self.max_wait_us < 0:
-            raise ValueError("count, period and burst of a limit are at least 1")
+            raise ValueError("count, period and burst of a limit must be at least 1")
         if self.debt < 0:
-            raise ValueError("a debt is not negative")
+            raise ValueError("a debt must not be negative")
         if self.count_refused and self.max_wait_us:
-            raise ValueError("a limit that counts refused requests has no queue")
-        # Reads the zone from disk, now and not when the first request is decided.
+            raise ValueError("a limit that counts refused requests cannot have a queue")
+        # Reads the zone from disk now, not when the first request is decided.
         if self.calendar and not is_zone(self.zone):
             raise ValueError(f"{self.zone!r} is not a known time zone")
         interval_ns = -(-self.period_us * NS_PER_US // self.count)
@@ -79,14 +77,15 @@ class Limit:
         object.__setattr__(self, "furthest_ns", furthest_ns)
 
     def __hash__(self) -> int:
-        # Of what tells most limits apart: all fields would take longer than most decisions.
+        # The fields that distinguish most limits: hashing all would take longer than most
+        # decisions.
         return hash((self.scope, self.count, self.period_us))
 
     def share(self, parts: int) -> Limit:
-        """The part of this limit that one of `parts` gateways may spend on its own.
+        """Return the share of this limit that one of `parts` gateways may spend on its own.
 
-        The sum over all of them never exceeds the limit's rate; each may let at least one
-        through, so where there are more gateways than requests, windows are longer.
+        The sum over all of them never exceeds the limit's rate; each may admit at least one
+        request, so if there are more gateways than requests, windows get longer.
         """
         if parts <= 1 or not self.burst:
             return self

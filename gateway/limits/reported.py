@@ -1,16 +1,15 @@
-"""Limits on requests that others let through and report: when may the next one go?
+"""Limits on requests that other processes admit and report: when may the next one go?
 
-Who decides by itself reports afterwards, each request with the time at which it went on or will go
-on. Nothing can be refused here; what is found is when the next request is allowed. Smockron's
-masters do this.
+Clients that decide by themselves report each request afterwards, with the time at which it passed
+or will pass. Nothing can be refused here; the result is when the next request is allowed.
+Smockron's masters work this way.
 
-For `paced_history` what is kept is what Smockron's README says: the newest `burst` times. For
-`token_bucket` it is one time, that at which the bucket would be full again. Both are changed in
-place: a report that comes in order costs the same with any burst, and a late one the way to its
-place, found by halves.
+`paced_history` keeps what Smockron's README describes: the newest `burst` times. `token_bucket`
+keeps one time, at which the bucket would be full again. Both are changed in place: a report in
+order takes constant time with any burst, a late one a binary search.
 
-Times are microseconds since 1970; each reported time is its reporter's, so it may be late or ahead.
-The twin of this is `gateway/stores/redis/lua/report.lua`.
+Times are microseconds since 1970; reported times are by the reporter's clock, so they may be late
+or ahead. The Lua twin is `gateway/stores/redis/lua/report.lua`.
 """
 
 from __future__ import annotations
@@ -24,38 +23,38 @@ from gateway.limits.paced_history import interval_us, window_us
 from gateway.limits.rate import Limit
 
 FURTHEST_US: Final = 60_000_000
-"""How far ahead of now a time may be; what is further is no time of a request that waits."""
+"""How far ahead of now a time may be; later ones cannot be of a waiting request."""
 SPARED: Final = 16
-"""Times that are left where they are at least, before all that were dropped are taken out."""
+"""How many dropped times are left in place before all of them are removed."""
 
 
 def furthest_next_us(limits: Iterable[Limit]) -> int:
-    """How far ahead of now the next request may have to wait until, by any report and limit."""
+    """How far ahead of now the next request may have to wait, for any report and limit."""
     # A bucket may owe as much as is reported up to the last moment, and one token more.
     return FURTHEST_US + 2 * max(map(interval_us, limits), default=0)
 
 
 class Reported(Protocol):
-    """What is kept of a key; its length is the number of times in it.
+    """The state of a key; its length is the number of times in it.
 
     Attributes:
         next_us: when the next request may go; 0 if it may go now.
-        expires_us: when it can be forgotten; 0 for at once.
+        expires_us: when it can be dropped; 0 for immediately.
     """
 
     next_us: int
     expires_us: int
 
     def __len__(self) -> int:
-        """How many times are kept."""
+        """Return the number of times kept."""
 
     def record(self, at_us: int, now_us: int, limit: Limit) -> None:
-        """Take down a request.
+        """Record a request.
 
         Args:
-            at_us: when the request went on, or will; not after `now_us` + `FURTHEST_US`.
+            at_us: when the request passed, or will pass; not after `now_us` + `FURTHEST_US`.
             now_us: the present.
-            limit: the limit, of the algorithm that this is for.
+            limit: a limit of this algorithm.
         """
 
 
@@ -67,7 +66,7 @@ class History:
     def __init__(self) -> None:
         self.next_us = 0
         self.expires_us = 0
-        # Ascending; those before the first are dropped, and are taken out many at a time.
+        # Ascending; those before the first are dropped, and removed many at a time.
         self._times = array("q")
         self._first = 0
 
@@ -76,7 +75,7 @@ class History:
 
     @property
     def times(self) -> list[int]:
-        """All of them, ascending."""
+        """Return all times, ascending."""
         return self._times[self._first :].tolist()
 
     def record(self, at_us: int, now_us: int, limit: Limit) -> None:
@@ -96,14 +95,14 @@ class History:
             self.next_us = max(now_us, times[-1]) + interval_us(limit)
 
     def _pull_back(self, furthest_us: int) -> None:
-        """Bring within reach what is further ahead, as after the clock went back."""
+        """Bring times that are too far ahead within reach, as after the clock went back."""
         times = self._times
         if len(self) and times[-1] > furthest_us:
             place = bisect_right(times, furthest_us, self._first)
             times[place:] = array("q", [furthest_us]) * (len(times) - place)
 
     def _drop(self, first: int, oldest_us: int) -> None:
-        """Keep those from a place on, of these the ones that are not before a moment."""
+        """Keep the times from a position on that are not before a moment."""
         times = self._times
         if first < len(times) and times[first] < oldest_us:
             first = bisect_left(times, oldest_us, first)
@@ -114,7 +113,7 @@ class History:
 
 
 class Bucket:
-    """When the bucket would be full again: `Reported` by `token_bucket`."""
+    """The time at which the bucket would be full again: `Reported` by `token_bucket`."""
 
     __slots__ = ("expires_us", "next_us")
 
@@ -126,13 +125,13 @@ class Bucket:
         return 1
 
     def record(self, at_us: int, now_us: int, limit: Limit) -> None:
-        """Take one token at a time; the next may go as soon as there is another.
+        """Take one token; the next request may go when another is available.
 
-        Requests that went on although there was none are owed for, up to `FURTHEST_US`.
+        Requests that passed without a token become debt, up to `FURTHEST_US`.
         """
         interval = interval_us(limit)
         whole = limit.burst * interval
-        # A bucket that is full is as good as a new one, also for what is told late.
+        # A full bucket is the same as a new one, also for late reports.
         full = max(self.expires_us, at_us) if self.expires_us > now_us else at_us
         full = min(full, now_us + FURTHEST_US + whole) + interval
         next_us = full + interval - whole
@@ -144,4 +143,4 @@ ALGORITHMS: Final[Mapping[str, Callable[[], Reported]]] = {
     "paced_history": History,
     "token_bucket": Bucket,
 }
-"""What is kept of a new key, by those algorithms that can follow reports."""
+"""The state of a new key, for the algorithms that support reports."""

@@ -1,6 +1,6 @@
-"""Limits in other words than the notation's: what people write, and how it is written here.
+"""Suggestions for limits that people write in other words than the notation's.
 
-A suggestion is made of the whole line, and only what can be read is suggested. Pure.
+A suggestion is the whole line, and only lines that can be parsed are suggested. Pure.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _PLAIN: Final = (
     (re.compile(rf"^([0-9]+\s*/\s*[0-9]*{_UNIT})\s*/\s*(?=[a-z])"), r"\1 per "),
     (re.compile(r"\s(?:by|for each|for|key)\s*[=:]?\s+(?=[a-z])"), " per "),
 )
-"""What is replaced by what, in this order."""
+"""Replacements, applied in this order."""
 
 
 def reworded(text: str, reads: Callable[[str], bool]) -> str:
-    """The line that is probably meant; empty if none can be read.
+    """Return the line that is probably meant; empty if none can be parsed.
 
     Args:
-        text: a line that cannot.
-        reads: whether a line can.
+        text: a line that cannot be parsed.
+        reads: whether a line can be parsed.
     """
     line = text.strip()
     for pattern, instead in _PLAIN:
@@ -62,7 +62,7 @@ def reworded(text: str, reads: Callable[[str], bool]) -> str:
 
 
 def several(text: str, reads: Callable[[str], bool]) -> list[str]:
-    """The limits that were written in one line; empty if that is not so."""
+    """Return the limits that were written in one line; empty if there is only one."""
     parts = _BETWEEN_LIMITS.split(text.strip())
     return parts if len(parts) > 1 and all(map(reads, parts)) else []
 

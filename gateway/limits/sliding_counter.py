@@ -5,16 +5,16 @@ Time is cut into windows of `period_us`, aligned to the epoch of the clock. At a
 
     previous * (period - elapsed) / period + current
 
-as if those of the window before had come evenly. A request passes if that and its cost are not
-more than `count`. The comparison is made in whole numbers, without rounding. It is a law about
-the estimate: a client that sends everything at the end of one window can get up to twice the
-limit through within one period, never more. Of requests that come evenly, less than one in each
-period is refused for the estimate's sake.
+as if those of the previous window were spread evenly. A request passes if this estimate plus its
+cost does not exceed `count`. The comparison uses whole numbers, without rounding. The limit bounds
+the estimate, not the true count: a client that sends everything at the end of one window can get up
+to twice the limit within one period, never more. Of evenly spread requests, fewer than one per
+period is refused because of the estimate.
 
-The state is three whole numbers, `(last, previous, current)`: the latest turn in microseconds,
-and how much was counted in the window before that one and in that window. The beginning of the
-window is `last - last % period`, so a changed period finds its windows by itself. Requests that
-may wait are counted at their turn; as turns never go back, the two windows at the latest turn
+The state is three whole numbers, `(last, previous, current)`: the latest turn in microseconds, and
+how much was counted in the window before that one and in that window. The beginning of the window
+is `last - last % period`, so windows follow from the state even if the period changes. Requests
+that may wait are counted at their turn; as turns never go back, the two windows at the latest turn
 are all that a later one needs to know.
 
 A twin without wide integers: no number here is above 2**53, except the product in `_first_fit`,
@@ -33,7 +33,7 @@ State = tuple[int, int, int]
 def spend(
     state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
 ) -> tuple[State, int, int]:
-    """Take what a request costs, if it may go; arguments and result as in `token_bucket.spend`."""
+    """Spend the cost of a request if allowed; arguments and result as in `token_bucket.spend`."""
     capacity = limit.count
     at, previous, current = _roll(state, now_us, limit)
     if max_wait_us == DEBIT:
@@ -58,7 +58,7 @@ def spend(
 def describe(
     state: State, now_us: int, cost: int, limit: Limit, wait_us: int, retry_after_us: int
 ) -> Decision:
-    """All there is to say of a request; arguments and result as in `token_bucket.describe`."""
+    """Return the full decision; arguments and result as in `token_bucket.describe`."""
     return Decision(
         not retry_after_us,
         wait_us,
@@ -73,7 +73,7 @@ def describe(
 def give_back(
     state: State | None, now_us: int, cost: int, limit: Limit, receipt: int
 ) -> State | None:
-    """Undo a decision that was allowed: its window, if it still matters, counts it no more."""
+    """Undo an admission: its window no longer counts it, if the window still matters."""
     if state is None:
         return None
     last, previous, current = state
@@ -86,24 +86,23 @@ def give_back(
 
 
 def expires_us(state: State, limit: Limit) -> int:
-    """When the state can be forgotten, in microseconds of the same clock."""
+    """Return when the state can be dropped, in microseconds of the same clock."""
     last, previous, current = state
     if not previous and not current:
-        # All was given back; but nobody passes before the latest turn.
+        # All was given back, but nothing passes before the latest turn.
         return last
     start = last - last % limit.period_us
     return start + limit.period_us * (2 if current else 1)
 
 
 def _roll(state: State | None, now_us: int, limit: Limit) -> State:
-    """The counters as they stand at the present, or at the latest turn if that is to come."""
+    """Return the counters as of now, or as of the latest turn if that is in the future."""
     if state is None:
         return now_us, 0, 0
     last, previous, current = state
     at = now_us
     if last > now_us:
-        # A clock that went back: what was counted is held against the key as if it had been at
-        # the latest moment that a turn can have.
+        # The clock went back: the count is kept as if made at the latest possible turn.
         at = min(last, now_us + limit.max_wait_us)
     windows = at // limit.period_us - last // limit.period_us
     if windows <= 0:
@@ -112,7 +111,7 @@ def _roll(state: State | None, now_us: int, limit: Limit) -> State:
 
 
 def _turn(at: int, previous: int, current: int, cost: int, limit: Limit) -> int:
-    """The first moment, not before `at`, at which the estimate has room for `cost`."""
+    """Return the first moment, not before `at`, at which the estimate has room for `cost`."""
     period = limit.period_us
     room = limit.count - current - cost
     if room >= 0:
@@ -125,18 +124,18 @@ def _turn(at: int, previous: int, current: int, cost: int, limit: Limit) -> int:
 
 
 def _owed_us(at: int, previous: int, current: int, now_us: int, limit: Limit) -> int:
-    """How long something is owed: until the estimate is not above the limit any more."""
+    """Return how long something is owed: until the estimate is no longer above the limit."""
     turn = _turn(at, previous, current, 0, limit)
     return turn - now_us if turn > at else 0
 
 
 def _first_fit(previous: int, room: int, period: int) -> int:
-    """How far into a window `previous`, more than `room`, of the one before weigh no more."""
+    """Return how far into a window `previous`, greater than `room`, weighs at most `room`."""
     return period - room * period // previous
 
 
 def _remaining(at: int, previous: int, current: int, now_us: int, limit: Limit) -> int:
-    """How many of cost 1 could pass now: none while somebody waits."""
+    """Return how many requests of cost 1 could pass now: none while others wait."""
     if at > now_us:
         return 0
     period = limit.period_us

@@ -1,11 +1,11 @@
 """Sliding window log: the exact times of the requests in the window.
 
-The state is the ascending times of the requests that count, in microseconds; those of
-requests that wait for their turn lie in the future. A request exactly one window old still
-counts (ThrottleX, ratio and Smockron agree on that), and two in one microsecond are two.
+The state is the ascending times of the requests that count, in microseconds; those of waiting
+requests lie in the future. A request exactly one window old still counts (ThrottleX, ratio and
+Smockron agree on that), and two in one microsecond are two.
 
-With `count_refused` a refused request is kept too, as in ratio: a client that does not stop
-asking stays refused. The newest `count` times are then enough, and no more are kept.
+With `count_refused`, a refused request is recorded too, as in ratio: a client that does not slow
+down stays refused. The newest `count` times are then enough, and no more are kept.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ State = tuple[int, ...]
 def spend(
     state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
 ) -> tuple[State, int, int]:
-    """Take what a request costs, if it may go; arguments and result as in `token_bucket.spend`."""
+    """Spend the cost of a request if allowed; arguments and result as in `token_bucket.spend`."""
     window = limit.period_us
     capacity = limit.count
     times = state if state is not None else ()
     if times:
-        # A clock that went back must not hold requests against the key for longer than a
-        # window and a full queue.
+        # If the clock went back, requests count for no longer than a window and a full queue.
         furthest = now_us + limit.max_wait_us
         if times[-1] > furthest:
             times = tuple(min(time, furthest) for time in times)
@@ -51,7 +50,7 @@ def spend(
     if wait_us <= max_wait_us:
         return times + (turn,) * cost, wait_us, 0
     if limit.count_refused:
-        # What is owed is no reason to keep less.
+        # A debt does not change how much is kept.
         kept = max(capacity, min(len(times), capacity + limit.debt))
         times = (times + (now_us,) * cost)[-kept:]
         wait_us = times[len(times) + cost - capacity - 1] + window + 1 - now_us
@@ -61,7 +60,7 @@ def spend(
 def describe(
     state: State, now_us: int, cost: int, limit: Limit, wait_us: int, retry_after_us: int
 ) -> Decision:
-    """All there is to say of a request; arguments and result as in `token_bucket.describe`."""
+    """Return the full decision; arguments and result as in `token_bucket.describe`."""
     return Decision(
         not retry_after_us,
         wait_us,
@@ -74,7 +73,7 @@ def describe(
 
 
 def _owed_us(times: State, now_us: int, limit: Limit) -> int:
-    """How long something is owed: until so many have left the window that no more are in it."""
+    """Return how long something is owed: until enough requests have left the window."""
     surplus = len(times) - limit.count
     return times[surplus - 1] + limit.period_us + 1 - now_us if surplus > 0 else 0
 
@@ -82,7 +81,7 @@ def _owed_us(times: State, now_us: int, limit: Limit) -> int:
 def give_back(
     state: State | None, now_us: int, cost: int, limit: Limit, receipt: int
 ) -> State | None:
-    """Undo a decision that was allowed: its times are taken out of the log."""
+    """Undo an admission: remove its times from the log."""
     if state is None:
         return None
     end = bisect_right(state, receipt)
@@ -91,5 +90,5 @@ def give_back(
 
 
 def expires_us(state: State, limit: Limit) -> int:
-    """When the state can be forgotten, in microseconds of the same clock."""
+    """Return when the state can be dropped, in microseconds of the same clock."""
     return state[-1] + limit.period_us + 1 if state else 0

@@ -1,9 +1,9 @@
-"""Limits in ThrottleX's words: its names, its defaults, and what they come to here.
+"""Limits in ThrottleX's terms: its names, its defaults, and the limits they translate to.
 
-Source: ThrottleX's low-level design (sections 2.3, 3 and 4) and the arithmetic of its two
-limiters. `TOKEN_BUCKET` is our token bucket; `SLIDING_WINDOW` is our sliding window log, where
-only what was admitted counts and a request exactly one window old still does. Each type has a
-number that says nothing to the other, and is kept without being looked at.
+Source: ThrottleX's low-level design (sections 2.3, 3 and 4) and the arithmetic of its two limiters.
+`TOKEN_BUCKET` is our token bucket; `SLIDING_WINDOW` is our sliding window log, where only admitted
+requests count and a request exactly one window old still counts. Each type has a number that the
+other does not use; it is kept but ignored.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ TYPES: Final = (TOKEN_BUCKET, SLIDING_WINDOW)
 FOREVER_US: Final = 2**52
 """A bucket that is never refilled is one window of a clock that began in 1970: until 2112."""
 MOST: Final = 1_000_000_000
-"""A capacity or rate above this counts as this: neither is ever met."""
+"""Capacities and rates above this count as this: neither is ever reached."""
 
 _WORD: Final = "throttlex"
 
 
 class Numbers(NamedTuple):
-    """A policy as ThrottleX has it.
+    """A policy in ThrottleX's form.
 
     Attributes:
         type: one of `TYPES`.
-        capacity: tokens of a full bucket, or requests in a window. With 0 nothing passes.
-        refill_rate: tokens a second; 0 never refills. Of buckets only.
-        window_seconds: the length of a window. Of windows only.
+        capacity: tokens of a full bucket, or requests in a window. 0 admits nothing.
+        refill_rate: tokens a second; 0 never refills. Only for buckets.
+        window_seconds: the length of a window. Only for windows.
     """
 
     type: str = TOKEN_BUCKET
@@ -52,19 +52,19 @@ class Numbers(NamedTuple):
 
 
 DEFAULTS: Final = Numbers()
-"""What a key has that has no policy (design, section 4)."""
+"""The default policy of a key (design, section 4)."""
 
 
 def scope_of(policy: str, numbers: Numbers | None = None) -> str:
-    """The scope of a policy in ThrottleX's words.
+    """Return the scope of a ThrottleX policy.
 
-    What stands behind its last slash marks it: in other scopes that is a list of key words.
+    The part after its last slash marks it: in other scopes that is a list of key words.
 
     Args:
         policy: its name.
-        numbers: those of some keys only. Windows of different lengths are in different scopes then,
-            because a store may forget all states of one scope after the same time; to a store
-            that has ThrottleX's tables they are one all the same.
+        numbers: overrides for some keys. Windows of different lengths then get different scopes,
+            because a store may drop all states of one scope after the same time; a store with
+            ThrottleX's tables treats them as one.
     """
     if numbers is not None and numbers.type == SLIDING_WINDOW:
         return f"{policy}/{_WORD}:{numbers.window_seconds}s"
@@ -77,14 +77,14 @@ def is_scope(scope: str) -> bool:
 
 
 def limit_of(numbers: Numbers, scope: str = "") -> Limit:
-    """The limit that a policy of ThrottleX is.
+    """Return the limit that a ThrottleX policy translates to.
 
     Raises:
         ValueError: a number is negative, a window has no length, or the type is not known.
     """
     kind, capacity, rate, window = numbers
     if kind not in TYPES:
-        raise ValueError(f"the type {kind!r} is none of {', '.join(TYPES)}")
+        raise ValueError(f"the type {kind!r} is not one of {', '.join(TYPES)}")
     if capacity < 0:
         raise ValueError(f"a capacity of {capacity} is negative")
     capacity = min(capacity, MOST)

@@ -1,9 +1,9 @@
 """Token bucket, as the generic cell rate algorithm (GCRA, ITU-T I.371).
 
-The state is one integer: the theoretical arrival time in nanoseconds, the moment at which
-the bucket will be full again. A bucket that was never used, or is full, has no state.
-Requests that may wait reserve their place by moving that time further into the future, so
-turns are handed out in order of asking and never exceed the rate.
+The state is one integer: the theoretical arrival time in nanoseconds, the moment at which the
+bucket will be full again. A bucket that was never used, or is full, has no state. Waiting requests
+reserve their turn by moving that time further into the future, so turns are given in order of
+arrival and never exceed the rate.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ State = int
 def spend(
     state: State | None, now_us: int, cost: int, limit: Limit, max_wait_us: int
 ) -> tuple[State, int, int]:
-    """Take what a request costs, if it may go.
+    """Spend the cost of a request if it is allowed.
 
     Args:
-        state: what the last call returned; None for a key that is not known.
-        now_us: the present, from whichever clock all callers for this key share.
-        cost: tokens to take; 0 looks without taking.
+        state: the result of the last call; None for an unknown key.
+        now_us: the current time, from the clock that all callers for this key share.
+        cost: tokens to take; 0 peeks without taking any.
         limit: the limit as it is now; it may have changed since the last call.
-        max_wait_us: how long this request would wait, at most `limit.max_wait_us`; or `DEBIT`.
+        max_wait_us: how long this request can wait, at most `limit.max_wait_us`; or `DEBIT`.
 
     Returns:
-        The new state, and `wait_us` and `retry_after_us` as `Decision` has them; a request is
-        refused if the latter is not 0. The state that comes with an admission is to be kept
-        only if every limit of the request allows it. The one that comes with a refusal is the
-        old state put right, with nothing spent: if the key was known it is to be kept always,
-        or `retry_after_us` would not hold after the clock went back or the limit was lowered.
-        A look (cost 0) need not keep anything.
+        The new state, and `wait_us` and `retry_after_us` as in `Decision`; the request is refused
+        if the latter is not 0. Keep the state of an admission only if every limit of the request
+        admits it. The state of a refusal is the old one, corrected, with nothing spent: if the key
+        was known, always keep it, or `retry_after_us` would be wrong after the clock went back or
+        the limit was lowered. A peek (cost 0) need not keep anything.
     """
     now = now_us * NS_PER_US
     tolerance = limit.tolerance_ns
@@ -40,8 +39,7 @@ def spend(
     tat = now
     if state is not None and state > now:
         # Further ahead than any reservation or debt can be: the clock went back or the limit was
-        # lowered. An empty bucket with a full queue, and what may be owed, is the most that may
-        # be held against the key.
+        # lowered. The state is capped at an empty bucket, a full queue and the maximum debt.
         tat = state if state <= furthest else furthest
     after = tat + cost * limit.interval_ns
     if max_wait_us == DEBIT:
@@ -61,11 +59,11 @@ def spend(
 def describe(
     state: State, now_us: int, cost: int, limit: Limit, wait_us: int, retry_after_us: int
 ) -> Decision:
-    """All there is to say of a request: what `spend` returned for it, and what follows.
+    """Return the full decision: what `spend` returned, and what follows from it.
 
     Args:
-        state: what `spend` returned, and `wait_us` and `retry_after_us` with it.
-        now_us: what `spend` was given.
+        state: the state that `spend` returned.
+        now_us: as given to `spend`.
         cost: likewise.
         limit: likewise.
         wait_us: see `state`.
@@ -89,20 +87,19 @@ def describe(
 def give_back(
     state: State | None, now_us: int, cost: int, limit: Limit, receipt: int
 ) -> State | None:
-    """Undo a decision that was allowed, as far as that cannot let too much through.
+    """Undo an admission, as far as this cannot exceed the limit.
 
-    A request that still waits for its turn gives it back if nothing was reserved behind it:
-    those behind it keep the turns they were promised, so a gap among them cannot be sold
-    again. Once it could go, what it took is refilled with time like everything else; only
-    the part that cannot have been refilled since is given back, and only if nobody waits. A
-    part that was refilled may already have been spent by somebody else. Without a queue nobody
-    waits, and what is beyond the limit is owed: that is given back. This holds for every
-    order of decisions and undoings: the state is never less than if the undone requests had
-    never been asked for.
+    A request that still waits for its turn gives it back if no later turn is reserved: later
+    requests keep their turns, so a gap among them cannot be used again. Once its turn has come, its
+    tokens refill with time like all others; only the part that cannot have been refilled yet is
+    given back, and only if no request waits: other requests may already have spent what was
+    refilled. Without a queue no request waits, and usage beyond the limit is debt: that is given
+    back. For every order of decisions and undos, the state is never more permissive than if the
+    undone requests had never been made.
 
     Args:
-        state: the present state of the key.
-        now_us: the present.
+        state: the current state of the key.
+        now_us: the current time.
         cost: what the request took.
         limit: the limit.
         receipt: the `Decision.receipt` of the request: the moment of its turn, in
@@ -121,5 +118,5 @@ def give_back(
 
 
 def expires_us(state: State, limit: Limit) -> int:
-    """When the state can be forgotten, in microseconds of the same clock."""
+    """Return when the state can be dropped, in microseconds of the same clock."""
     return -(-state // NS_PER_US)

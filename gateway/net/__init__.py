@@ -1,1 +1,1 @@
-"""Sockets: listening, TLS, and what the kernel says of them."""
+"""Sockets: listening, TLS, and queries to the kernel."""

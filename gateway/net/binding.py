@@ -1,4 +1,4 @@
-"""Sockets to listen on: TCP addresses, and files of this machine."""
+"""Sockets to listen on: TCP addresses and Unix sockets."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ AddressInfo = tuple[Any, Any, int, str, tuple[Any, ...]]
 
 
 class BindError(OSError):
-    """An address that cannot be had, where several were to be.
+    """One of several addresses that cannot be bound.
 
     Args:
-        error: what the system says.
-        address: which one it is.
+        error: the error of the system.
+        address: the address.
     """
 
     def __init__(self, error: OSError, address: Address) -> None:
@@ -35,11 +35,11 @@ class BindError(OSError):
 
 
 class Sharing(NamedTuple):
-    """Which other processes of the same gateway may have an address, too.
+    """Which other processes of the same gateway may use an address as well.
 
     Attributes:
         is_on: whether there may be any, now or later.
-        elders: those that have it now, by their ids; this process starts in their place.
+        elders: the ids of the processes that use it now and that this process replaces.
     """
 
     is_on: bool = False
@@ -50,9 +50,9 @@ ALONE: Final = Sharing()
 
 
 def places(infos: Iterable[AddressInfo]) -> list[Place]:
-    """What a host and port stand for, which may be several addresses.
+    """Return the addresses of a host and port.
 
-    Those of a family that this system lacks are left out, unless there are no others.
+    Addresses of a family that this system does not support are omitted, unless there are no others.
     """
     found = list(dict.fromkeys((family, place) for family, _, _, _, place in infos))
     return [one for one in found if _is_known(one[0])] or found
@@ -67,7 +67,7 @@ def _is_known(family: socket.AddressFamily) -> bool:
 
 
 def lookup(address: Address) -> dict[str, Any]:
-    """The arguments of `getaddrinfo` for an address to listen on."""
+    """Return the arguments of `getaddrinfo` for an address to listen on."""
     return {
         "host": address.host or None,
         "port": address.port,
@@ -79,12 +79,12 @@ def lookup(address: Address) -> dict[str, Any]:
 def bound(
     family: socket.AddressFamily, place: tuple[object, ...], *, shares_port: bool = False
 ) -> socket.socket:
-    """A socket that has a TCP address, and does not listen yet.
+    """Return a socket that is bound to a TCP address and does not listen yet.
 
     Raises:
-        OSError: it cannot be had.
+        OSError: it cannot be bound.
     """
-    # asyncio sets TCP_NODELAY for connections of sockets only that name their protocol.
+    # asyncio sets TCP_NODELAY only on connections whose socket names its protocol.
     one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -101,12 +101,12 @@ def bound(
 
 
 def untaken(family: socket.AddressFamily, place: tuple[object, ...]) -> tuple[object, ...]:
-    """A TCP address that no other gateway has, with its port; it is not taken here.
+    """Return a TCP address that no other gateway uses, with its port, without binding it.
 
-    With SO_REUSEPORT alone the port of another gateway would be shared in silence.
+    With SO_REUSEPORT alone, the port of another gateway would silently be shared.
 
     Raises:
-        OSError: somebody has it, or it cannot be had.
+        OSError: it is in use, or cannot be bound.
     """
     with bound(family, place) as alone:
         taken: tuple[object, ...] = alone.getsockname()
@@ -116,10 +116,10 @@ def untaken(family: socket.AddressFamily, place: tuple[object, ...]) -> tuple[ob
 def bound_shared(
     family: socket.AddressFamily, place: tuple[object, ...], sharing: Sharing
 ) -> socket.socket:
-    """A socket as `bound`, whose address others of this gateway may have as well.
+    """Return a socket like `bound`, whose address other processes of this gateway may share.
 
     Raises:
-        OSError: it cannot be had.
+        OSError: it cannot be bound.
     """
     if not sharing.is_on:
         return bound(family, place)
@@ -129,10 +129,10 @@ def bound_shared(
 
 
 async def bound_everywhere(address: Address, sharing: Sharing = ALONE) -> list[socket.socket]:
-    """Sockets as `bound_shared`, one for each address that a host stands for.
+    """Return sockets like `bound_shared`, one for each address of a host.
 
     Raises:
-        OSError: one cannot be had; those that were had are let go.
+        OSError: an address cannot be bound; the others are released.
     """
     infos = await asyncio.get_running_loop().getaddrinfo(**lookup(address))
     found: list[socket.socket] = []
@@ -147,16 +147,17 @@ async def bound_everywhere(address: Address, sharing: Sharing = ALONE) -> list[s
 
 
 class SocketFile(NamedTuple):
-    """The file of a Unix socket, as it was made."""
+    """The file of a Unix socket, as it was created."""
 
     path: str
     device: int
     inode: int
 
     def remove(self) -> None:
-        """Remove it, unless another has taken its place.
+        """Remove it, unless another file has replaced it.
 
-        To be called while the socket is open: a file system may give its number to the next file.
+        Call this while the socket is open: a file system may reuse its inode number for the next
+        file.
         """
         with suppress(OSError):
             found = Path(self.path).stat()
@@ -167,17 +168,17 @@ class SocketFile(NamedTuple):
 def bound_file(
     address: UnixAddress, mode: int | None, elders: frozenset[int] = frozenset()
 ) -> tuple[socket.socket, SocketFile]:
-    """A socket that has a file, in place of one that nobody listens on any more, or an elder does.
+    """Return a socket with a file, which may replace an unused one or that of an elder.
 
-    It listens: who else starts now would take it for one that was left. Blocks.
+    It listens already: otherwise another process that starts now would treat it as unused. Blocks.
 
     Args:
-        address: where the file is to be.
-        mode: who may connect; None for what the umask says.
+        address: the path of the file.
+        mode: who may connect; None for the umask.
         elders: as in `Sharing`.
 
     Raises:
-        OSError: it cannot be had.
+        OSError: the file cannot be created.
     """
     is_elders = _clear(Path(address.path), elders)
     first = _name_beside(address) if is_elders else address
@@ -186,10 +187,10 @@ def bound_file(
         one.setblocking(False)
         one.bind(first.path)
         if mode is not None:
-            # Nobody can have connected yet.
+            # No client can have connected yet.
             Path(first.path).chmod(mode)
         one.listen(BACKLOG)
-        # From an elder to this one there is no moment in which clients find nobody.
+        # Clients find a listener at every moment of the handover from an elder.
         file = renamed(first, address) if is_elders else _file_at(Path(address.path))
     except OSError:
         one.close()
@@ -198,13 +199,13 @@ def bound_file(
 
 
 def place_beside(address: UnixAddress, elders: frozenset[int]) -> UnixAddress:
-    """Where a socket's file can be made, to get its own name by `renamed`; blocks.
+    """Return a temporary path for a socket's file, which `renamed` moves into place; blocks.
 
-    For a library that makes it by itself, does not say why it cannot, and at its end removes what
-    has the name that it was given, whoever made that.
+    For libraries that create the file themselves, do not report why they cannot, and remove the
+    path at the end, whichever process created the file.
 
     Raises:
-        OSError: the file cannot be had.
+        OSError: the file cannot be created.
     """
     _clear(Path(address.path), elders)
     beside = _name_beside(address)
@@ -215,7 +216,7 @@ def place_beside(address: UnixAddress, elders: frozenset[int]) -> UnixAddress:
 
 
 def _name_beside(address: UnixAddress) -> UnixAddress:
-    """A name that no file has, in the same folder."""
+    """Return an unused name in the same folder."""
     path = Path(address.path)
     name = f"{path.name}.{token_hex(4)}"
     room = MAX_SOCKET_PATH - len(os.fsencode(path)) + len(os.fsencode(path.name))
@@ -225,10 +226,10 @@ def _name_beside(address: UnixAddress) -> UnixAddress:
 
 
 def renamed(beside: UnixAddress, address: UnixAddress) -> SocketFile:
-    """Give a socket's file its own name; blocks.
+    """Move a socket's file to its final name; blocks.
 
     Raises:
-        OSError: it cannot have it.
+        OSError: it cannot be moved.
     """
     file = _file_at(Path(beside.path))
     Path(beside.path).replace(address.path)
@@ -241,19 +242,19 @@ def _file_at(path: Path) -> SocketFile:
 
 
 def _clear(path: Path, elders: frozenset[int]) -> bool:
-    """Remove a socket's file that nobody listens on; returns whether an elder does.
+    """Remove an unused socket's file; returns whether an elder listens on it.
 
     Raises:
-        OSError: somebody else does, or it is no socket.
+        OSError: another process listens on it, or it is not a socket.
     """
     try:
         found = path.stat()
     except FileNotFoundError:
         if path.is_symlink():
-            raise FileExistsError(errno.EEXIST, "it is a link to what is not there") from None
+            raise FileExistsError(errno.EEXIST, "it is a dangling link") from None
         return False
     if not stat.S_ISSOCK(found.st_mode):
-        raise FileExistsError(errno.EEXIST, "there is a file that is no socket")
+        raise FileExistsError(errno.EEXIST, "the file is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:
@@ -262,7 +263,7 @@ def _clear(path: Path, elders: frozenset[int]) -> bool:
             path.unlink()
             return False
         except OSError as error:
-            # Its queue is full, or it is a socket of another type: somebody has it all the same.
+            # Its queue is full, or it is a socket of another type: it is in use in any case.
             if error.errno not in {errno.EAGAIN, errno.EPROTOTYPE}:
                 raise
         else:
@@ -272,7 +273,7 @@ def _clear(path: Path, elders: frozenset[int]) -> bool:
 
 
 def _listener(connected: socket.socket) -> int | None:
-    """The process that listens at the other end of a Unix socket; None if the system cannot say."""
+    """Return the process that listens at the other end of a Unix socket; None if unknown."""
     if not hasattr(socket, "SO_PEERCRED"):
         return None
     size = struct.calcsize("3i")

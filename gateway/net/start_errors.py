@@ -1,7 +1,7 @@
-"""What keeps a gateway from starting, in words that name the field and a way out.
+"""Errors that prevent a gateway from starting, with the key at fault and a fix.
 
-The operating system says in a number why an address or a file cannot be had; here it becomes a
-`StartError`. Nothing is tried here.
+The operating system reports a number; here it becomes a `StartError`. This module only words the
+error.
 """
 
 from __future__ import annotations
@@ -21,59 +21,62 @@ ADMIN: Final = "admin.listen"
 
 
 def cannot_listen(path: str, address: Address | UnixAddress, error: OSError) -> StartError:
-    """An address cannot be listened on.
+    """Return the error for an address that cannot be bound.
 
     Args:
         path: the key that names it.
-        address: what was tried.
-        error: what the system says.
+        address: the address.
+        error: the error of the system.
     """
     if isinstance(address, UnixAddress):
         return _cannot_have_file(path, address, error)
     if isinstance(error, gaierror):
-        return StartError(path, f"the host {address.host!r} is not known", "an address will do")
+        return StartError(path, f"the host {address.host!r} is not known", "use an address")
     number = error.errno
     if number == errno.EADDRINUSE:
-        shown = f"ss -ltnp 'sport = :{address.port}' shows by whom"
+        shown = f"ss -ltnp 'sport = :{address.port}' shows the process"
         hint = f"{shown}; or choose another port"
         if path == ADMIN:
             # Few who start a second gateway know of this listener: it needs no configuration.
             other = Address(address.host, address.port + 1 if address.port < MAX_PORT else 9901)
-            hint = f"admin: off, or another port: admin: {other}; {shown}"
-        return StartError(path, f"{address} is in use already", hint)
+            hint = f"set admin: off, or use another port: admin: {other}; {shown}"
+        return StartError(path, f"{address} is already in use", hint)
     if number in {errno.EACCES, errno.EPERM}:
-        hint = "a port from 1024 on; or let it: setcap, systemd's AmbientCapabilities, root"
+        hint = (
+            "use a port from 1024 on; or allow it with setcap, systemd's "
+            "AmbientCapabilities, or root"
+        )
         return StartError(path, f"this user may not listen on {address}", hint)
     if number == errno.EADDRNOTAVAIL:
-        hint = f"for every address of this machine write :{address.port}"
+        hint = f"for all addresses of this machine write :{address.port}"
         return StartError(path, f"{address} is not an address of this machine", hint)
-    return StartError(path, f"{address} cannot be listened on: {error.strerror or error}")
+    return StartError(path, f"cannot listen on {address}: {error.strerror or error}")
 
 
 def _cannot_have_file(path: str, address: UnixAddress, error: OSError) -> StartError:
     number = error.errno
     if number == errno.EADDRINUSE:
-        # What gRPC listens on has a longer name there.
-        hint = f"ss -lxp src '{address.path}*' shows by whom; or choose another path"
-        return StartError(path, f"{address} is in use already", hint)
+        # gRPC uses a longer, temporary name there.
+        hint = f"ss -lxp src '{address.path}*' shows the process; or choose another path"
+        return StartError(path, f"{address} is already in use", hint)
     folder = Path(address.path).parent
     if number == errno.ENOENT:
         message = f"the folder {folder} does not exist"
-        return StartError(path, message, f"mkdir -p {folder}, or systemd's RuntimeDirectory")
+        return StartError(path, message, f"use mkdir -p {folder}, or systemd's RuntimeDirectory")
     if number in {errno.EACCES, errno.EPERM}:
-        message = f"this user may not make a socket in {folder}"
+        message = f"this user may not create a socket in {folder}"
         return StartError(path, message, f"let user {os.geteuid()} write there")
-    return StartError(path, f"{address} cannot be listened on: {error.strerror or error}")
+    return StartError(path, f"cannot listen on {address}: {error.strerror or error}")
 
 
 def cannot_use(path: str, error: TlsFileError) -> StartError:
-    """The file of a certificate cannot be used."""
+    """Return the error for a certificate file that cannot be used."""
     field = "client_ca" if error.field == "ca" and path.startswith("listen") else error.field
     return StartError(f"{path}.{field}", error.message, error.hint)
 
 
 def cannot_log(output: str, error: OSError) -> StartError:
-    """The file of the log cannot be opened."""
+    """Return the error for a log file that cannot be opened."""
     field = "log.output"
     folder = Path(output).absolute().parent
     number = error.errno
@@ -89,11 +92,13 @@ def cannot_log(output: str, error: OSError) -> StartError:
 
 def _cannot_log_to_stream(field: str, output: str, error: OSError) -> StartError:
     if error.errno == errno.EBADF:
-        hint = "stdout and stderr always are; a service manager or a shell may open others"
+        hint = (
+            "use stdout or stderr; other descriptors must be opened by a service manager or a shell"
+        )
         return StartError(field, f"{output} is not open in this process", hint)
     if error.errno == errno.ENXIO and Path(output).is_socket():
-        hint = "stdout, which systemd's journal and container runtimes read; or a file"
-        return StartError(field, f"{output} is a socket, and logs go to files and pipes", hint)
+        hint = "use stdout, which systemd's journal and container runtimes read; or a file"
+        return StartError(field, f"{output} is a socket; logs are written to files and pipes", hint)
     if error.errno == errno.ENXIO:
-        return StartError(field, f"nobody reads the pipe {output}", "start its reader first")
-    return StartError(field, f"{output} cannot be written: {error.strerror or error}")
+        return StartError(field, f"the pipe {output} has no reader", "start its reader first")
+    return StartError(field, f"cannot write to {output}: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""What was sent and has not arrived, which neither the event loop nor its transports tell."""
+"""Bytes written to a client but not yet acknowledged."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import termios
 
 
 def unsent_bytes(transport: asyncio.Transport | None) -> int:
-    """Bytes that were sent and have not reached the client; 0 if nobody is there."""
+    """Return the bytes that were sent and have not reached the client; 0 if it has left."""
     if transport is None:
         return 0
     size = transport.get_write_buffer_size()
     sock = transport.get_extra_info("socket")
     if sock is None or (not size and transport.is_closing()):
-        # The socket may be closed already.
+        # The socket may already be closed.
         return size
-    # Our own buffer shrinks late and in large pieces, the kernel's with every acknowledgement
-    # (tcp(7), SIOCOUTQ).
+    # The transport's buffer shrinks late and in large pieces, the kernel's with every
+    # acknowledgement (tcp(7), SIOCOUTQ).
     kept: bytes = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
     return size + int(struct.unpack("i", kept)[0])

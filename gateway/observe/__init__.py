@@ -1,1 +1,1 @@
-"""What can be seen of a running gateway: logs and metrics."""
+"""Logs and metrics of a running gateway."""

@@ -1,13 +1,13 @@
-"""Which route a request takes, and whose requests are counted together.
+"""Which route a request takes, and which requests are counted together.
 
 Pure: compiled once when the configuration is loaded, run for each request; no clock, no
 network, no log. Read in this order:
 
-- `path`: the one way a request path is read, and which paths are refused.
-- `host`: the one way a host name is read.
-- `pattern`: what a route asks of a request, and which of two routes is the more specific.
-- `path_index`: from a path to the rules that fit it, whatever their number.
+- `path`: how a request path is interpreted, and which paths are refused.
+- `host`: how a host name is interpreted.
+- `pattern`: what a route requires of a request, and which of two routes is more specific.
+- `path_index`: finds the rules that match a path, however many there are.
 - `table`: all routes together.
-- `client_address`: who is asking, behind trusted proxies.
-- `keys`: from a request to the identity that a limit is counted for.
+- `client_address`: the client's address behind trusted proxies.
+- `keys`: the identity under which a limit counts a request.
 """

@@ -1,8 +1,8 @@
-"""Who is asking: the client's address behind trusted proxies, and the text it is counted by.
+"""The client's address behind trusted proxies, and the text it is counted by.
 
-The address of the connection cannot be forged; what headers say can. So the chain of
-addresses is walked from its end, where the nearest proxy wrote, and only as far as proxies
-are trusted: the first address that is not trusted is the client's.
+The address of the connection cannot be forged, but headers can. So the chain of addresses is
+followed from its end, which the nearest proxy wrote, only as far as proxies are trusted: the first
+address that is not trusted is the client's.
 
 Sources: RFC 7239 (`Forwarded`), RFC 4291 section 2.5.5.2 (IPv4-mapped addresses), RFC 6052
 section 2.1 (`64:ff9b::/96`).
@@ -21,7 +21,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _Hop = tuple[str, bool] | None
-"""What a member of a list says: an address and whether it is trusted; None for no address."""
+"""An entry of a list: an address and whether it is trusted; None if it is not an address."""
 
 UNKNOWN: Final = "unknown"
 """The bucket of peers without an address, such as those of a Unix socket."""
@@ -30,10 +30,11 @@ _CACHE: Final = 4096
 """Addresses remembered by each cache."""
 
 _MAX_HOPS: Final = 32
-"""Members of a list that are looked at, from its end: trusted proxies, in practice one to three."""
+"""Entries of a list that are considered, from its end: trusted proxies, in practice one to three.
+"""
 
 _MAX_MEMBER: Final = 512
-"""Characters in one member of a list; longer ones are no address."""
+"""Characters in one entry of a list; longer ones are not addresses."""
 
 _IPV6_BITS: Final = 128
 
@@ -52,9 +53,9 @@ class ClientAddress:
     """Finds the client of a request. Immutable, apart from bounded caches.
 
     Args:
-        trusted: the networks whose addresses may say for whom they ask.
-        ipv6_prefix: bits of an IPv6 address that are counted together, 1 to 128: a
-            subscriber has a whole network, and could take a new address for each request.
+        trusted: the networks of trusted proxies.
+        ipv6_prefix: bits of an IPv6 address that are counted together, 1 to 128: a subscriber has a
+            whole network and could use a new address for each request.
 
     Raises:
         ValueError: `ipv6_prefix` is out of range.
@@ -73,7 +74,7 @@ class ClientAddress:
         self._bucket: Callable[[str], str] = lru_cache(_CACHE)(self._find_bucket)
 
     def is_trusted(self, peer: str) -> bool:
-        """Whether `peer`, an address, may say for whom it asks."""
+        """Return whether `peer`, an address, is a trusted proxy."""
         return self._peer(peer)[1]
 
     def resolve(
@@ -81,15 +82,15 @@ class ClientAddress:
     ) -> str:
         """Return the address of the client, in its shortest form.
 
-        A member that is no address (`unknown`, `_hidden`, nonsense) ends the walk: the
-        client is then the last good address, the proxy that wrote that member.
+        An entry that is not an address (`unknown`, `_hidden`, garbage) ends the search: the client
+        is then the last valid address, that of the proxy that wrote the entry.
 
-        `X-Forwarded-For` is what nearly every proxy writes; where it is there, `Forwarded` is
-        not looked at. A trusted proxy that writes `Forwarded` only must remove the other
-        field from what it passes on, or clients can choose their address.
+        Nearly every proxy writes `X-Forwarded-For`; if it is present, `Forwarded` is ignored. A
+        trusted proxy that writes only `Forwarded` must remove the other field from the requests it
+        forwards, or clients can choose their address.
 
         Args:
-            peer: the address of the connection; text that is no address is returned as is.
+            peer: the address of the connection; text that is not an address is returned unchanged.
             forwarded_for: the values of `X-Forwarded-For`, in the order of the lines.
             forwarded: the values of `Forwarded`, likewise.
         """
@@ -101,22 +102,22 @@ class ClientAddress:
         return self.walk_elements(address, forwarded)[0]
 
     def walk(self, peer: str, forwarded_for: Sequence[str]) -> tuple[str, int]:
-        """The client behind a trusted proxy by `X-Forwarded-For`.
+        """Return the client behind a trusted proxy according to `X-Forwarded-For`.
 
         Returns:
-            Its address, and how many members were looked at, from the end.
+            Its address, and how many entries were considered, from the end.
         """
         return _walk(self._peer(peer)[0], _last_members(forwarded_for), self._hop)
 
     def walk_elements(self, peer: str, forwarded: Sequence[str]) -> tuple[str, int]:
-        """The same by `Forwarded`."""
+        """The same according to `Forwarded`."""
         return _walk(self._peer(peer)[0], _last_members(forwarded, quoted=True), self._element)
 
     def bucket(self, address: str) -> str:
         """Return the text that an address is counted by.
 
-        IPv4 as it is, also when wrapped in IPv6 (`::ffff:0:0/96`, `64:ff9b::/96`); other
-        IPv6 as its network; `unknown` for what is no address.
+        IPv4 as it is, also when embedded in IPv6 (`::ffff:0:0/96`, `64:ff9b::/96`); other IPv6 as
+        its network; `unknown` for text that is not an address.
         """
         return self._bucket(address)
 
@@ -148,7 +149,7 @@ class ClientAddress:
 
 
 def _parse(text: str | None) -> Address | None:
-    """Read an address; an IPv4-mapped one is the IPv4 address that it stands for."""
+    """Read an address; an IPv4-mapped one becomes the IPv4 address."""
     try:
         address = ip_address(text or "")
     except ValueError:
@@ -159,7 +160,7 @@ def _parse(text: str | None) -> Address | None:
 
 
 def address_of(node: str) -> str | None:
-    """The address in `203.0.113.7:80` or `[2001:db8::1]`, in its shortest form; None if none is."""
+    """Return the address in `203.0.113.7:80` or `[2001:db8::1]`, in its shortest form, or None."""
     match = _node(node) if len(node) <= _MAX_MEMBER else None
     found = _parse(match[1] or match[2] or match[3]) if match else None
     return None if found is None else str(found)
@@ -169,7 +170,7 @@ def _walk(address: str, found: Iterator[str], look_at: Callable[[str], _Hop]) ->
     """Go from `address`, a trusted proxy, to the first address that is not trusted.
 
     Returns:
-        That address, and how many members were looked at.
+        That address, and how many entries were considered.
     """
     steps = 0
     for member in islice(found, _MAX_HOPS):
@@ -186,16 +187,16 @@ def _walk(address: str, found: Iterator[str], look_at: Callable[[str], _Hop]) ->
 
 
 def members(lines: Sequence[str], *, quoted: bool = False) -> list[str]:
-    """The last members of comma-separated lists, in order; empty ones are none.
+    """Return the last entries of comma-separated lists, in order, without empty ones.
 
-    No more than are looked at, or who sends many would have all of them worked on.
+    Only as many as are considered, so that long lists cost no more.
 
     Args:
-        lines: in the order in which they came.
-        quoted: whether commas may stand in quoted strings, as in `Forwarded`.
+        lines: in the order received.
+        quoted: whether quoted strings may contain commas, as in `Forwarded`.
     """
     if len(lines) == 1 and "," not in lines[0] and len(lines[0]) <= _MAX_MEMBER:
-        # What most proxies send.
+        # The usual case.
         only = lines[0].strip(" \t")
         return [only] if only else []
     found = islice(_last_members(lines, quoted=quoted), _MAX_HOPS)
@@ -203,10 +204,10 @@ def members(lines: Sequence[str], *, quoted: bool = False) -> list[str]:
 
 
 def _last_members(lines: Sequence[str], *, quoted: bool = False) -> Iterator[str]:
-    """Yield the members of comma-separated lists from the last to the first, stripped.
+    """Yield the entries of comma-separated lists from the last to the first, stripped.
 
-    Reading from the end keeps whatever a client wrote, such as a quote that never ends,
-    from reaching into what a proxy wrote behind it.
+    Reading from the end keeps anything a client wrote, such as an unterminated quote, from
+    affecting what a proxy appended.
     """
     for line in reversed(lines):
         end = len(line)
@@ -216,21 +217,21 @@ def _last_members(lines: Sequence[str], *, quoted: bool = False) -> Iterator[str
                 if end - comma > _MAX_MEMBER:
                     break
                 comma = line.rfind(",", 0, comma)
-            # One character too many is as good as all of them: it is no address.
+            # One character over the limit is enough: it is not an address.
             yield line[comma + 1 : min(end, comma + 2 + _MAX_MEMBER)].strip(" \t")
             end = comma
 
 
 def _is_in_quotes(text: str) -> bool:
-    """Whether a quoted string that began before `text` ends in it."""
+    """Return whether a quoted string that began before `text` ends in it."""
     return text.replace("\\\\", "").replace('\\"', "").count('"') % 2 == 1
 
 
 @lru_cache(_CACHE)
 def parameters(element: str) -> Mapping[str, str]:
-    """The parameters of a `Forwarded` element by name in lower case, without their quotes.
+    """Return the parameters of a `Forwarded` element by lower-case name, without quotes.
 
-    None of one that is no list of parameters, and none that is there twice.
+    Empty if it is not a list of parameters; repeated parameters are omitted.
     """
     found: dict[str, str] = {}
     if len(element) > _MAX_MEMBER:

@@ -1,7 +1,7 @@
 """Percent-encoding (RFC 3986, section 2.1) at the speed of copying.
 
-Clients choose how many escapes there are, so there is no step in Python for each: a path of 16 kB
-that is all escapes costs little more than one without any.
+Clients choose how many escapes there are, so there is no Python step per escape: a path of 16 kB
+made of escapes costs little more than one without.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import re
 from typing import Final
 
 PRINTABLE: Final = bytes(range(0x20, 0x7F))
-"""ASCII that can be seen, and the space."""
+"""Printable ASCII, including the space."""
 
 _PERCENT: Final = ord("%")
 _FEW: Final = 24
-"""So many different bytes are replaced one after the other; beyond that one walk is shorter."""
+"""Up to this many different bytes are replaced one after the other; beyond that, one pass is
+faster.
+"""
 
 
 _without_escape = re.compile(rb"%(?![0-9A-Fa-f]{2})").sub
@@ -24,7 +26,7 @@ class Escapes:
     """Escapes all bytes but some.
 
     Args:
-        kept: those that stand for themselves: printable ASCII, letters and digits among them.
+        kept: the bytes that are not escaped: printable ASCII, including letters and digits.
     """
 
     __slots__ = ("_escapes", "_kept", "_texts")
@@ -35,12 +37,12 @@ class Escapes:
         self._escapes = [text.encode("ascii") for text in self._texts]
 
     def apply(self, data: bytes) -> str:
-        """The bytes as text, escaped."""
+        """Return the bytes as escaped text."""
         others = set(data.translate(None, self._kept))
         if len(others) > _FEW:
             return "".join(map(self._texts.__getitem__, data))
         if _PERCENT in others:
-            # Before there are others of it.
+            # Before other escapes contain it.
             others.discard(_PERCENT)
             data = data.replace(b"%", b"%25")
         for byte in others:
@@ -49,7 +51,7 @@ class Escapes:
 
 
 def unescape(data: bytes) -> bytes:
-    """Undo all escapes.
+    """Decode all escapes.
 
     Raises:
         ValueError: a `%` is not followed by two hexadecimal digits.
@@ -58,20 +60,20 @@ def unescape(data: bytes) -> bytes:
 
 
 def unescape_form(text: str) -> str:
-    """Undo the escapes of a form, in which `+` is a space; a `%` of no escape stands for itself."""
+    """Decode the escapes of a form, in which `+` is a space; a `%` without escape is literal."""
     return as_text(unescape_parameters(text, b""))
 
 
 def unescape_parameters(text: str, separators: bytes) -> str:
-    """Undo the escapes of a form, and still know which separators were not escaped.
+    """Decode the escapes of a form, and keep escaped separators distinct from others.
 
     Args:
-        text: as it was sent.
-        separators: ASCII characters that mean something else if they were escaped: these are
-            `ESCAPED` higher than their own code.
+        text: the text as it was sent.
+        separators: ASCII characters that have another meaning if they were escaped: their code
+            is then `ESCAPED` higher.
 
     Returns:
-        Bytes as characters, of which `as_text` makes text.
+        Bytes as characters, which `as_text` converts to text.
     """
     if "%" not in text and "+" not in text and text.isascii():
         return text
@@ -79,19 +81,19 @@ def unescape_parameters(text: str, separators: bytes) -> str:
     try:
         return _escaped_apart(data, separators)
     except ValueError:
-        # Runs of them first, which are found in larger steps.
+        # Runs of percent signs first, in larger steps.
         data = data.replace(b"%%", b"%25%").replace(b"%%", b"%25%")
         return _escaped_apart(_without_escape(b"%25", data), separators)
 
 
 ESCAPED: Final = 0x100
-"""What is added to the code of a separator that was escaped."""
+"""Added to the code of an escaped separator."""
 
 _AS_SENT: Final = {ESCAPED + code: code for code in range(0x80)}
 
 
 def as_text(data: str) -> str:
-    """What bytes as characters mean; those that are not UTF-8 as lone surrogates."""
+    """Return the text of bytes as characters; bytes that are not UTF-8 become lone surrogates."""
     if data.isascii():
         return data
     return data.translate(_AS_SENT).encode("latin-1").decode("utf-8", "surrogateescape")
@@ -106,5 +108,5 @@ def _escaped_apart(data: bytes, separators: bytes) -> str:
 
 
 def _as_python(data: bytes) -> bytes:
-    """Escapes of Python's own, but for one byte of their beginning, which are undone in C."""
+    """Return the data with Python's own escapes, which are decoded in C."""
     return data.replace(b"\\", b"%5C").replace(b"%", b"\\x")

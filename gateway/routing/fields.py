@@ -1,4 +1,4 @@
-"""Header fields as routes and keys look at them."""
+"""Header fields as routes and keys see them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Fields(Protocol):
-    """A multidict: names in any case, a value for each line of a name, in order."""
+    """A multidict: case-insensitive names, one value per line of a name, in order."""
 
     def getall(self, name: str, default: Sequence[str], /) -> Sequence[str]:
-        """All values of a name, or the default."""
+        """Return all values of a name, or the default."""

@@ -1,12 +1,12 @@
-"""What trusted proxies tell of a request: its client, scheme and host, in one story.
+"""What trusted proxies report about a request: its client, scheme and host, made consistent.
 
-Two families of fields tell it, `X-Forwarded-*` and `Forwarded` (RFC 7239), and proxies write
-either or both. Frameworks behind a gateway read either, so both have to say the same there
-(RFC 7239, section 7.4). What is read here is what the upstream is told in both.
+Two families of fields carry this, `X-Forwarded-*` and `Forwarded` (RFC 7239), and proxies write
+either or both. Frameworks behind a gateway read either, so both must agree there (RFC 7239, section
+7.4). The upstream receives the result of this module in both.
 
-`X-Forwarded-For` is what nearly every proxy writes, and many pass on a `Forwarded` of their
-clients as it came. So `Forwarded` counts where there is no `X-Forwarded-For`, or where both name
-the same client; and a detail that `X-Forwarded-*` tells is not taken from it.
+Nearly every proxy writes `X-Forwarded-For`, and many forward a client's `Forwarded` unchanged. So
+`Forwarded` counts only if there is no `X-Forwarded-For`, or if both name the same client; and
+details that `X-Forwarded-*` has take precedence.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ SCHEMES: Final = {
     **dict.fromkeys(("https", "wss", "ssl", "on"), "https"),
     **dict.fromkeys(("http", "ws", "off"), "http"),
 }
-"""Words for a scheme, in lower case; of WebSockets as some proxies have them."""
+"""Names of a scheme, in lower case; those of WebSockets are used by some proxies."""
 
 SCHEME_FIELDS: Final = (
     *("x-forwarded-scheme", "x-forwarded-protocol", "x-forwarded-ssl"),
     *("x-url-scheme", "front-end-https"),
 )
-"""What else proxies tell the scheme by, and frameworks read, in place of `X-Forwarded-Proto`."""
+"""Other fields that carry the scheme in place of `X-Forwarded-Proto`, and that frameworks read."""
 
 ORIGIN_FIELDS: Final = frozenset(
     {
-        # And whatever else begins with `X-Forwarded-`.
+        # And all others that begin with `X-Forwarded-`.
         *("x-forwarded", "forwarded-for", "x-real-ip", "x-client-ip", "x-cluster-client-ip"),
         *("true-client-ip", "cf-connecting-ip", "cf-pseudo-ipv4", "cf-visitor"),
-        # What applications look for as well, in frameworks and in code that is copied.
+        # Other fields that applications read, in frameworks and in widely copied code.
         *("client-ip", "proxy-client-ip", "wl-proxy-client-ip", "fastly-client-ip"),
         *("cloudfront-forwarded-proto", "x-host", "x-original-host"),
         *("x-original-url", "x-rewrite-url"),
-        # Whose certificate it is that a proxy has verified: RFC 9440, section 4, and Envoy's own.
+        # The client's certificate as verified by a proxy: RFC 9440, section 4, and Envoy's own.
         *("client-cert", "client-cert-chain"),
     }
 )
-"""Fields that say where a request came from, and are passed on if a trusted proxy says it."""
+"""Fields about the origin of a request; forwarded only if a trusted proxy sent them."""
 
 TOLD_FIELDS: Final = ("x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded")
-"""The two families: written anew for the upstream, by whomever they were told."""
+"""The two families, always written anew for the upstream."""
 
 _CACHE: Final = 4096
 _is_host: Final = re.compile(
@@ -57,15 +57,14 @@ _is_token: Final = re.compile(r"_[A-Za-z0-9._-]{1,255}").fullmatch
 
 
 class Story(NamedTuple):
-    """What was told.
+    """What a trusted proxy reported.
 
     Attributes:
         client: the client's address, in its shortest form.
-        scheme: `http` or `https`, as the client asked; empty if nobody told.
-        host: that the client asked for; empty if nobody told.
-        chain: addresses, or what stands for them, as `X-Forwarded-For` has them; the last of a
-            long one.
-        place: which of the chain the client's proxy wrote; its length if none did.
+        scheme: `http` or `https`, as used by the client; empty if not reported.
+        host: the host that the client requested; empty if not reported.
+        chain: the entries of `X-Forwarded-For`; only the last ones if it is long.
+        place: the index of the entry that the client's proxy wrote; the length if none did.
     """
 
     client: str
@@ -75,17 +74,17 @@ class Story(NamedTuple):
     place: int
 
     def forwarded(self, peer: str, scheme: str, host: str) -> str:
-        """The `Forwarded` for the next hop; arguments as for those who were told nothing."""
+        """Return the `Forwarded` field for the next hop; the arguments are the defaults."""
         nodes = [*map(node_of, self.chain), f'"[{peer}]"' if ":" in peer else peer]
         nodes[self.place] += f';host="{self.host or host}";proto={self.scheme or scheme}'
         return ", ".join([f"for={node}" for node in nodes])
 
 
 def read_story(addresses: ClientAddress, peer: str, headers: Fields) -> Story | None:
-    """Read what a trusted proxy tells; None if that is nothing.
+    """Read what a trusted proxy reports; None if it reports nothing.
 
     Args:
-        addresses: who is trusted.
+        addresses: the trusted addresses.
         peer: the address of the proxy.
         headers: all fields of the request.
     """
@@ -119,7 +118,7 @@ def read_story(addresses: ClientAddress, peer: str, headers: Fields) -> Story | 
 
 
 def tells_origin(name: str) -> bool:
-    """Whether a field, in lower case, says where a request came from."""
+    """Return whether a field, in lower case, is about the origin of a request."""
     return (
         name in ORIGIN_FIELDS
         or name in SCHEME_FIELDS
@@ -129,7 +128,7 @@ def tells_origin(name: str) -> bool:
 
 
 def _of_hop(values: Sequence[str], steps: int) -> str:
-    """What the client's own proxy said: each adds its word to a list, or there is one for all."""
+    """Return what the client's own proxy said: in a list each proxy adds one, or there is one."""
     if not values:
         return ""
     from_end = max(steps, 1)
@@ -150,7 +149,7 @@ def _other_scheme(headers: Fields) -> str:
 
 
 def _member(node: str) -> str:
-    """A node of `Forwarded` as `X-Forwarded-For` has it."""
+    """Convert a node of `Forwarded` to an entry of `X-Forwarded-For`."""
     address = address_of(node)
     if address is not None:
         return address
@@ -159,7 +158,7 @@ def _member(node: str) -> str:
 
 @lru_cache(_CACHE)
 def node_of(member: str) -> str:
-    """A member of `X-Forwarded-For` as a node of `Forwarded` (RFC 7239, section 6)."""
+    """Convert an entry of `X-Forwarded-For` to a node of `Forwarded` (RFC 7239, section 6)."""
     address = address_of(member)
     if address is None:
         return member if _is_token(member) else "unknown"

@@ -1,7 +1,7 @@
-"""One reading of the host a request names.
+"""The normal form of a request's host.
 
-The result is what routes are matched on and what the key word `host` counts by, so every
-spelling of a host gives the same text, and what is no host is refused.
+Routes match on it and the key word `host` counts by it, so every spelling of a host gives the same
+text, and anything that is not a host is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_NAME: Final = 253
 _MAX_PORT: Final = 65535
 
 _split: Final = re.compile(
-    # Underscores are no part of host names on the internet, but of service names in
+    # Underscores are not valid in host names on the internet, but occur in service names of
     # container networks.
     r"(?:(?P<name>[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*+)\.?|\[(?P<v6>[0-9A-Fa-f:.]+)\])"
     r"(?::(?P<port>[0-9]{0,5}))?"
@@ -37,7 +37,7 @@ def normal_host(raw: str) -> str:
         raw: the value of `Host`, or the authority of an absolute request target.
 
     Raises:
-        BadRequestError: it is no host, or is empty (RFC 9112, section 3.2).
+        BadRequestError: it is not a host, or is empty (RFC 9112, section 3.2).
     """
     parts = _split(raw)
     if parts is None or int(parts["port"] or 0) > _MAX_PORT:

@@ -1,4 +1,4 @@
-"""From a request to the identity that a limit is counted for.
+"""The identity under which a limit counts a request.
 
 `compile_key` turns key words such as `header:x-api-key` and `route` into one function. Its
 result is text in a normal form:
@@ -9,12 +9,12 @@ result is text in a normal form:
     header:x-api-key=s3cret|route=/v1/pay  per header:X-API-Key+route
 
 Different identities never give the same text: values are escaped (`|`, `=`, `%`, braces and
-whatever is not printable ASCII), and what is longer than 128 bytes ends in a hash of the
-whole. Values that an origin would take for the same are counted together, so that nobody
-gains a fresh limit by spelling a credential in another way (`values`).
+everything that is not printable ASCII), and text longer than 128 bytes ends in a hash of the whole.
+Values that an upstream would treat as equal are counted together, so that no client gets a fresh
+limit by spelling a credential differently (`values`).
 
-The text goes into the store as it is, credentials included; only long ones are hashed, and
-even then the beginning stays readable. Who may read the store may read them.
+The text is stored as it is, including credentials; only long ones are hashed, and even then the
+beginning stays readable. Anyone who can read the store can read them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from gateway.routing.request_view import RequestView
 from gateway.routing.values import AMBIGUOUS, SEVERAL_MAX, Doubt, Values, compile_read
 
 MAX_BYTES: Final = 128
-"""The longest identity; longer ones are cut and end in a hash."""
+"""The longest identity in bytes; longer ones are cut and end in a hash."""
 
 _HASH_BYTES: Final = 16
 _READABLE: Final = 48
 """Characters of a long identity that stay readable before its hash."""
 
 _HASH_MARK: Final = "%~"
-"""Begins the hash. No escaped value holds it: there, `%` is followed by two hex digits."""
+"""Marks the hash. No escaped value contains it: there, `%` is followed by two hex digits."""
 
 _SAFE: Final = r" -$&-<>-z~"
 """Printable ASCII without `%`, `=`, `{`, `|` and `}`, as ranges of a character class."""
@@ -57,12 +57,12 @@ _escape_others: Final = Escapes(PRINTABLE.translate(None, b"%{}")).apply
 
 
 class Absence(Enum):
-    """What a key function says of a request without an identity."""
+    """The result of a key function for a request without an identity."""
 
     SKIP = "skip"
     """The limit does not count this request."""
     REJECT = "reject"
-    """The request must not pass."""
+    """The request must be refused."""
 
 
 SKIP: Final = Absence.SKIP
@@ -70,7 +70,7 @@ REJECT: Final = Absence.REJECT
 
 
 Key = str | tuple[str, ...] | Absence | Doubt
-"""An identity; or several, under each of which the request is counted; or why there is none."""
+"""An identity; or several, each of which the request counts under; or why there is none."""
 
 KeyFunction = Callable[[RequestView], Key]
 
@@ -81,23 +81,22 @@ def compile_key(per: Sequence[str], *, if_missing: str, route: str) -> KeyFuncti
     """Compile the words after `per`.
 
     Args:
-        per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name`,
-            `query:name` or `client_cert:detail`, in the order in which they appear in the
-            identity.
-        if_missing: what stands for a header, cookie, query parameter or certificate that is absent
-            or empty: `ip` the client's address, `shared` one identity for all such requests; or
-            else `skip` or `reject` the request. Of one with several values `AMBIGUOUS` is said,
-            whatever this is; of several cookies there are several identities.
+        per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name`, `query:name` or
+            `client_cert:detail`, in the order in which they appear in the identity.
+        if_missing: what replaces a header, cookie, query parameter or certificate that is absent or
+            empty: with `ip` the client's address, with `shared` one identity for all such requests;
+            `skip` and `reject` give no identity. A field with several values is `AMBIGUOUS` in any
+            case; several cookies give several identities.
         route: the name of the route, for the word `route`.
 
     Raises:
-        ValueError: a word is not known, or there is none.
+        ValueError: a word is unknown, or there is none.
     """
     if not per:
         raise ValueError("a key needs at least one word")
     absent = _compile_absent(if_missing)
     if list(per) == ["ip"]:
-        # Addresses hold nothing that would have to be escaped, and no "=" to mix them up.
+        # Addresses contain nothing to escape, and no "=" to confuse them with others.
         return attrgetter("client_key")
     if list(per) == ["all"]:
         return lambda _: "all"
@@ -112,34 +111,34 @@ def compile_caller_key(
     whole: Callable[[Any], str],
     words: Mapping[str, Callable[[Any], str]],
 ) -> Callable[[Any], str]:
-    """Compile the words after `per` for callers that are no HTTP clients.
+    """Compile the words after `per` for clients of other protocols than HTTP.
 
     Args:
-        per: `ip`, which is what a line without `per` says, for all that the caller names; `all`;
+        per: `ip`, the default of a line without `per`, for everything that the client names; `all`;
             or some of `words`, in the order in which they appear in the identity.
-        whole: the identity of all that a caller names, in the form that `named` gives.
-        words: from a caller to what each further word stands for.
+        whole: the identity of everything that a client names, in the form of `named`.
+        words: functions from a client's request to the value of each further word.
 
     Raises:
-        ValueError: a word is not known, or there is none.
+        ValueError: a word is unknown, or there is none.
     """
     if list(per) == ["ip"]:
         return whole
     if list(per) == ["all"]:
         return lambda _: "all"
     if not per or not words.keys() >= set(per):
-        raise ValueError(f"{'+'.join(per)!r} is not something that these callers name")
+        raise ValueError(f"{'+'.join(per)!r} is not something that these clients name")
     readers = [(word, words[word]) for word in per]
     return lambda caller: named((word, read(caller)) for word, read in readers)
 
 
 def named(pairs: Iterable[tuple[str, str]]) -> str:
-    """The identity of names with their values, one-to-one: `owner=shop|resource=/v1/pay`."""
+    """Return the identity of names with their values, one-to-one: `owner=shop|resource=/v1/pay`."""
     return bound("|".join(f"{_escape(name)}={_escape(value)}" for name, value in pairs))
 
 
 def _compile_absent(if_missing: str) -> Callable[[str, RequestView], str | Absence]:
-    """Compile what stands for the value of a word that the request lacks."""
+    """Compile the replacement for the value of a word that the request lacks."""
     match if_missing:
         case "ip":
             return lambda _, request: f"ip={_escape(request.client_key)}"
@@ -185,13 +184,13 @@ def _compile_part(
 
 
 def each(values: Values, make: Callable[[str], T | Absence]) -> list[T] | Absence | Doubt:
-    """What is made of each of several values that a request has, without repetition.
+    """Return what is made of each of the request's values, without repetition.
 
-    An empty one among them may be the one that an origin takes, so it is missing then.
+    If one of them is empty, an upstream may use that one, so the value counts as missing.
 
     Args:
         values: as `compile_read` finds them.
-        make: makes something of one value, or says what is done where it is missing.
+        make: converts one value, or returns the replacement for a missing one.
     """
     if isinstance(values, Doubt):
         return values
@@ -227,7 +226,7 @@ def _join(parts: Sequence[KeyFunction]) -> KeyFunction:
 
 
 def combined(parts: Sequence[Sequence[str]]) -> Key:
-    """The identities of all combinations of what stands for each part, if these are few."""
+    """Return the identities of all combinations of the parts, if there are few."""
     if prod(map(len, parts)) > SEVERAL_MAX:
         return AMBIGUOUS
     keys = tuple([bound("|".join(texts)) for texts in product(*parts)])
@@ -235,7 +234,7 @@ def combined(parts: Sequence[Sequence[str]]) -> Key:
 
 
 def bound(text: str) -> str:
-    """An identity of at most `MAX_BYTES`: longer ones are cut and end in a hash of the whole."""
+    """Return an identity of at most `MAX_BYTES`: longer ones are cut and end in a hash."""
     if len(text) <= MAX_BYTES:
         return text
     digest = blake2b(text.encode("ascii"), digest_size=_HASH_BYTES).hexdigest()
@@ -243,10 +242,10 @@ def bound(text: str) -> str:
 
 
 def identity(key: str) -> str:
-    """The identity of a key that somebody names who has no request, one-to-one.
+    """Return the identity of a key that is named directly, without a request, one-to-one.
 
     Printable ASCII stays as it is, so that the identities above can be named; `%`, braces and
-    whatever is not printable are escaped, and what is long ends in a hash.
+    unprintable characters are escaped, and long text ends in a hash.
     """
     if not isinstance(key, str):
         raise TypeError(f"a key is text, not {key!r}")
@@ -256,8 +255,8 @@ def identity(key: str) -> str:
 
 
 def _escape(value: str) -> str:
-    """Make a value that is printable ASCII and holds no separator; one-to-one."""
+    """Convert a value to printable ASCII without separators; one-to-one."""
     if _is_safe(value):
         return value
-    # Bytes that were not UTF-8 arrive as lone surrogates; any of them must do.
+    # Bytes that were not UTF-8 arrive as lone surrogates; all of them must be accepted.
     return _escape_unsafe(value.encode("utf-8", "surrogatepass"))

@@ -1,20 +1,19 @@
-"""One reading of a request path, so that no spelling gets around a route's policy.
+"""The canonical form of a request path, so that no spelling bypasses a route's policy.
 
 Routes are matched on a canonical form, while the upstream receives the bytes that were sent.
-Origins differ in how they read those bytes: some resolve dot segments, merge slashes, decode
-`%2F`, cut off `;parameters`; some do nothing of the kind. Two rules keep that harmless:
+Upstreams interpret those bytes differently: some resolve dot segments, merge slashes, decode `%2F`
+or cut off `;parameters`; others do none of this. Two rules make this safe:
 
-1. What no honest client sends, and what origins read in wildly different ways, is refused:
+1. Paths that no honest client sends, or that upstreams read very differently, are refused:
    control characters and NUL (plain or encoded), characters outside ASCII, `#`, malformed
    escapes, backslashes (plain or encoded), overlong UTF-8, dot segments above the root, and
    dot segments in any disguise: with `;parameters`, next to `%2F`, encoded twice, spelled in
    two ways within one path, or in a path with `//`, `;` or `%2F`.
-2. For what is left, `readings` lists every path that an origin may see.
+2. For all others, `readings` lists every path that an upstream may see.
    `RouteTable.find` takes a request only if all of them lead to the same route.
 
-What counts as a different path here, as it does in RFC 3986: upper and lower case, and a
-trailing slash that was sent. A route for an origin that ignores trailing slashes is written
-`/path/**`.
+Paths that differ in case or in a trailing slash are different, as in RFC 3986. For an upstream that
+ignores trailing slashes, write the route as `/path/**`.
 
 Sources: RFC 3986 sections 2.3, 5.2.4 and 6.2.2; the published route bypasses of Envoy
 (CVE-2021-29492), Traefik (CVE-2025-32431, CVE-2025-66490) and Spring (`;` in paths).
@@ -29,7 +28,9 @@ from gateway.base.errors import BadRequestError
 from gateway.routing.escapes import PRINTABLE, Escapes, unescape
 
 _PCHAR: Final = r"A-Za-z0-9_~!$&'()*+,=:@"
-"""What may stand in a segment and reads the same everywhere; `.` and `;` need a closer look."""
+"""Characters that a segment may contain and that all servers read alike; `.` and `;` are checked
+further.
+"""
 
 is_plain: Final = re.compile(rf"(?=/)(?:/[{_PCHAR}-][{_PCHAR}.-]*+)*+/?").fullmatch
 
@@ -41,15 +42,15 @@ _BACKSLASH: Final = "The path holds a backslash"
 _OVERLONG: Final = "The path holds overlong UTF-8"
 
 _SLASH: Final = b"\x01"
-"""Stands for a slash while all escapes are undone, those of slashes too; refused otherwise."""
+"""Replaces a slash while all escapes are decoded, including those of slashes; refused otherwise."""
 _escape: Final = Escapes(PRINTABLE.translate(None, b" /%?#") + _SLASH).apply
 _has_overlong: Final = re.compile(rb"[\xC0\xC1][\x80-\xBF]|\xE0[\x80-\x9F]|\xF0[\x80-\x8F]").search
 
-# In decoded text one level of encoding is gone: what is still encoded there was encoded twice or
-# more (`%25...`), which some chains of servers undo as well.
+# Decoded text has lost one level of encoding: escapes left in it were encoded twice or more
+# (`%25...`), which some chains of servers decode as well.
 _levels: Final = re.compile(r"%(?:25)+").sub
 _FAST_LEVELS: Final = 3
-"""A walk for each of so many levels is faster than one step for each escape."""
+"""One pass for each of this many levels is faster than one step per escape."""
 _STILL_ENCODED: Final = tuple(
     (spelling, character)
     for escape, character in (("%2E", "."), ("%2F", "/"), ("%5C", "/"), ("%3B", ";"))
@@ -80,15 +81,15 @@ def canonical_path(raw: str) -> str:
 
 
 def counted_path(raw: str) -> str:
-    """Return the form of a path that requests are counted under.
+    """Return the form of a path under which requests are counted.
 
-    Spellings that an origin may take for one path are one here, or a client could be somebody new
-    with each: without parameters and a slash at the end, with `%2F` as a slash and runs of slashes
-    merged. `//a/x` counts as `/x`: to an origin that reads it as a URL, `a` is a host that means
-    nothing. (An origin that merges slashes has two counts for `/a/x` then, and never more.)
+    Spellings that an upstream may treat as one path have one form, or each would give a client a
+    fresh count: parameters and a trailing slash are removed, `%2F` becomes a slash, and runs of
+    slashes are merged. `//a/x` counts as `/x`: to an upstream that reads it as a URL, `a` is a
+    meaningless host. (For an upstream that merges slashes, `/a/x` then has two counts, never more.)
 
     Args:
-        raw: as in `canonical_path`; a target that is no path (`*`) stays as it is.
+        raw: as in `canonical_path`; a target that is not a path (`*`) stays as it is.
     """
     if not raw.startswith("/"):
         return raw
@@ -101,9 +102,9 @@ def counted_path(raw: str) -> str:
 
 
 def readings(raw: str) -> tuple[str, ...]:
-    """Return every path that an origin may see in `raw`, the canonical form first.
+    """Return every path that an upstream may see in `raw`, the canonical form first.
 
-    Arguments and errors as in `canonical_path`. Nearly always the result is one path.
+    Arguments and errors as in `canonical_path`. The result is nearly always one path.
     """
     return (raw,) if is_plain(raw) else _decoded_readings(raw)
 
@@ -114,8 +115,8 @@ def _decoded_readings(raw: str) -> tuple[str, ...]:
         resolved = _resolve_dots(raw, text)
         _refuse_disguised_dots(resolved)
         if len(resolved) > 1 and not text.endswith("/") and resolved.endswith("/"):
-            # A dot segment at the end leaves a slash (RFC 3986, section 5.2.4), but not where
-            # paths are cleaned as file names are.
+            # A dot segment at the end leaves a slash (RFC 3986, section 5.2.4), but not in servers
+            # that clean paths like file names.
             return (resolved, resolved[:-1], text)
         return (resolved, text)
     _refuse_disguised_dots(text)
@@ -123,8 +124,8 @@ def _decoded_readings(raw: str) -> tuple[str, ...]:
         return (text,)
     seen = {_merge_slashes(text): None, text: None}
     if text.startswith("//"):
-        # As a reference (RFC 3986, section 4.2) it begins with an authority; URL parsers
-        # that are handed the bare target drop it.
+        # As a reference (RFC 3986, section 4.2) it begins with an authority; URL parsers that
+        # receive the bare target drop it.
         seen[_without_authority(text)] = None
     for rewrite in (_decode_slashes, _cut_parameters, _decode_slashes, _merge_slashes):
         seen.update(dict.fromkeys([rewrite(path) for path in seen]))
@@ -132,7 +133,7 @@ def _decoded_readings(raw: str) -> tuple[str, ...]:
 
 
 def _decode(raw: str) -> str:
-    """Undo one level of percent-encoding, or refuse."""
+    """Decode one level of percent-encoding, or refuse."""
     if not raw.startswith("/"):
         raise BadRequestError("The path does not begin with a slash", kind="path")
     if not (raw.isascii() and raw.isprintable()) or " " in raw:
@@ -161,7 +162,7 @@ def _has_dot_segment(path: str) -> bool:
 
 
 def _is_ambiguous(text: str) -> bool:
-    """Whether origins differ in where the segments of `text` begin and end."""
+    """Return whether upstreams disagree about where the segments of `text` begin and end."""
     return "//" in text or ";" in text or "%2F" in text
 
 
@@ -215,6 +216,6 @@ def _merge_slashes(path: str) -> str:
     if "//" in path:
         path = path.replace(_LONG_RUN, "/")
     while "//" in path:
-        # Each time half of a run is gone.
+        # Each pass halves a run.
         path = path.replace("//", "/")
     return path

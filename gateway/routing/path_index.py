@@ -1,8 +1,8 @@
-"""From a path to the rules that fit it, at a cost that does not grow with their number.
+"""Finds the rules that match a path, at a cost that does not grow with their number.
 
-Exact paths are one look into a dict. Parameters and prefixes live in a trie of segments. Rules
-come out most specific first: exact paths, then parameters compared segment by segment from
-the left (a literal before a parameter), then prefixes from the longest to the shortest.
+Exact paths are one dict lookup. Parameters and prefixes are in a trie of segments. Rules come out
+most specific first: exact paths, then parameters compared segment by segment from the left (a
+literal before a parameter), then prefixes from the longest to the shortest.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ R = TypeVar("R")
 
 
 class _Node(Generic[R]):
-    """The patterns that agree up to one segment.
+    """A node of the trie: the patterns that share their first segments.
 
     Attributes:
-        children: by the literal segment that follows.
-        parameter: what follows any one segment.
-        rules: of patterns that end here.
-        prefix_rules: of patterns that hold everything from here down.
-        inherited: `prefix_rules` of this node and of all above it, the deepest first; only
-            in a trie without parameters.
+        children: child nodes by the next literal segment.
+        parameter: the child node for any one segment.
+        rules: the rules of patterns that end here.
+        prefix_rules: the rules of patterns that cover everything from here down.
+        inherited: `prefix_rules` of this node and of all above it, the deepest first; only in a
+            trie without parameters.
     """
 
     __slots__ = ("children", "inherited", "parameter", "prefix_rules", "rules")
@@ -61,14 +61,14 @@ class PathIndex(Generic[R]):
             else:
                 exact[path] = (*exact.get(path, ()), rule)
         _inherit(self._top)
-        # The rules that an exact path falls back to are known now, too.
+        # The rules that an exact path falls back to are known now as well.
         self._exact: dict[str, tuple[R, ...]] = {}
         fallbacks = {path: self._search(path) for path in exact}
         for path, rules in exact.items():
             self._exact[path] = rules + fallbacks[path]
 
     def candidates(self, path: str) -> tuple[R, ...]:
-        """Return the rules whose shape `path` fits, the most specific first."""
+        """Return the rules whose shape matches `path`, the most specific first."""
         rules = self._exact.get(path)
         if rules is not None:
             return rules
@@ -101,7 +101,7 @@ class PathIndex(Generic[R]):
         """Walk down level by level; each level is ordered, literals before parameters."""
         level = [self._top]
         prefix_rules: tuple[R, ...] = ()
-        # What lies deeper than any pattern stays in one last piece, which fits no node.
+        # Parts deeper than any pattern stay in one last piece, which matches no node.
         for segment in path.split("/", self._depth):
             below: list[_Node[R]] = []
             for node in level:

@@ -1,4 +1,4 @@
-"""What a route asks of a request, and which of two routes is the more specific.
+"""What a route requires of a request, and which of two routes is more specific.
 
 Everything here happens once, when a configuration is loaded.
 """
@@ -18,7 +18,7 @@ from gateway.routing.path import canonical_path
 T = TypeVar("T")
 
 ANY_VALUE: Final = "*"
-"""As the value of a header condition: the header is there, whatever it says."""
+"""As the value of a header condition: the header must be present, with any value."""
 
 Specificity = tuple[int, int, int, int, tuple[bool, ...], bool, int]
 
@@ -31,7 +31,7 @@ class PathShape:
 
     Attributes:
         segments: in canonical form; None stands for any one segment that is not empty.
-        is_prefix: whether everything below matches too.
+        is_prefix: whether all paths below match too.
     """
 
     segments: tuple[str | None, ...]
@@ -39,7 +39,7 @@ class PathShape:
 
     @property
     def exact_path(self) -> str | None:
-        """The only path that matches, if there is only one."""
+        """The only path that matches, if there is exactly one."""
         if self.is_prefix or None in self.segments:
             return None
         return "/" + "/".join(segment or "" for segment in self.segments)
@@ -50,14 +50,13 @@ class Pattern:
     """The conditions of one route; all must hold.
 
     Attributes:
-        host: `api.example.com`, or `*.example.com` for one or more labels before it; None
-            for any host, and for requests that name none.
-        path: an exact path, `/v1/**` for `/v1` and all below, `/users/{id}` where a name in
-            braces stands for one segment, and `/**` for everything. Text outside ASCII is
-            read as UTF-8.
-        methods: the methods, case-sensitive; none means any.
-        headers: pairs of a name and the value that the header must have; `*` means that the
-            header must be there.
+        host: `api.example.com`, or `*.example.com` for one or more labels before it; None for any
+            host, including requests without one.
+        path: an exact path, `/v1/**` for `/v1` and all below, `/users/{id}` where a name in braces
+            stands for one segment, and `/**` for everything. Text outside ASCII is read as UTF-8.
+        methods: the methods, case-sensitive; empty means any.
+        headers: pairs of a name and the value that the header must have; `*` means that the header
+            must be present.
         site: the host in normal form, wildcards as `.example.com`; empty for any.
         shape: the path, compiled.
 
@@ -78,7 +77,7 @@ class Pattern:
 
     @property
     def specificity(self) -> Specificity:
-        """A value that is smaller the more specific the pattern is.
+        """A sort key: the more specific the pattern, the smaller.
 
         Host first (exact, then the longest wildcard, then any), then path (exact, then
         parameters compared segment by segment, then the longest prefix), then whether
@@ -106,11 +105,11 @@ class Pattern:
 def shadowed(entries: Sequence[tuple[Pattern, T]]) -> list[tuple[int, int]]:
     """Find routes that no request can reach because one other route takes them all.
 
-    Only routes with the same host and path can do that to each other: a more specific host
-    or path never holds all that a less specific one does.
+    Only routes with the same host and path can hide each other: a more specific host or path never
+    covers all requests of a less specific one.
 
     Returns:
-        Pairs of indexes: the unreachable route, and the first route that is in its way.
+        Pairs of indexes: the unreachable route, and the first route that hides it.
     """
     groups: dict[tuple[str, PathShape], list[int]] = {}
     for index, (pattern, _) in enumerate(entries):
@@ -129,7 +128,7 @@ def shadowed(entries: Sequence[tuple[Pattern, T]]) -> list[tuple[int, int]]:
 
 
 def _covers(general: Pattern, special: Pattern) -> bool:
-    """Whether what fits the methods and headers of `special` fits those of `general`."""
+    """Return whether `general` allows all methods and headers that `special` allows."""
     if general.methods and not (special.methods and set(special.methods) <= set(general.methods)):
         return False
     known = {(name.lower(), value) for name, value in special.headers}
@@ -178,7 +177,7 @@ def _parse_segment(path: str, segment: str) -> str | None:
     if segment and not canonical:
         raise ValueError(f"{path!r} has a dot segment")
     if ";" in canonical or "%2F" in canonical:
-        # Origins cut off what follows a semicolon, or decode the slash, or do not; requests
+        # Upstreams cut off what follows a semicolon, or decode the slash, or do neither; requests
         # whose route depends on that are refused.
         raise ValueError(f"{path!r}: ; and %2F can be read in several ways; use {{name}} or /**")
     return canonical

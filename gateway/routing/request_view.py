@@ -1,4 +1,4 @@
-"""A request as routes, keys and templates look at it."""
+"""A request as routes, keys and templates see it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.routing.fields import Fields
 
 
 class CertificateView(Protocol):
-    """What a client has proved to be."""
+    """The identity that a client's certificate proves."""
 
     @property
     def subject(self) -> str:
@@ -20,11 +20,11 @@ class CertificateView(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """The hash of the whole."""
+        """The hash of the whole certificate."""
 
 
 class RequestView(Protocol):
-    """What keys are made from."""
+    """The parts of a request that keys are made from."""
 
     @property
     def client_key(self) -> str:
@@ -52,4 +52,4 @@ class RequestView(Protocol):
 
     @property
     def client_certificate(self) -> CertificateView | None:
-        """The client's certificate, if it has shown one that was verified."""
+        """The client's certificate, if it presented one that was verified."""

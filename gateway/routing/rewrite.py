@@ -1,10 +1,9 @@
-"""Another path for the upstream, made of the bytes of the one that was sent.
+"""A new path for the upstream, made from the bytes of the original.
 
-Segments are taken, left out and put in; none is decoded or encoded on the way. What an origin
-may read in the new path is then what it might have read below the part that was replaced, and
-nothing else: a path whose readings (`gateway.routing.path`) say otherwise is refused. So with
-`/api` stripped, `/api/../x` and `/api//x` do not become another's `/../x` and `//x`
-(CVE-2026-40912 of Traefik).
+Segments are kept, removed and inserted, never decoded or encoded. The ways in which an upstream may
+read the new path must be those in which it may have read the part that was kept, and no others: a
+path whose readings (`gateway.routing.path`) differ is refused. So with `/api` stripped, `/api/../x`
+and `/api//x` do not become `/../x` and `//x` (CVE-2026-40912 of Traefik).
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ class Rewrite:
     """How the paths of one route are rewritten.
 
     Args:
-        taken: how many segments of a path the pieces stand for.
-        pieces: the segments put in their place: text, or the index of one that was taken.
-        keeps_rest: whether what follows those that were taken stays.
+        taken: how many segments of a path the pieces replace.
+        pieces: the segments put in their place: text, or the index of a replaced segment.
+        keeps_rest: whether the segments after the replaced ones stay.
 
     Raises:
         ValueError: a piece of text can be read in several ways.
@@ -36,13 +35,13 @@ class Rewrite:
         self._keeps_rest = keeps_rest
 
     def apply(self, path: str) -> str:
-        """The path for the upstream.
+        """Return the path for the upstream.
 
         Args:
             path: as it was sent, without the query; it matches the route.
 
         Raises:
-            BadRequestError: what it would become could be read in more ways than what it was.
+            BadRequestError: the new path could be read in more ways than the original.
         """
         if path == "*":
             return path
@@ -62,7 +61,7 @@ class Rewrite:
 
 
 def _below(segments: list[str], rest: str) -> set[str]:
-    """Everything that may be read where `rest` follows segments that are read in one way."""
+    """Yield all readings of segments that have one reading, followed by `rest`."""
     start = "".join([canonical_path(f"/{segment}") for segment in segments])
     if not rest:
         return {start or "/"}
@@ -70,4 +69,4 @@ def _below(segments: list[str], rest: str) -> set[str]:
 
 
 def _refused() -> BadRequestError:
-    return BadRequestError("The path cannot be rewritten in one way", kind="path")
+    return BadRequestError("The path cannot be rewritten unambiguously", kind="path")

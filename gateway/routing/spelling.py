@@ -1,7 +1,7 @@
-"""Names of header fields as applications may read them.
+"""Spellings of header field names that applications treat as equal.
 
-Behind CGI, WSGI and Rack `X_A` is the same as `X-A`, behind lighttpd `X.A` and the like as well. A
-field that somebody looks for by its name must not reach an application in another spelling.
+Behind CGI, WSGI and Rack `X_A` equals `X-A`, behind lighttpd also `X.A` and the like. A field that
+the gateway looks up by name must not reach an application in another spelling.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from types import MappingProxyType
 from typing import Final
 
 Reserved = Mapping[bytes, frozenset[bytes]]
-"""Names of fields, as `reserved_name` has them, with the spellings, in lower case, that clients
-may send; there may be none."""
+"""Names of fields, as `reserved_name` returns them, with the spellings, in lower case, that clients
+may send; there may be none.
+"""
 NOTHING_RESERVED: Final[Reserved] = MappingProxyType({})
 
 KEY_WORD: Final = "header:"
-"""What a key word begins with that names a header field."""
+"""The prefix of key words that name a header field."""
 
 _FOLD: Final = bytes(
     byte if chr(byte).isalnum() else ord("-") for byte in bytes(range(128)).lower()
@@ -25,18 +26,18 @@ _FOLD: Final = bytes(
 
 
 def reserved_name(name: bytes) -> bytes:
-    """The form in which names are compared."""
+    """Return the form in which names are compared."""
     return name.translate(_FOLD)
 
 
 def is_misspelled(name: bytes, reserved: Reserved) -> bool:
-    """Whether clients may not send a field of this name."""
+    """Return whether clients may not send a field of this name."""
     spellings = reserved.get(reserved_name(name))
     return spellings is not None and name.lower() not in spellings
 
 
 def spellings_of(names: Iterable[str]) -> dict[bytes, frozenset[bytes]]:
-    """Names that are reserved but for the spellings that are given."""
+    """Return names that are reserved except for the given spellings."""
     found: defaultdict[bytes, set[bytes]] = defaultdict(set)
     for name in names:
         lower = name.lower().encode("ascii")
@@ -45,5 +46,5 @@ def spellings_of(names: Iterable[str]) -> dict[bytes, frozenset[bytes]]:
 
 
 def headers_of(words: Iterable[str]) -> Iterable[str]:
-    """The names of the header fields among key words."""
+    """Return the names of the header fields among key words."""
     return [word.removeprefix(KEY_WORD) for word in words if word.startswith(KEY_WORD)]

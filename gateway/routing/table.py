@@ -1,12 +1,12 @@
 """Which route a request takes: host, path, method and headers, the most specific first.
 
-The rule, in words an operator can rely on: an exact host comes before `*.example.com` (the
-longer one first), and that before no host; an exact path before one with parameters, that
-before the longest prefix; a route that names methods before one that does not; more header
-conditions before fewer; and what is then still equal goes by the order of writing. A route
-whose method or headers do not fit is passed over, and the next one is tried. A route for `GET` is
-one for `HEAD` too, unless one of the same host and path names `HEAD`: an origin runs the same code
-for both, so one must not be a way around the limits of the other.
+The order: an exact host comes before `*.example.com` (the longer one first), and that before no
+host; an exact path before one with parameters, that before the longest prefix; a route that names
+methods before one that does not; more header conditions before fewer; and routes that are still
+equal are tried in the order of the file. A route whose method or headers do not match is skipped,
+and the next one is tried. A route for `GET` also matches `HEAD`, unless another route with the same
+host and path names `HEAD`: upstreams run the same code for both, so one must not bypass the limits
+of the other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class _Rule(Generic[T]):
-    """What a route asks beside host and path; without methods, any will do."""
+    """What a route requires besides host and path; without methods, any method matches."""
 
     __slots__ = ("headers", "methods", "target")
 
@@ -43,7 +43,7 @@ class RouteTable(Generic[T]):
     """All routes, compiled. Immutable.
 
     Args:
-        entries: patterns and what they lead to, in the order in which they were written.
+        entries: patterns and their targets, in the order of the file.
 
     Attributes:
         looks_at_headers: whether any route has header conditions; if not, host, method and
@@ -64,7 +64,7 @@ class RouteTable(Generic[T]):
             site: PathIndex([(pattern.shape, rule) for pattern, rule in group])
             for site, group in sites.items()
         }
-        # Each host knows all that it falls back to: itself, wildcards, routes for any host.
+        # Each host knows all its fallbacks: itself, wildcards, routes for any host.
         chains = {
             site: tuple(indexes[name] for name in _widening(site) if name in indexes)
             for site in indexes
@@ -74,17 +74,17 @@ class RouteTable(Generic[T]):
         self._hosts = {site: to for site, to in chains.items() if not site.startswith(".")}
 
     def find(self, host: str, raw_path: str, method: str, headers: Fields) -> T | None:
-        """Return the route of a request from its path as it was sent.
+        """Return the route of a request, given its path as it was sent.
 
         Raises:
-            BadRequestError: the path must not be forwarded, or origins could read it in
-                ways that belong to different routes (see `gateway.routing.path`); or a header
-                that decides has several values.
+            BadRequestError: the path must not be forwarded, or upstreams could read it in ways that
+                belong to different routes (see `gateway.routing.path`), or a header that routes
+                depend on has several values.
         """
         seen = readings(raw_path)
         target = self.match(host, seen[0], method, headers)
         if len(seen) > 1:
-            # None is a route too: one that leads nowhere, or, in a middleware, past all limits.
+            # None is a route too: one without a target, or, in a middleware, one without limits.
             for path in seen:
                 if self.match(host, path, method, headers) is not target:
                     raise BadRequestError(
@@ -93,14 +93,7 @@ class RouteTable(Generic[T]):
         return target
 
     def match(self, host: str, path: str, method: str, headers: Fields) -> T | None:
-        """Return what the most specific fitting pattern leads to, or None.
-
-        Args:
-            host: as `normal_host` returns it; empty if the request names none.
-            path: as `canonical_path` returns it.
-            method: as it was sent.
-            headers: all fields.
-        """
+        """Return the target of the most specific matching pattern, or None."""
         for index in self._chain(host):
             for rule in index.candidates(path):
                 if (not rule.methods or method in rule.methods) and (
@@ -112,8 +105,8 @@ class RouteTable(Generic[T]):
     def methods(self, host: str, path: str, headers: Fields) -> frozenset[str]:
         """Return the methods with which `match` would have found a route, for `Allow`.
 
-        Empty if no method would do; meaningful only where `match` or `find` returned None.
-        Arguments as in `match`; the path may also be as it was sent.
+        Empty if there is none; meaningful only if `match` or `find` returned None. Arguments as in
+        `match`; the path may also be as it was sent.
         """
         path = canonical_path(path)
         return frozenset().union(
@@ -126,7 +119,7 @@ class RouteTable(Generic[T]):
         )
 
     def _chain(self, host: str) -> tuple[PathIndex[_Rule[T]], ...]:
-        """Return the indexes to look into, in order."""
+        """Return the indexes to search, in order."""
         chain = self._hosts.get(host)
         if chain is not None:
             return chain
@@ -139,7 +132,7 @@ class RouteTable(Generic[T]):
 
 
 def _widening(site: str) -> Iterator[str]:
-    """List what holds `a.b.c`, the narrowest first: itself, `.b.c`, `.c` and any host."""
+    """Yield the sites that cover `a.b.c`, narrowest first: itself, `.b.c`, `.c` and any host."""
     yield site
     dot = site.find(".", 1)
     while dot >= 0:
@@ -159,8 +152,10 @@ def _fit(conditions: tuple[tuple[str, str], ...], headers: Fields) -> bool:
         if value not in lines:
             return False
         if any(line != value for line in lines):
-            # One origin takes the first of them and another the last: it could be of either route.
+            # One upstream uses the first value and another the last: the request could belong to
+            # either route.
             raise BadRequestError(
-                f"The request has several values of what its route depends on: {name}", kind="key"
+                f"The request has several values of a header that its route depends on: {name}",
+                kind="key",
             )
     return True

@@ -1,4 +1,4 @@
-"""The normal form of ThrottleX's keys, which are the keys of its tables.
+"""The normal form of ThrottleX's keys, as in its tables.
 
 A key of one part is the plain value, one of several parts has a label before each, in one order
 (low-level design, section 2.1):
@@ -7,10 +7,10 @@ A key of one part is the plain value, one of several parts has a label before ea
     k-4711                     per api_key
     user:123|route:/v1/pay     per user, route
 
-Different identities never give the same key, though parts are chosen by clients: `|`, `%` and
-whatever is not printable ASCII are escaped, what takes the place of a value that is not there has
-its label, and a plain value that would read as something with a label, or as an address, gets its
-own. What is longer than 128 bytes ends in a hash of the whole.
+Different identities never give the same key, although clients choose parts of it: `|`, `%` and
+everything that is not printable ASCII are escaped, replacements of missing values have a label, and
+a plain value that looks like a labelled one, or like an address, gets its own. Keys longer than 128
+bytes end in a hash of the whole.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Labelled = tuple[str, str]
 """The label of a part, and its value."""
 
 _Part = Callable[[RequestView], list[Labelled] | Absence | Doubt]
-"""A part; several where a cookie has several values."""
+"""A part; or several, if a cookie has several values."""
 
 
 def compile_throttlex_key(
@@ -44,10 +44,10 @@ def compile_throttlex_key(
 
     Args:
         labels: `ip`, `api_key`, `user` and `route`, in ThrottleX's order.
-        words: for each the key word that says where its value is, as in `compile_key`; of `route`
-            that is `path` for the path of the request, and else the name of its route.
-        if_missing: what stands for a value that a request does not have, as in `compile_key`; an
-            address does not stand in one key twice.
+        words: for each, the key word of its value, as in `compile_key`; for `route` that is `path`
+            for the path of the request, otherwise the name of its route.
+        if_missing: the replacement for a missing value, as in `compile_key`; an address does not
+            occur twice in one key.
         route: the name of the route.
     """
     parts = [
@@ -114,15 +114,15 @@ def _joined(parts: Sequence[_Part]) -> KeyFunction:
 
 
 def escape(value: str) -> str:
-    """A value without what joins parts, of printable ASCII; one-to-one."""
+    """Return a value without separators, in printable ASCII; one-to-one."""
     if not _odd(value):
         return value
     return _escape_odd(value.encode("utf-8", "surrogatepass"))
 
 
 def _is_address(value: str) -> bool:
-    """Whether somebody who chooses this value would be counted as that address."""
-    # With its scope and its prefix, both of which a client's address may have here.
+    """Return whether a client that chooses this value would be counted as that address."""
+    # Including its scope and its prefix, which a client's address may have here.
     if value[0] not in "0123456789abcdefABCDEF:":
         return False
     try:

@@ -1,12 +1,11 @@
-"""What a request says of the header, cookie, query parameter or certificate that it is counted by.
+"""The value of the header, cookie, query parameter or certificate that a request is counted by.
 
-Of several different values one server takes the first and another the last, so a request that
-has them says nothing certain: that is not the same as saying nothing. Names are compared as
-servers may compare them: where another reading of the request finds another value, it is in
-doubt as well.
+Given several different values, one server uses the first and another the last, so such a request is
+ambiguous, which is not the same as having no value. Names are compared as servers may compare them:
+if another reading of the request finds another value, it is ambiguous as well.
 
-Cookies are different: browsers send one name twice where it was set for two paths or domains.
-All their values are given, up to four.
+Cookies are different: browsers send a name twice if it was set for two paths or domains. All their
+values are returned, up to four.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from gateway.routing.parameters import compile_parameter
 from gateway.routing.request_view import RequestView
 
 SEVERAL_MAX: Final = 4
-"""Identities that one request may be counted under by one limit."""
+"""Identities that one limit may count one request under."""
 
 
 class Doubt(Enum):
-    """What is found where readings of a request differ."""
+    """The result if readings of a request differ."""
 
     AMBIGUOUS = "ambiguous"
 
@@ -45,21 +44,21 @@ _LISTS: Final = {
     # HTTP/2 clients may send it in pieces (RFC 9113, section 8.2.3).
     "cookie": "; ",
 }
-"""Fields whose lines are parts of one value (RFC 9110, section 5.3), and what joins these."""
+"""Fields whose lines are parts of one value (RFC 9110, section 5.3), and their separator."""
 
 _FOLDED: Final = "[_. \\[]"
-"""What PHP takes for `_` in names of parameters and cookies."""
+"""Characters that PHP reads as `_` in names of parameters and cookies."""
 
 
 def compile_read(word: str) -> Read:
-    """What reads the value of `header:name` or the like.
+    """Return a function that reads the value of `header:name` or the like.
 
     Raises:
-        ValueError: the word says no value.
+        ValueError: the word does not name a value.
     """
     kind, _, name = word.partition(":")
     if not name or kind not in _READERS:
-        raise ValueError(f"{word!r} is no key word")
+        raise ValueError(f"{word!r} is not a key word")
     return _READERS[kind](name)
 
 
@@ -77,7 +76,7 @@ def _header(name: str) -> Read:
     if name == "authorization":
         return _authorization
     if name == "host":
-        # Of which case and port are no part, and which the target may name.
+        # Case and port are not part of it, and the request target may contain it.
         return lambda request: request.host
     separator = _LISTS.get(name)
     if separator is not None:
@@ -90,7 +89,7 @@ def _header(name: str) -> Read:
 
 
 def _authorization(request: RequestView) -> Values:
-    """Read the credentials; their scheme is the same in upper and lower case (RFC 9110, 11.1)."""
+    """Read the credentials; their scheme is case-insensitive (RFC 9110, 11.1)."""
     return _one_of([_credentials(line) for line in request.headers.getall("authorization", ())])
 
 
@@ -100,12 +99,12 @@ def _credentials(line: str) -> str:
 
 
 def _folded(name: str) -> str:
-    """A pattern of the names that some server takes for this one."""
+    """Return a pattern of the names that some server treats as this one."""
     return "".join(_FOLDED if character in "_. [" else re.escape(character) for character in name)
 
 
 def _cookie(name: str) -> Read:
-    # Blanks before a name are found one by one: a run of them must not be walked for each.
+    # Blanks before a name are matched one by one: a run of them must not be rescanned for each.
     exact = re.compile(rf"(?:^|;)\s*{re.escape(name)}\s*(?:=([^;]*))?(?![^;])").findall
     # Python's cookie parser ends a cookie at a blank; ASP.NET ignores the case of names.
     others = re.compile(rf"(?:^|[;\s]){_folded(name)}\s*=([^;]*)", re.IGNORECASE).findall
@@ -132,7 +131,7 @@ _find_blank = re.compile(r"\s").search
 
 
 def _cookie_value(text: str) -> str | None:
-    """The value of a cookie; None if servers end it, or read it, in different ways."""
+    """Return the value of a cookie; None if servers end or read it in different ways."""
     text = text.strip()
     if text[:1] == '"' and text[-1:] == '"':
         text = text[1:-1]

@@ -1,1 +1,1 @@
-"""The one place where checked configuration becomes objects."""
+"""The only place where a checked configuration becomes objects."""

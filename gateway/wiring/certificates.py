@@ -1,6 +1,6 @@
-"""The files of certificates that a configuration names: how they are used, and whether they can be.
+"""The certificate files of a configuration: how they are used, and checks of them.
 
-The one place where sections of the configuration become the arguments of `gateway.net.tls`.
+The only place where sections of the configuration become arguments of `gateway.net.tls`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from gateway.net.tls.texts import TlsTexts, read_pair
 
 DAY_S: Final = 86_400
 SOON_S: Final = 14 * DAY_S
-"""Certificates that end within this time are spoken of."""
+"""Certificates that expire within this time cause a warning."""
 
 
 def server_tls(tls: ListenerTls) -> ServerTls:
-    """TLS of a listener, not loaded yet."""
+    """Return TLS of a listener, not loaded yet."""
     clients = None
     if tls.client_certificates is not None and tls.client_ca is not None:
         is_required = tls.client_certificates == "required"
@@ -40,12 +40,12 @@ def server_tls(tls: ListenerTls) -> ServerTls:
 
 
 def frontend_tls(tls: ListenerTls) -> TlsTexts:
-    """TLS of a listener for other systems' clients, not loaded yet."""
+    """Return TLS of a listener for other systems' clients, not loaded yet."""
     return TlsTexts([_pair(one) for one in tls.pairs], tls.client_ca, tls.client_names)
 
 
 def upstream_tls(tls: UpstreamTlsConfig | None) -> UpstreamTls:
-    """TLS to an upstream, not loaded yet."""
+    """Return TLS to an upstream, not loaded yet."""
     if tls is None:
         return UpstreamTls(None, None)
     return UpstreamTls(
@@ -58,11 +58,11 @@ def upstream_tls(tls: UpstreamTlsConfig | None) -> UpstreamTls:
 
 
 def inspection(*, is_start: bool) -> Inspect:
-    """What looks at the files.
+    """Return a function that checks the files.
 
     Args:
-        is_start: whether the gateway is about to start; it does so with a certificate that has
-            expired, too, for a restart must not make a bad situation worse.
+        is_start: whether the gateway is about to start. It also starts with an expired certificate,
+            because a restart must not make things worse.
     """
     return partial(_inspect, now_s=wall_us() // 1_000_000, is_start=is_start)
 
@@ -83,8 +83,10 @@ def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection
                 problems += _unreadable((*path, "key"), pair.key)
             continue
         if certificate is None:
-            message = f"{pair.cert} is not as RFC 5280 asks: its names and dates cannot be read"
-            hint = "have it issued anew; until then no server name selects it"
+            message = (
+                f"{pair.cert} does not conform to RFC 5280: its names and dates cannot be read"
+            )
+            hint = "have it reissued; until then it is not selected by server name"
             warnings.append(Finding((*path, "cert"), message, hint))
             continue
         finding = _validity((*path, "cert"), pair.cert, certificate, now_s)
@@ -136,13 +138,13 @@ def _authorities(config: GatewayConfig) -> Iterator[tuple[Path, FilePath]]:
 
 
 def _validity(path: Path, file: FilePath, certificate: Certificate, now_s: int) -> Finding | None:
-    """What is to be said of the time for which a certificate is valid."""
+    """Return the warning about the validity of a certificate, if any."""
     begin, end = certificate.not_before, certificate.not_after
     if now_s < begin:
-        return Finding(path, f"{file} is not valid before {_date(begin)}", "look at the clock")
+        return Finding(path, f"{file} is not valid before {_date(begin)}", "check the system clock")
     if now_s >= end:
-        return Finding(path, f"{file} expired on {_date(end)}", "clients refuse it: renew it")
-    # Some are made for a few days only, and then always end soon.
+        return Finding(path, f"{file} expired on {_date(end)}", "renew it: clients refuse it")
+    # Some are issued for a few days only, and then always expire soon.
     soon_s = min(SOON_S, (end - begin) // 3)
     if end - now_s < soon_s:
         days = (end - now_s) // DAY_S

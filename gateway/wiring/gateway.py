@@ -1,4 +1,4 @@
-"""The one place where objects are put together: a configuration becomes a running gateway."""
+"""Builds a running gateway from a checked configuration."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ from gateway.wiring.routes import compile_pages, compile_routes
 log = logging.getLogger(__name__)
 
 LOG_DELAY_S = 0.05
-"""How long lines of requests are gathered before they are written: one system call for many."""
+"""How long lines of requests are collected before they are written: one system call for many."""
 STORE_S = 0.25
-"""How long a start waits for its store; one that is away is no reason not to start."""
+"""How long a start waits for its store; an unavailable store does not prevent a start."""
 MAX_ANSWER_HEAD = 128 * 1024
-"""Bytes of header fields that an answer may have."""
+"""Maximum size of the header fields of a response, in bytes."""
 
 
 class BoundSocket(NamedTuple):
-    """A socket that was taken for a listener.
+    """A socket that was bound for a listener.
 
     Attributes:
-        number: of the listener, in the order of the configuration.
+        number: the number of the listener, in the order of the configuration.
         socket: bound to its address.
     """
 
@@ -75,17 +75,17 @@ class BoundSocket(NamedTuple):
 
 
 class WorkerResources(NamedTuple):
-    """What a gateway is given that is one of several workers, instead of taking it itself.
+    """The resources that one of several workers receives instead of creating them.
 
     Attributes:
-        name: which worker it is, for the log.
-        sockets: that listen on the addresses of the configuration.
-        workers: how many there are.
-        memory: what stands for `memory://`.
+        name: the name of the worker, for the log.
+        sockets: sockets that listen on the addresses of the configuration.
+        workers: how many workers there are.
+        memory: the store for `memory://`.
         log_lock: as in `gateway.observe.logs.open_output`.
-        is_first: whether it is the one that serves the clients of other systems: what they keep
-            is in one process, and some of their protocols have one server to an address.
-        sharing: of these listeners' addresses, with the worker in whose place it starts.
+        is_first: whether this worker serves the clients of other systems: their records are in one
+            process, and some of their protocols allow one server per address.
+        sharing: how these listeners share addresses with the worker that this one replaces.
     """
 
     name: str
@@ -98,7 +98,7 @@ class WorkerResources(NamedTuple):
 
 
 class Gateway:
-    """A gateway made from a configuration; to be used inside a running event loop.
+    """A gateway made from a configuration; use it in a running event loop.
 
     Args:
         config: checked and complete.
@@ -106,7 +106,7 @@ class Gateway:
 
     Raises:
         StartError: the log's file cannot be opened, or the store's URL cannot be used.
-        GatewayError: this machine's aiohttp must not be used at the edge.
+        GatewayError: the installed aiohttp is not safe to use.
     """
 
     def __init__(self, config: GatewayConfig, resources: WorkerResources | None = None) -> None:
@@ -190,7 +190,7 @@ class Gateway:
 
     @property
     def addresses(self) -> list[Address]:
-        """Where clients may connect by TCP, with the ports that were really taken."""
+        """The TCP addresses for clients, with the actual ports."""
         return [
             Address(*socket.getsockname()[:2])
             for config, listener in self._listeners
@@ -200,15 +200,15 @@ class Gateway:
 
     @property
     def frontend_addresses(self) -> list[Address | UnixAddress]:
-        """Where clients of other systems may connect, in the order of the configuration."""
+        """The addresses for clients of other systems, in the order of the configuration."""
         return [frontend.address for frontend in self._frontends]
 
     @property
     def readiness(self) -> Readiness:
-        """Whether this gateway should get traffic."""
+        """Return whether this gateway should get traffic."""
         states = [StoreState("main", self._decider.is_ready, self._who_needs_store())]
         if self._moving is not None:
-            # The old store is the one that policies need.
+            # Policies need the old store.
             states.append(StoreState("new", self._moving.is_new_ready, needed_by=""))
         warning = self._store.warning if isinstance(self._store, WarningStore) else ""
         return judge(self._phase, states, warning)
@@ -223,12 +223,12 @@ class Gateway:
     async def start(self) -> None:
         """Listen and serve.
 
-        Nothing is logged before every address is had: the log may be that of a gateway that
-        runs already.
+        Nothing is logged before all addresses are bound: the log may belong to a gateway that is
+        already running.
 
         Raises:
-            StartError: an address cannot be listened on, or a certificate cannot be used; what
-                was started is stopped again.
+            StartError: it cannot listen on an address, or a certificate cannot be used; everything
+                that was started is stopped again.
         """
         try:
             await asyncio.to_thread(self._certificates.load)
@@ -240,7 +240,7 @@ class Gateway:
         await self._decider.start()
         if self._reader is not None:
             await self._reader.start()
-        # The first requests would be decided alone.
+        # Otherwise the gateway would decide the first requests alone.
         await becomes(lambda: self._decider.is_ready, STORE_S)
         for upstream in self._upstreams.values():
             upstream.start()
@@ -298,7 +298,7 @@ class Gateway:
             self._admin = server
 
     async def _take(self, index: int, listener: ListenerConfig) -> list[BoundSocket]:
-        """The sockets of a listener, bound to its address."""
+        """Return the sockets of a listener, bound to its address."""
         address = listener.address
         if isinstance(address, UnixAddress):
             one, file = await asyncio.to_thread(bound_file, address, listener.mode)
@@ -332,25 +332,25 @@ class Gateway:
         self._listeners.append((config, listener))
 
     async def stop(self, seconds: float | None = None, *, is_replaced: bool = False) -> None:
-        """Say that it ends, take no more connections, let requests under way end, and close.
+        """Shut down: report not ready, accept no connections, finish requests, and close.
 
         Args:
-            seconds: how long requests may take; by default `server.shutdown_timeout`.
-            is_replaced: whether another serves in its place already, so that nobody needs time
-                to see that it ends.
+            seconds: how long requests may take; default: `server.shutdown_timeout`.
+            is_replaced: whether another worker already serves in its place, so that load balancers
+                need no time to switch.
         """
         server = self.config.server
         self._phase = Phase.DRAINING
         if server.shutdown_delay and not is_replaced:
             delay = server.shutdown_delay / US
-            log.info("not ready any more; connections are taken for %g s more", delay)
+            log.info("no longer ready; accepting connections for another %g s", delay)
             await asyncio.sleep(delay)
         under_way = self._proxy.under_way + sum(one.under_way for one in self._frontends)
-        log.info("draining: %d requests under way", under_way)
+        log.info("draining: %d requests in flight", under_way)
         await self._close(server.shutdown_timeout / US if seconds is None else seconds)
 
     async def _close(self, seconds: float) -> None:
-        """Close everything; requests under way have so many seconds to end."""
+        """Close everything; requests in flight have this many seconds to end."""
         for file in self._files:
             await asyncio.to_thread(file.remove)
         for _, listener in self._listeners:
@@ -375,14 +375,12 @@ class Gateway:
         self._output.close()
 
     def refuse_reload(self) -> None:
-        """Look at certificates, and go on as before: a configuration is read once."""
+        """Check certificates; the rest of the configuration is not reloaded."""
         self.renew_certificates()
-        log.warning(
-            "SIGHUP changes nothing but certificates: a changed configuration needs a restart"
-        )
+        log.warning("SIGHUP reloads only certificates: a changed configuration needs a restart")
 
     def renew_certificates(self) -> None:
-        """Look at once whether the files of certificates have changed."""
+        """Check immediately whether certificate files have changed."""
         self._renewal.look_now()
 
     def _note_certificates(self) -> None:
@@ -390,16 +388,16 @@ class Gateway:
             self.metrics.certificates.update(tls.expiries)
 
     def reopen_log(self) -> None:
-        """Go on in a new file of the same name, after the old one was renamed."""
+        """Continue in a new file of the same name, after the old one was renamed."""
         self._lines.flush()
         try:
             self._output.reopen()
         except OSError:
-            log.exception("the log cannot be opened again; it goes on where it was")
+            log.exception("the log file cannot be reopened; logging continues to the old one")
 
 
 def _max_connections(config: GatewayConfig) -> int:
-    """How many clients there may be: as many as are wished, and as there are files for."""
+    """Return the maximum number of clients: the configured one, or what the open files allow."""
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = config.server.max_connections
     if wanted == "auto":
@@ -408,8 +406,8 @@ def _max_connections(config: GatewayConfig) -> int:
     most = affordable(open_files, 0)
     if wanted > most:
         log.warning(
-            "server.max_connections is %d, but the %d files that may be open are enough for %d; "
-            "ulimit -n, or LimitNOFILE of systemd, allows more",
+            "server.max_connections is %d, but the limit of %d open files allows only "
+            "%d; raise it with ulimit -n, or LimitNOFILE of systemd",
             wanted,
             open_files,
             most,
@@ -418,9 +416,10 @@ def _max_connections(config: GatewayConfig) -> int:
 
 
 def _require_strict_parser() -> None:
-    """Aiohttp's parser in Python has been open to request smuggling more than once."""
+    """Refuse aiohttp's parser in Python, which has had several smuggling vulnerabilities."""
     if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
         raise GatewayError(
-            "aiohttp runs without its C parser (AIOHTTP_NO_EXTENSIONS is set, or no wheel was"
-            " installed); the gateway needs it, because the other one is not safe at the edge"
+            "aiohttp runs without its C parser (AIOHTTP_NO_EXTENSIONS is set, or no "
+            "wheel was installed); the gateway requires it, because the Python parser is "
+            "not safe for untrusted clients"
         )

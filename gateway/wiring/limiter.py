@@ -1,4 +1,4 @@
-"""From a checked configuration to its store, and to the decider that asks it."""
+"""Builds the store of a checked configuration, and its decider."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 def store_of(
     config: GatewayConfig, metrics: GatewayMetrics, memory: Store | None = None
 ) -> Callable[[], Store]:
-    """What makes the store that counts are kept in; both, while they move.
+    """Return a function that makes the store; during a migration, both stores.
 
-    The one that they move to has counters of its own, under the name `new`.
+    The new store of a migration has counters of its own, under the name `new`.
 
-    It reads files now, because an event loop should not have to wait for that, and none when it
-    is called.
+    Files are read now, not when the function is called, because an event loop must not wait for
+    them.
 
     Args:
-        config: names it.
-        metrics: where the counters of the one that counts move to are kept.
-        memory: what stands for `memory://` in a gateway of several workers, where a store that
-            each worker keeps for itself will not do; None if there is one only.
+        config: the configuration.
+        metrics: the counters of the new store of a migration.
+        memory: the store for `memory://` in a gateway of several workers, which must share it; None
+            if there is only one.
 
     Raises:
-        ConfigError: no store has the scheme of the URL, or the one that has it cannot be used;
-            also when the store is made.
+        ConfigError: no store has the scheme of the URL, or its store cannot be used; also when the
+            function is called.
     """
     settings = config.store
     migrate, domain, deadline_us = settings.migrate, config.domain, settings.deadline
@@ -72,13 +72,13 @@ def store_of(
 
 
 def _show(store: Store, metrics: GatewayMetrics) -> None:
-    """Let the keys of a store in this process be among what is counted."""
+    """Add the keys of a store in this process to the metrics."""
     if isinstance(store, MemoryStore):
         metrics.memory = store.memory
 
 
 def limits_by_policy(config: GatewayConfig) -> dict[str, list[Limit]]:
-    """The limits that the store of a configuration is asked about, by the names of policies."""
+    """Return the limits that the store decides on, by the names of policies."""
     at_masters = of_masters_only(config)
     return {
         name: limits_of(name, policy)
@@ -88,7 +88,7 @@ def limits_by_policy(config: GatewayConfig) -> dict[str, list[Limit]]:
 
 
 def memory_url(config: GatewayConfig) -> str:
-    """The URL of the memory store, for who keeps it; empty if counts are elsewhere."""
+    """Return the URL of the memory store; empty if counts are elsewhere."""
     settings = config.store
     urls = (settings.url, settings.migrate.to if settings.migrate is not None else settings.url)
     return next((url for url in urls if not capabilities_of(url).is_shared), "")
@@ -107,7 +107,7 @@ def _maker(url: str, memory: Store | None) -> StoreMaker:
         store = make(url, domain=domain, deadline_us=deadline_us)
         if isinstance(store, ImmediateStore) and not can.is_gatekeeper:
             message = f"{type(store).__qualname__} keeps counts in one process"
-            hint = "server: { workers: 1 }, or a store that processes share"
+            hint = "use server: { workers: 1 }, or a store that processes share"
             raise ConfigError([Problem("store", 0, 0, "", message, hint)])
         return store
 
@@ -117,13 +117,13 @@ def _maker(url: str, memory: Store | None) -> StoreMaker:
 def decider_of(
     config: GatewayConfig, store: Store, metrics: StoreMetrics, workers: int = 1
 ) -> Decider:
-    """What asks a store as the configuration says; to be made inside a running event loop.
+    """Return the decider for a store; call it in a running event loop.
 
     Args:
-        config: names the store, its deadline and so on.
+        config: the configuration.
         store: the store.
         metrics: its counters.
-        workers: how many there certainly are that share it.
+        workers: the minimum number of gateways that share it.
     """
     settings = config.store
     return Decider(
@@ -138,16 +138,16 @@ def decider_of(
 
 
 def overrides_of(config: GatewayConfig) -> KeyOverrides | None:
-    """Where policies of the table find the numbers of keys; None if none of them needs it."""
+    """Return the overrides by key of table policies; None if no policy needs them."""
     ours = (policy.throttlex for policy in config.policies.values())
     return KeyOverrides(identity) if any(one and one.policies == "table" for one in ours) else None
 
 
 def reader_of(config: GatewayConfig, overrides: KeyOverrides | None) -> PolicyReader | None:
-    """What keeps the book as the table is, in a running event loop; None if there is none."""
+    """Return what keeps the overrides up to date; None if there are none."""
     if overrides is None:
         return None
-    # Its driver need not be there for others.
+    # Imported here, because its driver is optional.
     from gateway.stores.mysql.policies import PolicyReader
 
     return PolicyReader(tables_url(config), overrides)

@@ -1,4 +1,4 @@
-"""From a checked configuration to what listeners do with new connections, and to TLS."""
+"""Builds what listeners do with new connections, and TLS, from a checked configuration."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from gateway.routing.client_address import ClientAddress
 from gateway.wiring.certificates import frontend_tls, server_tls, upstream_tls
 
 ANY_PREFIX: Final = 64
-"""Who may send PROXY headers is asked for whole addresses; this counts none together."""
+"""Trust in senders of PROXY headers is per address, so no IPv6 prefix applies."""
 
 
 class Certificates(NamedTuple):
-    """Everything that is made of certificates.
+    """All objects made from certificates.
 
     Attributes:
         listeners: TLS of each listener, in the order of the configuration; None for plain ones.
         upstreams: TLS to upstreams that have targets with `https://`, by name.
-        frontends: likewise of the listeners for other systems' clients; none where another
-            process serves them.
+        frontends: TLS of the listeners for other systems' clients; empty if another process serves
+            them.
     """
 
     listeners: tuple[ServerTls | None, ...]
@@ -35,19 +35,19 @@ class Certificates(NamedTuple):
 
     @property
     def shown(self) -> list[ServerTls | TlsTexts]:
-        """What clients are shown."""
+        """TLS of listeners: the certificates shown to clients."""
         return [one for one in (*self.listeners, *self.frontends) if one is not None]
 
     @property
     def all(self) -> list[ServerTls | TlsTexts | UpstreamTls]:
-        """All of it."""
+        """All of them."""
         return [*self.shown, *self.upstreams.values()]
 
     def load(self) -> None:
         """Read every file; blocks.
 
         Raises:
-            StartError: one will not do.
+            StartError: a file cannot be used.
         """
         for index, one in enumerate(self.listeners):
             path = "listen.tls" if len(self.listeners) == 1 else f"listen[{index}].tls"
@@ -68,10 +68,10 @@ def _load(tls: ServerTls | TlsTexts | UpstreamTls, path: str) -> None:
 
 
 def certificates_of(config: GatewayConfig, *, has_frontends: bool) -> Certificates:
-    """What the configuration names, not loaded yet.
+    """Return the certificates of the configuration, not loaded yet.
 
     Args:
-        config: checked and complete.
+        config: the checked, complete configuration.
         has_frontends: whether this process serves the clients of other systems.
     """
     frontends = config.listeners if has_frontends else ()
@@ -89,7 +89,7 @@ def certificates_of(config: GatewayConfig, *, has_frontends: bool) -> Certificat
 def accept_plan_of(
     listener: ListenerConfig, config: GatewayConfig, tls: ServerTls | None
 ) -> AcceptPlan:
-    """What a listener does with new connections."""
+    """Return how a listener accepts new connections."""
     senders = None
     if listener.proxy_protocol:
         said = listener.proxy_protocol

@@ -1,4 +1,4 @@
-"""A child of the supervisor: how it is made, and what is known of it."""
+"""A child of the supervisor: how it is started, and its state."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ HANDLED: Final = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1),
     signal.SIGCHLD,
 )
-"""Signals that the supervisor acts on; its children ignore them, or see to them themselves."""
+"""Signals that the supervisor handles; its children ignore them, or handle them themselves."""
 EXIT_FAILED: Final = 1
 
 
 class Child:
-    """A process that runs.
+    """A running process.
 
     Args:
-        name: which one it is, for the log.
+        name: its name, for the log.
         pid: its id.
         channel: the supervisor's end.
-        limit_us: how long it may send no beat; None for any time.
+        limit_us: how long it may send no beat; None for no limit.
 
     Attributes:
-        started_us: since when.
-        watchdog: tells whether it hangs; None if that is switched off.
-        is_started: whether it said that it serves.
-        is_leaving: whether it said that it will end.
-        is_relieved: whether it was told that another serves in its place.
+        started_us: when it was started.
+        watchdog: detects whether it hangs; None if that is switched off.
+        is_started: whether it has reported that it serves.
+        is_leaving: whether it has reported that it will end.
+        is_relieved: whether it was notified that another serves in its place.
         hung_us: how long it had sent no beat when it was killed for that.
-        error: what it said that keeps it from starting.
+        error: why it cannot start, as reported.
     """
 
     def __init__(self, name: str, pid: int, channel: socket, limit_us: int | None) -> None:
@@ -58,7 +58,7 @@ class Child:
         self._said = b""
 
     def listen(self) -> bool:
-        """Read what it said; false if there is nothing more."""
+        """Read its messages; returns False if there will be no more."""
         try:
             data = self.channel.recv(1 << 16)
         except OSError:
@@ -84,12 +84,12 @@ class Child:
             self.kill()
 
     def kill(self) -> None:
-        """Leave it no choice."""
+        """Kill it."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
     def how_it_ended(self) -> str | None:
-        """How it ended, in words; None while it runs."""
+        """Return how it ended, in words; None while it runs."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if not pid:
             return None
@@ -102,11 +102,11 @@ class Child:
         if self.hung_us:
             return f"did not respond for {self.hung_us / US:.1f} s, was killed"
         known = {number.value: number.name for number in signal.Signals}
-        return f"was ended by {known.get(-code, f'signal {-code}')}"
+        return f"was killed by {known.get(-code, f'signal {-code}')}"
 
 
 def _sample(pid: int) -> Sample | None:
-    """What the system says of a process; None where it does not, as outside Linux."""
+    """Return the state of a process; None if the system has none, as outside Linux."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -116,7 +116,7 @@ def _sample(pid: int) -> Sample | None:
 
 
 def end_at_once(children: Collection[Child]) -> None:
-    """Kill processes, and return when they are gone."""
+    """Kill processes, and return when they have ended."""
     for child in children:
         child.kill()
     for child in children:
@@ -127,14 +127,14 @@ def end_at_once(children: Collection[Child]) -> None:
 def start_child(
     name: str, siblings: Iterable[Child], run: Callable[[socket], int], limit_us: int | None
 ) -> Child:
-    """Make a process that runs a function and ends with its result.
+    """Start a process that runs a function and exits with its result.
 
     Args:
-        name: which one it is.
-        siblings: the other children: the new one must not keep their channels open, or they
-            would not see the end of the supervisor.
-        run: given the child's end of its channel.
-        limit_us: how long it may send no beat; None for any time.
+        name: its name.
+        siblings: the other children. The new one must not keep their channels open, or they would
+            not notice the end of the supervisor.
+        run: the function, which receives the child's end of its channel.
+        limit_us: how long it may send no beat; None for no limit.
     """
     ours, theirs = socketpair()
     with _no_signals():
@@ -151,7 +151,7 @@ def start_child(
 
 @contextmanager
 def _no_signals() -> Iterator[None]:
-    """Signals wait until the child has handlers of its own, and not those of the supervisor."""
+    """Block signals until the child has its own handlers instead of the supervisor's."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     try:
         yield
@@ -160,7 +160,7 @@ def _no_signals() -> Iterator[None]:
 
 
 def _be_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:
-    """Run, and never come back."""
+    """Run the function, and never return."""
     code = EXIT_FAILED
     try:
         signal.set_wakeup_fd(-1)
@@ -176,5 +176,5 @@ def _be_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:
     finally:
         with suppress(Exception):  # It may be closed.
             sys.stderr.flush()
-        # Not sys.exit: what the supervisor would do at its end is not for its children.
+        # Not sys.exit: exit handlers of the supervisor must not run in its children.
         os._exit(code)

@@ -1,4 +1,4 @@
-"""How many workers a machine has use for."""
+"""How many workers a machine can use."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ CGROUPS: Final = Path("/sys/fs/cgroup")
 
 
 def worker_count(workers: Literal["auto"] | int) -> int:
-    """The number of workers that the configuration asks for."""
+    """Return the number of workers that the configuration asks for."""
     return usable_cpus() if workers == "auto" else workers
 
 
 def usable_cpus(cgroups: Path = CGROUPS) -> int:
-    """How many CPUs this process may use: those it may run on, or its container's share of them.
+    """Return how many CPUs this process may use: its affinity, or its container's share.
 
     Args:
-        cgroups: where the system shows the bounds of containers.
+        cgroups: where the system shows the limits of containers.
     """
     is_bound = hasattr(os, "sched_getaffinity")
     cpus = len(os.sched_getaffinity(0)) if is_bound else os.cpu_count() or 1
@@ -26,7 +26,7 @@ def usable_cpus(cgroups: Path = CGROUPS) -> int:
 
 
 def _quota(cgroups: Path) -> int | None:
-    """The CPUs that a container may use, rounded up; None if it is not bounded."""
+    """Return the CPUs that a container may use, rounded up; None if it is not limited."""
     quota, period = "", ""
     words = _words(cgroups / "cpu.max")
     if len(words) == 2:

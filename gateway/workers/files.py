@@ -1,4 +1,4 @@
-"""Files without a name, for processes that are made by one another."""
+"""Unnamed files, shared by the processes of a gateway."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from typing import NamedTuple
 
 
 class SharedFiles(NamedTuple):
-    """Descriptors of files that the supervisor holds open for its children.
-
-    Attributes:
-        log_lock: as in `gateway.observe.logs.open_output`.
-        past: as in `gateway.workers.retired_counters`.
-    """
+    """Descriptors of files that the supervisor keeps open for its children."""
 
     log_lock: int
     past: int
@@ -23,9 +18,9 @@ class SharedFiles(NamedTuple):
 
 @contextmanager
 def shared_files() -> Iterator[SharedFiles]:
-    """Empty ones, gone at the end."""
+    """Create them empty; they vanish at the end."""
     if hasattr(os, "memfd_create"):
-        # In memory, for systems on which nothing may be written.
+        # In memory, for read-only systems.
         files = SharedFiles(os.memfd_create("log_lock"), os.memfd_create("past"))
         try:
             yield files

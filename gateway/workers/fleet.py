@@ -1,7 +1,7 @@
-"""All workers of a gateway as one, for the admin listener.
+"""All workers of a gateway together, for the admin listener.
 
-What was counted is the sum over all workers, those that are gone included (`past`), so that no
-counter goes back. What a worker says of this moment counts if it answers at once.
+Counters are the sum over all workers, including those that have ended (`past`), so that no counter
+decreases. Gauges of a worker count if it responds in time.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from gateway.workers.reports import COUNTED, STATE, WorkerReport, slices
 from gateway.workers.retired_counters import Past
 
 ANSWER_S: Final = 1.0
-"""How long a worker may take to answer."""
+"""How long a worker may take to respond."""
 COLLECT_S: Final = 5.0
-"""How often workers are asked what they counted though nobody wants to see it: one that is killed
-takes no more with it."""
+"""How often workers are asked for their counters without a scrape, so that one that is killed loses
+few.
+"""
 
 _CPU: Final = "process_cpu_seconds_total"
 _START: Final = "process_start_time_seconds"
@@ -34,11 +35,11 @@ class Fleet:
     """A `Subject` of the admin listener.
 
     Args:
-        workers: how many there should be.
-        own: what the limiter itself counts.
-        past: what workers counted that are gone.
-        phase: starting until all have served once.
-        warning: gives what there is to say of the store that they share.
+        workers: how many workers there should be.
+        own: the counters of the limiter itself.
+        past: the counters of workers that have ended.
+        phase: starting until all workers have served once.
+        warning: returns a remark about the store that they share.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Fleet:
         self._tasks.start(self._collect())
 
     async def join(self, connection: socket) -> None:
-        """Ask one more worker, over this connection; it belongs to the fleet."""
+        """Add a worker that is reached over this connection, which the fleet then owns."""
         loop = asyncio.get_running_loop()
         _, worker = await loop.create_unix_connection(WorkerReport, sock=connection)
         self._there.append(worker)
@@ -70,7 +71,7 @@ class Fleet:
         self._tasks.start(self._bury(worker))
 
     def drain(self) -> None:
-        """The gateway ends."""
+        """Record that the gateway shuts down."""
         self._phase = Phase.DRAINING
 
     async def _collect(self) -> None:
@@ -84,11 +85,11 @@ class Fleet:
         self._past.bury(worker.process.get(_CPU, 0.0), worker.counted)
 
     async def is_alive(self) -> bool:
-        """Whether a worker answers; where there is none, one is on its way."""
+        """Return whether a worker responds; if there is none, one is being started."""
         return not self._there or bool(await self._ask(STATE))
 
     async def readiness(self) -> Readiness:
-        """Whether the workers together should get traffic."""
+        """Return whether the workers together should get traffic."""
         answers = [worker.readiness for worker in await self._ask(STATE)]
         known = [answer for answer in answers if answer is not None]
         serving = sum(answer.phase is Phase.SERVING for answer in known)
@@ -97,14 +98,14 @@ class Fleet:
         return judge_workers(self._phase, known, self._workers, self._warning())
 
     async def scrape(self) -> Scrape:
-        """The sum over all workers."""
+        """Return the sum over all workers."""
         own_process = await asyncio.to_thread(of_process)
-        # A limiter that was started again is asked before its workers are there again.
+        # A restarted limiter is asked before its workers have reconnected.
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._patient_until):
                 await self._all_there.wait()
         answered = await self._ask(COUNTED)
-        # As of one moment: a worker that goes while the sum is made must not count twice.
+        # As of one moment: a worker that ends while the sum is made must not count twice.
         fresh = [worker for worker in self._there if worker in answered]
         silent = [worker for worker in self._there if worker not in answered]
         parts = [(worker.counted, worker in fresh) for worker in self._there]
@@ -126,7 +127,7 @@ class Fleet:
         return Scrape(total, sum_of_processes(own_process, [*processes, {_CPU: past_cpu}]))
 
     async def _ask(self, question: bytes) -> list[WorkerReport]:
-        """The workers that answered."""
+        """Return the workers that responded."""
         asked = tuple(self._there)
         answered = await asyncio.gather(*[worker.ask(question, ANSWER_S) for worker in asked])
         return [worker for worker, has in zip(asked, answered, strict=True) if has]
@@ -137,12 +138,12 @@ def _cpu_seconds(families: Iterable[Metric]) -> float:
 
 
 def sum_of_processes(own: Iterable[Metric], others: Sequence[dict[str, float]]) -> list[Metric]:
-    """Memory, CPU and open files of all processes; of their starts the first."""
+    """Return memory, CPU and open files of all processes, and the first of their start times."""
     families = list(own)
     for family in families:
         for place, sample in enumerate(family.samples):
             values = [sample.value, *(one[sample.name] for one in others if sample.name in one)]
-            # Rounded, or the order of the addends could take the last digit of a counter back.
+            # Rounded, or the order of the addends could make a counter decrease in its last digit.
             value = min(values) if sample.name == _START else round(sum(values), 6)
             family.samples[place] = sample._replace(value=value)
     return families

@@ -1,6 +1,6 @@
-"""The process that keeps the counts of all workers, and speaks for them on the admin listener.
+"""The process that keeps the counts of all workers and serves the admin listener for them.
 
-With a store outside the gateway it has no counts to keep, and the admin listener is all it has.
+With a store outside the gateway it keeps no counts, and only serves the admin listener.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 async def serve(
     config: GatewayConfig, workers: int, memory_url: str, past_file: int, post: Post
 ) -> int:
-    """Serve until the supervisor says that it is enough, or is gone; returns the exit status.
+    """Serve until the supervisor stops it or is gone; returns the exit status.
 
     Args:
-        config: of the gateway.
+        config: the configuration of the gateway.
         workers: how many workers there are.
-        memory_url: of the memory store; empty if counts are elsewhere.
-        past_file: for `Past`.
-        post: the sockets are those of the admin listener.
+        memory_url: the URL of the memory store; empty if counts are elsewhere.
+        past_file: the file of `Past`.
+        post: its channel, name and the sockets of the admin listener.
 
     Raises:
         StartError: the log's file cannot be opened.
@@ -56,7 +56,7 @@ async def serve(
     store.expect(limits_by_policy(config))
     if memory_url:
         metrics.memory = store.memory
-    # One that is started again does not wait for all: a worker may be missing by now.
+    # A restarted limiter does not wait for all workers: one may be missing by now.
     past = Past(past_file, metrics.started_us)
     phase = Phase.SERVING if post.reason else Phase.STARTING
     fleet = Fleet(workers, metrics, past, phase, lambda: store.warning)
@@ -67,7 +67,7 @@ async def serve(
         try:
             output.reopen()
         except OSError:
-            log.exception("the log cannot be opened again; it goes on where it was")
+            log.exception("the log file cannot be reopened; logging continues to the old one")
 
     told = orders.Orders(
         post.channel,
@@ -77,7 +77,7 @@ async def serve(
             orders.DRAIN: lambda _: fleet.drain(),
             orders.REOPEN: reopen,
             orders.REFUSE: lambda _: log.warning(
-                "SIGHUP changes nothing but certificates: a changed configuration needs a restart"
+                "SIGHUP reloads only certificates: a changed configuration needs a restart"
             ),
         },
     )

@@ -1,8 +1,8 @@
-"""The addresses of a gateway of several workers, taken before there are any.
+"""The addresses of a gateway of several workers, bound before the workers start.
 
-Each worker has a socket of its own for each address (SO_REUSEPORT), and the kernel spreads
-connections over them. The supervisor keeps all of them open: while a worker is started again,
-the connections of its sockets wait.
+Each worker has its own socket for each address (SO_REUSEPORT), and the kernel spreads connections
+over them. The supervisor keeps all of them open: while a worker is restarted, the connections of
+its sockets wait.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Listeners(NamedTuple):
     """Sockets that listen.
 
     Attributes:
-        workers: those of each worker.
-        admin: those of the admin listener; none if it is off.
-        files: of Unix sockets, to be removed at the end.
+        workers: the sockets of each worker.
+        admin: the sockets of the admin listener; empty if it is off.
+        files: the files of Unix sockets, to be removed at the end.
     """
 
     workers: list[list[BoundSocket]]
@@ -40,7 +40,7 @@ class Listeners(NamedTuple):
                 _close(sockets)
 
     def remove_files(self) -> None:
-        """Remove the files of Unix sockets, of which nothing else will."""
+        """Remove the files of Unix sockets, which no process removes otherwise."""
         for one in self.files:
             one.remove()
 
@@ -50,10 +50,10 @@ class Listeners(NamedTuple):
 
 
 def bind(config: GatewayConfig, workers: int) -> Listeners:
-    """Take every address that the configuration names.
+    """Bind all addresses of the configuration.
 
     Raises:
-        StartError: one cannot be had; those that were had are let go.
+        StartError: an address cannot be bound; the others are released.
     """
     if not hasattr(socket, "SO_REUSEPORT"):
         message = "this system cannot spread connections over processes (SO_REUSEPORT)"
@@ -86,7 +86,7 @@ def _bind_for_all(index: int, listener: ListenerConfig, found: Listeners) -> Non
         one, file = bound_file(address, listener.mode)
         found.files.append(file)
         with one:
-            # They have one queue: whoever is free takes the next connection.
+            # They share one queue: any free worker accepts the next connection.
             for sockets in found.workers:
                 sockets.append(BoundSocket(index, one.dup()))
         return

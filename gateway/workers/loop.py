@@ -8,7 +8,7 @@ from typing import Any
 
 
 def run_in_loop(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run until the work is done, on uvloop where it is installed; returns its exit status."""
+    """Run until the work is done, on uvloop if it is installed; returns its exit status."""
     try:
         import uvloop
     except ImportError:

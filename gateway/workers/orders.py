@@ -1,8 +1,8 @@
-"""What the supervisor and its children say to each other, over a pair of sockets for each child.
+"""Messages between the supervisor and its children, over a socket pair per child.
 
-An order is one byte, perhaps with open sockets. What a child says is a line of JSON: that it
-serves, what keeps it from starting, or that it leaves; or an empty line, that it is well. The end
-of either is seen by the other.
+An order is one byte, perhaps with open sockets. A message of a child is a line of JSON: that it
+serves, why it cannot start, or that it leaves; or an empty line, the beat of a healthy child. Each
+side notices the end of the other.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from gateway.workers.watchdog import BEAT_S
 log = logging.getLogger(__name__)
 
 LINK: Final = b"L"
-"""Connections to the process at the other end of them."""
+"""Here are sockets that connect to the process at their other end."""
 STOP: Final = b"S"
-"""End in peace."""
+"""Shut down gracefully."""
 YIELD: Final = b"Y"
-"""End in peace, and without waiting for anybody to see it: another serves in your place."""
+"""Shut down without waiting for load balancers: another worker serves in your place."""
 DRAIN: Final = b"D"
-"""The gateway is ending: to the limiter, which ends last."""
+"""The gateway is shutting down (for the limiter, which ends last)."""
 REOPEN: Final = b"R"
-"""Go on in a new log file."""
+"""Continue in a new log file."""
 RENEW: Final = b"C"
-"""Look at once whether certificates have changed."""
+"""Check immediately whether certificates have changed."""
 REFUSE: Final = b"H"
-"""Say that a changed configuration needs a restart."""
+"""Log that a changed configuration needs a restart."""
 
 MAX_SOCKETS: Final = 2
 ORPHAN_S: Final = 2.0
-"""How long a child may go on without its supervisor, to end what is under way."""
+"""How long a child may continue without its supervisor, to finish requests in flight."""
 
 
 class Said(NamedTuple):
-    """What a child says of itself.
+    """A message of a child.
 
     Attributes:
         is_started: it serves.
-        is_leaving: somebody else told it to end, and it will when another serves in its place.
-        error: what keeps it from starting: the arguments of a `StartError`, or of a
-            `GatewayError`; none if nothing does.
+        is_leaving: another process stopped it, and it ends when another worker serves in its place.
+        error: why it cannot start: the arguments of a `StartError` or `GatewayError`; empty if it
+            can.
     """
 
     is_started: bool = False
@@ -56,25 +56,25 @@ class Said(NamedTuple):
     error: tuple[str, ...] = ()
 
     def reason(self) -> GatewayError:
-        """The error itself."""
+        """Return the error itself."""
         return StartError(*self.error) if len(self.error) == 3 else GatewayError(*self.error)
 
 
 def give(channel: socket, order: bytes, sockets: Sequence[socket] = ()) -> None:
-    """Give an order; one that a child cannot take is lost, as the child is.
+    """Send an order; it is lost if the child is.
 
-    Never blocks: the channel of a child that does not run is full some day.
+    Never blocks: the channel of a child that has stopped running may be full.
     """
     with suppress(OSError):
         send_fds(channel, [order], [one.fileno() for one in sockets])
 
 
 class Orders:
-    """A child's end; to be made inside its event loop.
+    """A child's end of the channel; create it in the child's event loop.
 
     Args:
-        channel: to the supervisor; it belongs to this object from now on.
-        acts: what to do at which order, given the sockets that came with it.
+        channel: the channel to the supervisor, owned by this object from now on.
+        acts: the handler of each order, which receives the sockets sent with it.
     """
 
     def __init__(
@@ -88,22 +88,22 @@ class Orders:
         self._beat()
 
     def say_started(self) -> None:
-        """Tell the supervisor that this child serves."""
+        """Report to the supervisor that this child serves."""
         _say(self._channel, Said(is_started=True))
 
     def say_leaving(self) -> None:
-        """Tell the supervisor that this child will end, when another serves in its place."""
+        """Report to the supervisor that this child will end when another serves in its place."""
         _say(self._channel, Said(is_leaving=True))
 
     def _beat(self) -> None:
-        """Tell the supervisor that the loop goes round; see `watchdog`."""
+        """Report to the supervisor that the loop runs; see `watchdog`."""
         with suppress(OSError):
             self._channel.send(b"\n")
         self._loop.call_later(BEAT_S, self._beat)
 
     def _read(self) -> None:
         try:
-            # One byte at a time: sockets come with the byte that they were sent with.
+            # One byte at a time: sockets arrive with the byte that they were sent with.
             order, descriptors, _, _ = recv_fds(self._channel, 1, MAX_SOCKETS)
         except BlockingIOError:
             return
@@ -114,7 +114,7 @@ class Orders:
             self._acts.get(order, _let_go)(sockets)
             return
         self._loop.remove_reader(self._channel.fileno())
-        log.warning("the supervisor is gone; this process ends too")
+        log.warning("the supervisor has ended; this process shuts down as well")
         self._loop.call_later(ORPHAN_S, os._exit, 1)
         self._acts[STOP]([])
 
@@ -125,7 +125,7 @@ def _let_go(sockets: list[socket]) -> None:
 
 
 def say_failed(channel: socket, error: GatewayError) -> None:
-    """Tell the supervisor why a child cannot start."""
+    """Report to the supervisor why a child cannot start."""
     words: tuple[str, ...] = (str(error),)
     if isinstance(error, StartError):
         words = (error.path, error.message, error.hint)
@@ -138,6 +138,6 @@ def _say(channel: socket, said: Said) -> None:
 
 
 def understand(line: bytes) -> Said:
-    """What a child said."""
+    """Return the message of a child."""
     is_started, is_leaving, error = json.loads(line)
     return Said(is_started, is_leaving, tuple(error))

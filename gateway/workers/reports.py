@@ -1,7 +1,7 @@
-"""What the limiter asks workers about themselves, and what they answer.
+"""The limiter's questions to workers, and their answers.
 
-A question is one byte; answers are frames of JSON, of which that to `COUNTED` has as many as it
-needs. A worker is asked one question of a kind at a time, so answers need no number.
+A question is one byte; answers are JSON frames, any number of them for `COUNTED`. A worker is asked
+one question of a kind at a time, so answers need no number.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ STATE: Final = b"s"
 COUNTED: Final = b"c"
 
 PIECES: Final = 64
-"""How much of what was counted is written and read in one go, between turns of the loops."""
+"""How many counters are written and read in one step, between turns of the loops."""
 
 
 class Reporter(asyncio.Protocol):
-    """A worker's end.
+    """A worker's end of the connection.
 
     Args:
         gateway: the worker.
@@ -40,26 +40,26 @@ class Reporter(asyncio.Protocol):
         self._gone = asyncio.Event()
 
     async def finish(self) -> None:
-        """Say for the last time what was counted, and return when that is on its way."""
+        """Send the counters for the last time, and return when they are sent."""
         await self._report()
         if self._transport is not None:
             self._transport.close()
             await self._gone.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The limiter is there."""
-        # A cast, not an assertion: those of uvloop only behave like one.
+        """Record that the limiter is connected."""
+        # A cast, not an assertion: uvloop's transports only behave like one.
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Answer."""
+        """Answer a question."""
         if STATE in data:
             self._say({"state": self._gateway.readiness})
         if COUNTED in data:
             self._tasks.start(self._report())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The limiter is gone."""
+        """Record that the limiter is gone."""
         self._transport = None
         self._tasks.cancel()
         self._gone.set()
@@ -83,13 +83,13 @@ def _process() -> dict[str, float]:
 
 
 class WorkerReport(asyncio.Protocol):
-    """The limiter's end of one worker.
+    """The limiter's end of the connection to one worker.
 
     Attributes:
-        counted: what the worker counted, when it was last asked and answered.
+        counted: the worker's counters, as of its last answer.
         process: its memory, CPU and open files, likewise.
         readiness: whether it should get traffic, likewise; None before its first answer.
-        lost: done when the worker is gone.
+        lost: a future that is done when the worker is gone.
     """
 
     def __init__(self) -> None:
@@ -103,11 +103,11 @@ class WorkerReport(asyncio.Protocol):
         self._asked: dict[bytes, asyncio.Future[None]] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The worker is there."""
+        """Record that the worker is connected."""
         self._transport = cast("asyncio.Transport", transport)
 
     async def ask(self, question: bytes, within_s: float) -> bool:
-        """Whether the worker answered in time; one that is asked already is not asked again."""
+        """Ask the worker, unless a question is pending; returns whether it answered in time."""
         asked = self._asked.get(question)
         if asked is None or asked.done():
             if self._transport is None:
@@ -120,7 +120,7 @@ class WorkerReport(asyncio.Protocol):
         return asked.done()
 
     def data_received(self, data: bytes) -> None:
-        """Take what it says."""
+        """Read its answers."""
         try:
             for one in self._splitter.feed(data):
                 self._take(json.loads(one[1:]))
@@ -129,7 +129,7 @@ class WorkerReport(asyncio.Protocol):
                 self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The worker is gone."""
+        """Record that the worker is gone."""
         self._transport = None
         if not self.lost.done():
             self.lost.set_result(None)
@@ -151,6 +151,6 @@ class WorkerReport(asyncio.Protocol):
 
 
 def slices(every: list[Piece]) -> Iterator[list[Piece]]:
-    """What was counted, in parts that hold nobody up."""
+    """Yield the counters in parts that delay nothing."""
     for begin in range(0, len(every), PIECES):
         yield every[begin : begin + PIECES]

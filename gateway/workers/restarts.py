@@ -1,4 +1,4 @@
-"""When a child is started, and started again; pure."""
+"""When children are started and restarted; pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final
 from gateway.base.clock import US
 
 STEADY_US: Final = 5 * US
-"""A child that lasted this long is started again at once; others after a pause."""
+"""A child that ran this long is restarted immediately; others after a pause."""
 FIRST_PAUSE_US: Final = US // 10
 LONGEST_PAUSE_US: Final = 5 * US
 
 
 class Restarts:
-    """What is to be started, and when.
+    """The schedule of starts.
 
     Args:
-        names: of all children; each is due at once.
+        names: the names of all children; each is due immediately.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -31,18 +31,18 @@ class Restarts:
         return name in self._due_us
 
     def due(self, now_us: int) -> list[str]:
-        """Those whose time has come; they are not due again before something happens to them."""
+        """Return the children that are due; each is returned once per start."""
         names = [name for name, due_us in self._due_us.items() if due_us <= now_us]
         for name in names:
             del self._due_us[name]
         return names
 
     def next_us(self) -> int | None:
-        """When the next is due; None if none is."""
+        """Return when the next one is due; None if none is."""
         return min(self._due_us.values(), default=None)
 
     def ended(self, name: str, lasted_us: int, now_us: int) -> None:
-        """Start one again that ended, the later the more often it did so at once."""
+        """Schedule a restart of a child that ended: later, the more often it ended early."""
         if lasted_us >= STEADY_US:
             self._pauses_us[name] = 0
         pause_us = self._pauses_us[name]
@@ -50,13 +50,13 @@ class Restarts:
         self._pauses_us[name] = min(max(FIRST_PAUSE_US, 2 * pause_us), LONGEST_PAUSE_US)
 
     def soon(self, name: str, now_us: int) -> None:
-        """Start one that is about to end, or will have to."""
+        """Schedule the start of a successor of a child that is about to end."""
         self._due_us[name] = now_us + FIRST_PAUSE_US
 
     def later(self, name: str, now_us: int) -> None:
-        """Start one that cannot be started now."""
+        """Reschedule a child that cannot be started now."""
         self._due_us[name] = now_us + LONGEST_PAUSE_US
 
     def forget(self) -> None:
-        """Nothing is started any more."""
+        """Start nothing any more."""
         self._due_us.clear()

@@ -1,8 +1,8 @@
-"""What was counted by processes that are gone, kept over the end of the limiter as well.
+"""The counters of processes that have ended, which also survive a restart of the limiter.
 
-A counter that goes back and comes again looks to Prometheus as if all of it had happened twice.
-So the sum is in a file without a name, which the supervisor holds open. It begins with a block of
-what the limiter itself last showed; nobody else is left to tell of that when it dies.
+To Prometheus, a counter that drops and returns looks as if everything had happened twice. So the
+sum is in an unnamed file, which the supervisor keeps open. It begins with a block of the counters
+that the limiter itself last showed, because they would otherwise be lost when it dies.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Any, Final
 from gateway.observe.metrics import GatewayMetrics, Piece, add, pieces
 
 BLOCK_BYTES: Final = 4096
-"""Of the limiter: it has no routes, so this is more than it needs. If keys of many policies had no
-room, what is counted of that begins anew with it, as the keys do."""
+"""The size of the limiter's own block: it has no routes, so this is more than enough. If many
+policies lack room for keys, those counters restart with the limiter, as the keys do.
+"""
 MAX_BYTES: Final = 1 << 30
-"""Of all that are gone: far more than the counters of any configuration are."""
+"""The size for all processes that have ended: far more than the counters of any configuration need.
+"""
 
 
 class Past:
-    """The sum; what a limiter wrote before this one is found again.
+    """The sum, continued from a previous limiter.
 
     Args:
         file: open for reading and writing.
@@ -30,9 +32,9 @@ class Past:
 
     Attributes:
         started_us: when the first limiter began, and so the gateway.
-        counted: by all processes that are gone, and
-        pieces: the same as plain data, which stays as it is until one more is gone.
-        cpu_seconds: that they used.
+        counted: the counters of all processes that have ended.
+        pieces: the same as plain data, unchanged until another process ends.
+        cpu_seconds: the CPU time that they used.
     """
 
     def __init__(self, file: int, started_us: int) -> None:
@@ -48,7 +50,7 @@ class Past:
         self.bury(cpu_seconds, counted)
 
     def bury(self, cpu_seconds: float, counted: Sequence[Piece]) -> None:
-        """One more process is gone."""
+        """Add the counters of another process that has ended."""
         self._add(counted)
         self.cpu_seconds += cpu_seconds
         self.pieces = list(pieces(self.counted))
@@ -57,9 +59,9 @@ class Past:
         os.pwrite(self._file, json.dumps(every).encode(), BLOCK_BYTES)
 
     def show(self, cpu_seconds: float, counted: Sequence[Piece]) -> None:
-        """The limiter itself has shown this; if it dies, so much is buried."""
+        """Record what the limiter itself has shown, in case it dies."""
         others = [piece for piece in counted if piece[0] != "memory"]
-        # Of a policy, what happened to its keys for want of room: as a rule nothing.
+        # For each policy, how its keys fared for lack of room: usually nothing.
         crowded = [piece for piece in counted if piece[0] == "memory" and any(piece[3:])]
         for shown in ([*others, *crowded], others):
             block = json.dumps([cpu_seconds, shown]).encode()
@@ -72,7 +74,7 @@ class Past:
             add(self.counted, piece, gauges=False)
 
     def _read(self, size: int, begin: int, default: list[Any]) -> list[Any]:
-        """What is there; nothing for the first limiter, or if one was killed while it wrote."""
+        """Return the content; nothing for the first limiter, or if one was killed while writing."""
         try:
             found = json.loads(os.pread(self._file, size, begin))
         except ValueError:

@@ -1,7 +1,7 @@
-"""The process that starts the others and starts them again; it serves nothing itself.
+"""The process that starts and restarts the others; it serves nothing itself.
 
-It has no event loop and no threads, so that it can fork at any moment. The log is written by its
-children: one that is started again says why.
+It has no event loop and no threads, so that it can fork at any moment. Its children write the log:
+a restarted one logs the reason.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from gateway.workers.restarts import Restarts
 
 LIMITER: Final = "limiter"
 GRACE_US: Final = 10_000_000
-"""What a worker may take beyond the times that it has to end in peace."""
+"""How much longer than its own timeouts a worker may take to shut down."""
 LATE_US: Final = 1_000_000
-"""How much later than it wanted to this process may run without doubting what it sees."""
+"""If this process runs this much later than planned, it does not trust what it sees."""
 EXIT_OK: Final = 0
 
 
 def supervise(config: GatewayConfig, workers: int) -> int:
-    """Run a gateway of several workers until a signal says that it is to end.
+    """Run a gateway of several workers until a signal stops it.
 
     Args:
-        config: checked and complete.
-        workers: how many, at least 2.
+        config: the checked, complete configuration.
+        workers: how many workers, at least 2.
 
     Returns:
         The exit status.
 
     Raises:
-        StartError: an address or a file cannot be had, or a child says so of something else.
+        StartError: an address or a file is not available, or a child reports such an error.
         GatewayError: a child cannot be started at all.
     """
     listeners = bind(config, workers)
@@ -54,21 +54,21 @@ def supervise(config: GatewayConfig, workers: int) -> int:
             files = stack.enter_context(shared_files())
             supervisor = _Supervisor(config, workers, listeners, files)
         except OSError as error:
-            # Each worker has its sockets, so it is their number that is too much.
-            hint = "a higher limit (ulimit -n, LimitNOFILE), or fewer workers"
+            # Each worker has its own sockets, so the number of workers is too high.
+            hint = "raise the limit (ulimit -n, LimitNOFILE), or use fewer workers"
             message = f"no more files can be opened for {workers} workers: {error.strerror}"
             raise StartError("server.workers", message, hint) from error
         return supervisor.run()
 
 
 class _Supervisor:
-    """See the module.
+    """The supervisor of a gateway.
 
     Args:
-        config: of the gateway.
-        workers: how many.
+        config: the configuration of the gateway.
+        workers: how many workers.
         listeners: their sockets.
-        files: that they share.
+        files: the files that they share.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class _Supervisor:
         self._woken, self._waker = socketpair()
 
     def run(self) -> int:
-        """Start all children, and see to them until the end."""
+        """Start all children, and manage them until the end."""
         for end in (self._woken, self._waker):
             end.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for handled in HANDLED:
-            # The wakeup descriptor tells; without a handler there would be nothing to tell.
+            # The wakeup descriptor reports signals, but only those that have a handler.
             signal.signal(handled, lambda *_: None)
-        # What was made so far is the children's too: a collection would copy all of it.
+        # Children inherit everything made so far: a garbage collection would copy all of it.
         gc.collect()
         gc.freeze()
         try:
@@ -127,13 +127,13 @@ class _Supervisor:
                 if self._is_starting:
                     message = f"{name} cannot be started: {error.strerror or error}"
                     raise GatewayError(message) from error
-                # No memory, no processes or no files to be had now: perhaps later.
+                # No memory, processes or files available at the moment: try again later.
                 self._restarts.later(name, now_us)
                 if name in self._children:
                     self._children[name].kill()
 
     def _be(self, name: str, channel: socket) -> int:
-        """What a child does."""
+        """Return what a child runs."""
         for end in (self._woken, self._waker):
             end.close()
         number = self._names.index(name) - 1
@@ -153,7 +153,7 @@ class _Supervisor:
         return run_in_loop(lambda: worker.serve(config, count, post))
 
     def _link_with(self, name: str) -> None:
-        """Connect a child that is new with those that it works with."""
+        """Connect a new child with those that it works with."""
         others = self._names[1:] if name == LIMITER else (name,)
         for other in others:
             if LIMITER not in self._children or other not in self._children:
@@ -167,10 +167,10 @@ class _Supervisor:
         if name == LIMITER and self._ends_us is not None:
             orders.give(self._children[LIMITER].channel, orders.DRAIN)
 
-    # Seeing to them.
+    # Managing them.
 
     def _wait(self) -> bool:
-        """Until something happens, or has to be done; returns whether that was long ago."""
+        """Wait until something happens, or is due; returns whether that was long ago."""
         moments = [us for us in (self._restarts.next_us(), self._ends_us) if us is not None]
         if self._ends_us is None:
             watchdogs = (child.watchdog for child in self._children.values() if not child.hung_us)
@@ -201,7 +201,7 @@ class _Supervisor:
                 orders.give(child.channel, orders.REFUSE if name == LIMITER else orders.RENEW)
 
     def _bury(self) -> None:
-        """See who ended, and when to start it again."""
+        """Reap ended children, and schedule their restarts."""
         for name, child in list(self._children.items()):
             child.listen()
             end = child.how_it_ended()
@@ -222,10 +222,10 @@ class _Supervisor:
             self._end_what_is_left(self._ends_us)
 
     def _kill_hung(self, *, is_late: bool) -> None:
-        """Kill children that send no beats; they are started again as any that dies.
+        """Kill children that send no beats; they are restarted like any that dies.
 
         Args:
-            is_late: whether this process did not run when it was to look: whatever stopped it
+            is_late: whether this process did not run when a check was due: whatever stopped it
                 may have stopped its children.
         """
         now_us = monotonic_us()
@@ -235,11 +235,11 @@ class _Supervisor:
             child.kill_if_hung(now_us)
 
     def _elders(self, name: str) -> list[Child]:
-        """Those that had this place before, and have not ended yet."""
+        """Return the predecessors of a child that have not ended yet."""
         return [child for key, child in self._children.items() if child.name == name != key]
 
     def _relieve(self) -> None:
-        """Let workers end in whose place others serve."""
+        """Let workers end whose successors serve."""
         for name in self._names:
             child = self._children.get(name)
             if child is None or not child.is_started:
@@ -250,29 +250,29 @@ class _Supervisor:
                     orders.give(elder.channel, orders.YIELD)
 
     def _let_leave(self, name: str, child: Child) -> None:
-        """Somebody told a worker to end: it does when another has taken its place."""
+        """Replace a worker that another process stopped: it ends when its successor serves."""
         del self._children[name]
         self._children[f"{name} ({child.pid})"] = child
         if self._ends_us is None:
-            # Not at once: whoever tells all processes to end is about to tell this one.
+            # Not immediately: a process that stops all processes is about to stop this one, too.
             self._restarts.soon(name, monotonic_us())
-            self._reasons[name] = f"{name} ({child.pid}) was told to end and was replaced"
+            self._reasons[name] = f"{name} ({child.pid}) was stopped and has been replaced"
 
     def _start_again(self, name: str, child: Child, end: str) -> None:
         now_us = monotonic_us()
         self._restarts.ended(name, now_us - child.started_us, now_us)
         error = f": {child.error}" if child.error is not None else ""
-        self._reasons[name] = f"{name} ({child.pid}) {end} and was started again{error}"
+        self._reasons[name] = f"{name} ({child.pid}) {end} and has been restarted{error}"
 
     # Ending.
 
     def _stop(self) -> None:
-        """Workers end what is under way, then the limiter ends."""
+        """Let workers finish requests in flight, then stop the limiter."""
         server = self._config.server
         times_us = server.shutdown_delay + server.shutdown_timeout
         self._ends_us = monotonic_us() + times_us + GRACE_US
         self._restarts.forget()
-        # Open here, they would take connections that nobody serves.
+        # If they stayed open here, they would accept connections that no process serves.
         self._listeners.remove_files()
         self._listeners.close_workers()
         for name, child in self._children.items():
@@ -293,7 +293,7 @@ class _Supervisor:
         self._children.clear()
 
     def _die(self, number: int) -> NoReturn:
-        """At the second signal, at once."""
+        """Kill them at the second signal."""
         self._kill_all()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -1,4 +1,4 @@
-"""One worker: a gateway on sockets that it was given."""
+"""One worker: a gateway on sockets that it receives."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from gateway.workers.reports import Reporter
 log = logging.getLogger(__name__)
 
 REPLACED_S: Final = 10.0
-"""How long a worker that was told to end serves on, if no other does in its place."""
+"""How long a stopped worker continues to serve if no other replaces it."""
 LAST_WORDS_S: Final = 1.0
-"""How long a worker that ends may take to say what it counted."""
+"""How long a worker that ends may take to report its counters."""
 
 
 class Post(NamedTuple):
-    """What a child of the supervisor is given.
+    """What a child of the supervisor receives.
 
     Attributes:
-        name: which one it is, for the log.
-        channel: to the supervisor.
-        sockets: that it serves.
+        name: its name, for the log.
+        channel: the channel to the supervisor.
+        sockets: the sockets that it serves.
         log_lock: as in `gateway.observe.logs.open_output`.
-        reason: why it is started again; empty at the beginning.
+        reason: why it was restarted; empty for the first start.
         is_first: as in `WorkerResources`.
-        elders: the processes in whose place it starts, by their ids: they serve until it does.
+        elders: the ids of the processes that it replaces: they serve until it does.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Post(NamedTuple):
 
 
 async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
-    """Serve until the supervisor says that it is enough, or is gone; returns the exit status.
+    """Serve until the supervisor stops it or is gone; returns the exit status.
 
     Raises:
         GatewayError: as `Gateway`.
@@ -94,16 +94,16 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         ended.set()
 
     def leave() -> None:
-        # Clients would find nobody until another is there.
+        # Without this, clients would find no server until the successor is there.
         told.say_leaving()
         loop.call_later(REPLACED_S, ended.set)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        # Whoever ends a whole group of processes tells each of them; once is enough.
+        # A process that stops a whole process group signals each member; once is enough.
         loop.add_signal_handler(number, leave)
     await running.start()
     told.say_started()
-    # What was made so far lives as long as the process: no collection need look at it.
+    # Everything made so far lives as long as the process; collections can skip it.
     gc.collect()
     gc.freeze()
     await ended.wait()
@@ -116,7 +116,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
 
 
 async def _link(reporter: Reporter, memory: SharedStore, connections: list[socket]) -> None:
-    """Talk to the limiter, which is new."""
+    """Connect to a new limiter."""
     asking, reporting = connections
     await memory.attach(asking)
     loop = asyncio.get_running_loop()

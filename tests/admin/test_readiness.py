@@ -31,7 +31,7 @@ def test_required_store_that_is_away_is_not_ready() -> None:
     """A policy would turn requests away: somebody else should get them."""
     readiness = judge(Phase.SERVING, [StoreState("redis", is_ready=False, needed_by="a policy")])
     assert not readiness.is_ready
-    assert readiness.reasons == ("store redis does not answer and a policy needs it",)
+    assert readiness.reasons == ("store redis is unavailable and a policy needs it",)
 
 
 def test_store_that_policies_do_without_is_only_mentioned() -> None:
@@ -42,13 +42,13 @@ def test_store_that_policies_do_without_is_only_mentioned() -> None:
     ]
     readiness = judge(Phase.SERVING, stores)
     assert readiness.is_ready
-    assert readiness.reasons == ("store redis does not answer; policies do without it",)
+    assert readiness.reasons == ("store redis is unavailable; policies decide without it",)
 
 
 SERVING = Readiness(True, Phase.SERVING, ())
 STARTING = Readiness(False, Phase.STARTING, ("the gateway is starting",))
 DRAINING = Readiness(False, Phase.DRAINING, ("the gateway is draining",))
-NEEDY = Readiness(False, Phase.SERVING, ("store main does not answer and a policy needs it",))
+NEEDY = Readiness(False, Phase.SERVING, ("store main is unavailable and a policy needs it",))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ NEEDY = Readiness(False, Phase.SERVING, ("store main does not answer and a polic
         (
             Phase.SERVING,
             [SERVING],
-            Readiness(True, Phase.SERVING, ("1 of 2 workers do not answer",)),
+            Readiness(True, Phase.SERVING, ("1 of 2 workers do not respond",)),
         ),
         (Phase.SERVING, [SERVING, DRAINING], Readiness(True, Phase.SERVING, ())),
         (Phase.SERVING, [SERVING, NEEDY], Readiness(True, Phase.SERVING, NEEDY.reasons)),
@@ -67,12 +67,12 @@ NEEDY = Readiness(False, Phase.SERVING, ("store main does not answer and a polic
         (
             Phase.SERVING,
             [],
-            STARTING._replace(reasons=(*STARTING.reasons, "2 of 2 workers do not answer")),
+            STARTING._replace(reasons=(*STARTING.reasons, "2 of 2 workers do not respond")),
         ),
         (
             Phase.STARTING,
             [SERVING],
-            STARTING._replace(reasons=(*STARTING.reasons, "1 of 2 workers do not answer")),
+            STARTING._replace(reasons=(*STARTING.reasons, "1 of 2 workers do not respond")),
         ),
         (Phase.DRAINING, [SERVING, DRAINING], DRAINING),
         (Phase.DRAINING, [], DRAINING),

@@ -30,8 +30,8 @@ def test_a_flood_of_refusals_is_a_line_a_minute(caplog: pytest.LogCaptureFixture
     what = "requests are refused: max_pending (8) is reached"
     assert caplog.messages == [
         what,
-        f"{what}: 1000 more since this was last said",
-        f"{what}: 1 more since this was last said",
+        f"{what}: 1000 more since the last message",
+        f"{what}: 1 more since the last message",
         what,
     ]
 
@@ -47,4 +47,4 @@ def test_what_was_counted_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -
         often.stop()
 
     run(story())
-    assert caplog.messages == ["often", "often: 1 more since this was last said"]
+    assert caplog.messages == ["often", "often: 1 more since the last message"]

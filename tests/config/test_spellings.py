@@ -190,7 +190,7 @@ def test_stores_are_one_in_every_spelling(host: str, data: st.DataObject) -> Non
         for _ in range(2)
     )
 
-    with pytest.raises(ConfigError, match="counts would move to where they are"):
+    with pytest.raises(ConfigError, match="counts would move to the store they are in"):
         check_text(f"store: {{url: '{one}', migrate: {{to: '{two}'}}}}\n{ROUTES}")
 
 
@@ -202,7 +202,7 @@ def test_listeners_are_one_in_every_spelling(host: str, data: st.DataObject) -> 
         for _ in range(2)
     )
 
-    with pytest.raises(ConfigError, match="is taken already"):
+    with pytest.raises(ConfigError, match="is already in use"):
         check_text(f"listen: ['{one}', '{two}']\n{ROUTES}")
 
 

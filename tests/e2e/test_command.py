@@ -103,7 +103,7 @@ def test_check_explains_in_sentences(good: Path) -> None:
     done = _sluice("check", "--explain", good)
     assert done.returncode == 0
     text = " ".join(done.stdout.split())
-    for words in ("20 at once", "100 ms", "2 s", "429", "X-API-Key"):
+    for words in ("a burst of 20", "100 ms", "2 s", "429", "X-API-Key"):
         assert words.lower() in text.lower(), words
 
 
@@ -309,7 +309,7 @@ def test_the_version_is_told() -> None:
         (["run", "-c", "a.yaml", "-c", "b.yaml"], "-c is given twice"),
         (["check", "-c", "a.yaml", "--config", "b.yaml"], "sluice run FOLDER"),
         (["healthcheck", "-c", "a.yaml", "-c", "b.yaml"], "-c is given twice"),
-        (["check", "a.yaml", "b.yaml"], "a configuration of several files is a folder"),
+        (["check", "a.yaml", "b.yaml"], "put the files into one folder"),
         (["demo", "--listen", "8081"], "--listen: 8081 is a port without a host"),
         (["healthcheck", "--admin", "9901"], "--admin: 9901 is a port without a host"),
     ],
@@ -454,7 +454,7 @@ def test_the_demo_says_how_it_is_started_elsewhere() -> None:
         port = taken.getsockname()[1]
         done = _sluice("demo", "--listen", f"127.0.0.1:{port}")
     assert done.returncode == 1
-    assert f"127.0.0.1:{port} is in use already" in done.stderr
+    assert f"127.0.0.1:{port} is already in use" in done.stderr
     assert 'hint: make run ARGS="--listen ' in done.stderr
 
 
@@ -467,7 +467,7 @@ def test_of_two_ports_the_one_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", first + 1)):
         done = _sluice("run", str(path))
     assert done.returncode == 1
-    assert f"listeners[0].bind: 127.0.0.1:{first + 1} is in use already" in done.stderr
+    assert f"listeners[0].bind: 127.0.0.1:{first + 1} is already in use" in done.stderr
     assert f"sport = :{first + 1}" in done.stderr
 
 
@@ -475,7 +475,7 @@ def test_the_help_of_ratio_names_its_variables() -> None:
     """Each with what it is if it is not set."""
     text = " ".join(_sluice("ratio", "--help").stdout.split())
     for name, usual in DEFAULTS.items():
-        assert f"{name} ({usual or 'every address'})" in text
+        assert f"{name} ({usual or 'all addresses'})" in text
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -493,8 +493,10 @@ def test_a_second_gateway_on_one_host_is_told_of_the_admin_listener(
         done = _sluice("run", config)
     assert done.returncode == 1
     said, hint = done.stderr.splitlines()
-    assert said == f"{config}: admin.listen: 127.0.0.1:{admin} is in use already"
-    assert hint.startswith(f"  hint: admin: off, or another port: admin: 127.0.0.1:{admin + 1}; ss")
+    assert said == f"{config}: admin.listen: 127.0.0.1:{admin} is already in use"
+    assert hint.startswith(
+        f"  hint: set admin: off, or use another port: admin: 127.0.0.1:{admin + 1}; ss"
+    )
 
 
 def test_a_ready_made_listener_with_tls_says_how_to_try_it(tmp_path: Path) -> None:

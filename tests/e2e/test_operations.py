@@ -55,12 +55,12 @@ def test_balancers_are_told_before_connections_are_refused(start_gateway: StartG
             f"server: {{ shutdown_delay: 2s }}\nroutes:\n  /**: {{ upstream: {upstream.url} }}\n"
         )
         gateway.server.signal(signal.SIGTERM)
-        _wait_for_message(gateway, "not ready")
+        _wait_for_message(gateway, "no longer ready")
         readiness = requests.get(f"{gateway.admin_url}/readyz", timeout=10)
         assert (readiness.status_code, readiness.json()["phase"]) == (503, "draining")
         assert get(gateway.port).status == 200
         assert gateway.server.process.wait(10) == 0
-    assert _messages(gateway)[-2:] == ["draining: 0 requests under way", "stopped"]
+    assert _messages(gateway)[-2:] == ["draining: 0 requests in flight", "stopped"]
 
 
 def test_what_is_cut_off_is_counted_in_the_log(start_gateway: StartGateway) -> None:
@@ -75,7 +75,7 @@ def test_what_is_cut_off_is_counted_in_the_log(start_gateway: StartGateway) -> N
             assert wait_for_metric(gateway, "sluice_upstream_requests_total", 1)
             gateway.server.signal(signal.SIGTERM)
             assert gateway.server.process.wait(10) == 0
-    assert "draining: 1 requests under way" in _messages(gateway)
+    assert "draining: 1 requests in flight" in _messages(gateway)
     assert "1 requests took too long and were cut off" in _messages(gateway)
 
 
@@ -148,12 +148,15 @@ def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("listen: 127.0.0.1:{taken}\n", ("listen: 127.0.0.1:{taken} is in use", "ss -ltnp")),
+        (
+            "listen: 127.0.0.1:{taken}\n",
+            ("listen: 127.0.0.1:{taken} is already in use", "ss -ltnp"),
+        ),
         (
             "listen: ['127.0.0.1:{free}', '127.0.0.1:{taken}']\n",
-            ("listen[1]: 127.0.0.1:{taken} is in use", "another port"),
+            ("listen[1]: 127.0.0.1:{taken} is already in use", "another port"),
         ),
-        ("admin: 127.0.0.1:{taken}\nlisten: :{free}\n", ("admin.listen: ", "is in use")),
+        ("admin: 127.0.0.1:{taken}\nlisten: :{free}\n", ("admin.listen: ", "is already in use")),
         ("listen: 192.0.2.1:{free}\n", ("not an address of this machine", ":{free}")),
         ("listen: no-such-host.invalid:{free}\n", ("the host 'no-such-host.invalid'",)),
         ("log: {{output: ./none/a.log}}\n", ("log.output: the folder", "mkdir -p")),
@@ -211,7 +214,7 @@ def test_stopping_leaves_websockets_open_for_a_while(start_gateway: StartGateway
         for client in sockets:
             assert client.get("/", "Connection: Upgrade", "Upgrade: websocket").status == 101
         gateway.server.signal(signal.SIGTERM)
-        _wait_for_message(gateway, "draining: 50 requests under way")
+        _wait_for_message(gateway, "draining: 50 requests in flight")
         for client in sockets:
             client.send(b"hello")
         for client in sockets:

@@ -161,7 +161,7 @@ def test_sighup_renews_certificates(setup: Setup) -> None:
                 in_a_row = in_a_row + 1 if names == ["a.test", "new.test"] else 0
         assert before.get().status == 200
     assert _ends(setup) == {str(setup.shown.cert): float(new.not_after.timestamp())}
-    assert "changed certificates are in use" in setup.gateway.server.stdout
+    assert "changed certificates are now in use" in setup.gateway.server.stdout
 
 
 def test_what_check_says_of_files(tmp_path: Path) -> None:

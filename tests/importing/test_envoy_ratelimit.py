@@ -59,8 +59,8 @@ def test_files_of_one_domain_are_joined() -> None:
 
     assert joined.count("shop:") == 1
     assert joined.index('{ a: "*" }') < joined.index('{ b: "*" }')
-    assert "two.yaml:2:21: 'a' without a value stands twice" in result(one, one)
-    assert "it is in line 2 of one.yaml already" in result(one, one)
+    assert "two.yaml:2:21: 'a' without a value is given twice" in result(one, one)
+    assert "the first is in line 2 of one.yaml" in result(one, one)
 
 
 def test_domains_stand_side_by_side() -> None:

@@ -88,8 +88,8 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (Limiter, "Limiter: policies: there is nothing in it (at least one)"),
-        (lambda: Limiter.from_mapping({}), "policies is missing (such as policies: {pay: "),
+        (Limiter, "Limiter: policies: it is empty (add at least one)"),
+        (lambda: Limiter.from_mapping({}), "policies is missing (for example policies: {pay: "),
         (lambda: Limiter(Policy("a", "1/s"), Policy("a", "2/s")), "two policies are named 'a'"),
         (lambda: Limiter.from_mapping({"policies": {"a": b"1/s"}}), "a value of type bytes"),
         (lambda: Limiter(Policy("a", "1/s"), ipv6_prefix=129), "ipv6_prefix: 129 is too large"),
@@ -106,7 +106,7 @@ def test_what_is_odd_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         Limiter(Policy("a", "10/s", "20/s"))
     (record,) = caplog.records
-    assert "this limit changes nothing" in record.getMessage()
+    assert "this limit has no effect" in record.getMessage()
 
 
 def test_policies_in_python_have_every_option() -> None:

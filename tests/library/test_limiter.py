@@ -266,7 +266,7 @@ def test_a_store_that_is_away_is_never_an_error() -> None:
             shut = await limiter.acquire(policy="closed")
             assert (shut.allowed, shut.policy) == (False, "closed")
             assert shut.headers == {"Retry-After": "1"}
-            with pytest.raises(LimitExceeded, match="while its store is away"):
+            with pytest.raises(LimitExceeded, match="while its store is unavailable"):
                 await limiter.wait(policy="closed")
             counters = limiter.metrics.policies
             assert counters["local"].store_error_passed == 1

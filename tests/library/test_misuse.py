@@ -26,8 +26,8 @@ POLICY: Any = Policy("p", "1/s")
     ("misuse", "message"),
     [
         (lambda limiter: limiter.limit(_call), r"write @limiter\.limit\(\) above it"),
-        (lambda _: Limiter(TEXT), r"'10/s' is no policy: such as Policy"),
-        (lambda _: setup(web.Application(), POLICY, "p"), "is no limiter"),
+        (lambda _: Limiter(TEXT), r"'10/s' is not a policy; use for example Policy"),
+        (lambda _: setup(web.Application(), POLICY, "p"), "is not a limiter"),
     ],
 )
 def test_what_is_of_the_wrong_kind(misuse: Callable[[Any], object], message: str) -> None:

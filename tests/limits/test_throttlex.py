@@ -157,7 +157,7 @@ def test_what_says_nothing_to_a_type_is_not_looked_at() -> None:
     [
         (
             Numbers("LEAKY_BUCKET"),
-            "the type 'LEAKY_BUCKET' is none of TOKEN_BUCKET, SLIDING_WINDOW",
+            "the type 'LEAKY_BUCKET' is not one of TOKEN_BUCKET, SLIDING_WINDOW",
         ),
         (Numbers(capacity=-1), "a capacity of -1 is negative"),
         (Numbers(refill_rate=Fraction(-2)), "a refill rate of -2 is negative"),

@@ -174,7 +174,7 @@ async def test_new_certificates_are_taken_up(
 ) -> None:
     """New connections see them, old ones live on, and a broken pair changes nothing."""
     served = authority.issue("old.test")
-    complaint = "will not do"
+    complaint = "cannot be used"
     async with (
         answering(OK) as upstream,
         running(tmp_path, upstream, complaint, listen=listen(served)) as run,

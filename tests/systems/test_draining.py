@@ -64,5 +64,5 @@ async def test_it_is_counted_in_the_log_and_so_is_what_is_cut_off(
         # What is asked already is waited for, though nobody wants the answer.
         redis_server.thaw()
         await ending
-    assert "draining: 6 requests under way" in caplog.text
+    assert "draining: 6 requests in flight" in caplog.text
     assert "6 requests took too long and were cut off" in caplog.text

@@ -84,7 +84,7 @@ async def test_the_workers_of_another_gateway_do_not_share_it(
     """Though the system would let them."""
     place = _place(tmp_path, is_file=is_file)
     async with _worker(kind, place, FIRST):
-        with pytest.raises(StartError, match="is in use already"):
+        with pytest.raises(StartError, match="is already in use"):
             async with _worker(kind, place, FIRST):
                 pass
         assert await _is_taken(place)
@@ -96,7 +96,7 @@ async def test_grpc_shares_no_address_of_another_family_either(had: str, asked: 
     """It listens on all of both, whichever is asked for."""
     port = free_pair()
     async with _worker("throttr", f"{had}:{port}", FIRST):
-        with pytest.raises(StartError, match="is in use already"):
+        with pytest.raises(StartError, match="is already in use"):
             async with _worker("ratio", f"{asked}:{port}", FIRST):
                 pass
 
@@ -127,7 +127,7 @@ async def test_what_is_not_the_elders_is_in_use(
         path = place.removeprefix("unix:")
         other.bind(path if is_file else ("127.0.0.1", int(place.rpartition(":")[2])))
         other.listen()
-        with pytest.raises(StartError, match="is in use already"):
+        with pytest.raises(StartError, match="is already in use"):
             async with _worker(kind, place, ANOTHER):
                 pass
         assert await _is_taken(place)

@@ -96,10 +96,10 @@ def _folder(authority: Authority) -> Issued:
     [
         (_missing, "4 listen.tls.cert: {cert} cannot be read: No such file or directory"),
         (_mixed, "5 listen.tls.key: {key} is not the key of {cert}"),
-        (_locked, "5 listen.tls.key: {key} is protected by a passphrase"),
-        (_swapped, "4 listen.tls.cert: {cert} holds no certificate in PEM form"),
-        (_no_key, "5 listen.tls.key: {key} holds no private key in PEM form"),
-        (_broken, "4 listen.tls.cert: {cert} holds a certificate that is broken"),
+        (_locked, "5 listen.tls.key: {key} is encrypted, and there is no password"),
+        (_swapped, "4 listen.tls.cert: {cert} contains no certificate in PEM format"),
+        (_no_key, "5 listen.tls.key: {key} contains no private key in PEM format"),
+        (_broken, "4 listen.tls.cert: {cert} contains a damaged certificate"),
         (_folder, "5 listen.tls.key: {key} cannot be read: Is a directory"),
     ],
 )
@@ -119,7 +119,7 @@ def test_passphrases(tmp_path: Path, authority: Authority) -> None:
     said = "    key_password: ${file:password}\n"
     assert found(tmp_path, listener(pair, said)) == ([], [])
     wrong = found(tmp_path, listener(pair, "    key_password: wrong\n"))[0]
-    assert wrong == [f"6 listen.tls.key_password: the passphrase does not open {pair.key}"]
+    assert wrong == [f"6 listen.tls.key_password: the password does not decrypt {pair.key}"]
     # Long passphrases are OpenSSL's business; that there is no more than one key is ours.
     assert found(tmp_path, listener(authority.issue("b"), said)) == ([], [])
 
@@ -159,7 +159,7 @@ def test_the_time_of_certificates(
 def test_a_certificate_that_only_openssl_reads(tmp_path: Path, authority: Authority) -> None:
     """It can be used, and its owner hears what cannot be told of it."""
     pair = authority.issue("a", extensions=[ONLY_OPENSSL_READS])
-    message = f"{pair.cert} is not as RFC 5280 asks: its names and dates cannot be read"
+    message = f"{pair.cert} does not conform to RFC 5280: its names and dates cannot be read"
     assert found(tmp_path, listener(pair)) == ([], [f"4 listen.tls.cert: {message}"])
 
 
@@ -180,7 +180,7 @@ def test_several_certificates_authorities_and_upstreams(
     mixed = f"{bad.key} is not the key of {bad.cert}"
     assert problems == [
         f"7 listen[1].tls.certificates[1].key: {mixed}",
-        f"9 listen[1].tls.client_ca: {good.key} holds no certificates in PEM form",
+        f"9 listen[1].tls.client_ca: {good.key} contains no certificates in PEM format",
         "11 upstreams.u.tls.ca: /none.pem cannot be read: No such file or directory",
         f"11 upstreams.u.tls.key: {mixed}",
     ]
@@ -199,5 +199,5 @@ def test_listeners_for_other_systems_are_looked_into_as_well(
     problems, _ = found(tmp_path, text)
     assert problems == [
         f"5 listeners[0].tls.key: {bad.key} is not the key of {bad.cert}",
-        f"7 listeners[0].tls.client_ca: {bad.key} holds no certificates in PEM form",
+        f"7 listeners[0].tls.client_ca: {bad.key} contains no certificates in PEM format",
     ]

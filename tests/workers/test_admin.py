@@ -143,7 +143,7 @@ def test_a_worker_that_hangs_is_left_out_and_its_counters_stay(gateway: Gateway)
         assert metric(gateway, "sluice_client_connections") == 30 - had
         readiness = requests.get(f"{gateway.admin_url}/readyz", timeout=10)
         assert readiness.status_code == 200
-        assert readiness.json()["reasons"] == ["1 of 3 workers do not answer"]
+        assert readiness.json()["reasons"] == ["1 of 3 workers do not respond"]
         assert requests.get(f"{gateway.admin_url}/healthz", timeout=10).status_code == 200
     assert wait_for_metric(gateway, "sluice_workers", 3)
     assert wait_for_metric(gateway, "sluice_client_connections", 30)
@@ -192,7 +192,7 @@ def test_workers_on_another_store_are_gateways_of_their_own(
         return found
 
     wait_until(lambda: bool(reasons()), "a store that is away is not mentioned")
-    assert reasons() == ["store main does not answer; policies do without it"]
+    assert reasons() == ["store main is unavailable; policies decide without it"]
 
 
 def test_lines_of_the_processes_name_them(gateway: Gateway) -> None:

@@ -103,9 +103,9 @@ async def test_a_worker_that_dies_costs_only_what_it_had(
     # Each of its connections had one request under way at most, and what that took is spent.
     assert counts[0] <= len(had)
     assert LIMIT - len(had) <= counts[200] <= LIMIT
-    messages = [line for line in gateway.server.stdout.splitlines() if "was ended by" in line]
+    messages = [line for line in gateway.server.stdout.splitlines() if "was killed by" in line]
     assert len(messages) == 1
-    assert f"({victim}) was ended by SIGKILL and was started again" in messages[0]
+    assert f"({victim}) was killed by SIGKILL and has been restarted" in messages[0]
     assert '"process":"worker-' in messages[0]
 
 
@@ -181,7 +181,7 @@ async def test_without_its_limiter_a_gateway_does_what_its_policies_say(
     assert set(statuses(samples)) <= IN_AN_OUTAGE[mode]
     assert max(sample.ended - sample.started for sample in samples) < LATE_S
     assert set(workers) <= set(children(gateway.server.pid))
-    assert gateway.server.stdout.count("was ended by SIGKILL") == 3
+    assert gateway.server.stdout.count("was killed by SIGKILL") == 3
     assert await asyncio.to_thread(wait_for_metric, gateway, "sluice_store_ready", 1)
 
 

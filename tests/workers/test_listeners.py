@@ -138,7 +138,9 @@ def test_a_first_worker_that_is_killed_is_replaced(
     places = _Places(tmp_path)
     gateway = start_gateway(places.config)
     os.kill(workers_of(gateway)[0], signal.SIGKILL)
-    wait_until(lambda: any("was started again" in line for line in _messages(gateway)), "it is not")
+    wait_until(
+        lambda: any("has been restarted" in line for line in _messages(gateway)), "it is not"
+    )
     wait_until_ready(gateway, 3)
     _are_answered(places)
     assert not [line for line in _messages(gateway) if "in use" in line]

@@ -100,7 +100,8 @@ def test_balancers_are_told_before_connections_are_refused(start_gateway: StartG
         gateway = start_gateway(CONFIG.format(url=upstream.url, more=", shutdown_delay: 2s"))
         gateway.server.signal(signal.SIGTERM)
         wait_until(
-            lambda: sum("not ready" in line for line in _messages(gateway)) == 3, "nobody drains"
+            lambda: sum("no longer ready" in line for line in _messages(gateway)) == 3,
+            "nobody drains",
         )
         readiness = requests.get(f"{gateway.admin_url}/readyz", timeout=10)
         assert (readiness.status_code, readiness.json()["phase"]) == (503, "draining")
@@ -170,7 +171,7 @@ def test_a_worker_that_is_told_to_end_does_so_in_peace(start_gateway: StartGatew
         wait_until_ready(gateway, 4)
     told = [line for line in _messages(gateway) if str(pid) in line]
     assert len(told) == 1
-    assert told[0].endswith(f"({pid}) was told to end and was replaced")
+    assert told[0].endswith(f"({pid}) was stopped and has been replaced")
 
 
 def test_the_limiter_is_not_ended_by_a_signal_to_all(start_gateway: StartGateway) -> None:
@@ -244,12 +245,15 @@ _NOBODY: Final = "http://127.0.0.1:9"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("listen: 127.0.0.1:{taken}\n", ("listen: 127.0.0.1:{taken} is in use", "ss -ltnp")),
+        (
+            "listen: 127.0.0.1:{taken}\n",
+            ("listen: 127.0.0.1:{taken} is already in use", "ss -ltnp"),
+        ),
         (
             "listen: ['127.0.0.1:{free}', '127.0.0.1:{taken}']\n",
-            ("listen[1]: 127.0.0.1:{taken} is in use", "another port"),
+            ("listen[1]: 127.0.0.1:{taken} is already in use", "another port"),
         ),
-        ("admin: 127.0.0.1:{taken}\nlisten: :{free}\n", ("admin.listen: ", "is in use")),
+        ("admin: 127.0.0.1:{taken}\nlisten: :{free}\n", ("admin.listen: ", "is already in use")),
         ("listen: no-such-host.invalid:{free}\n", ("the host 'no-such-host.invalid'",)),
         ("listen: :{free}\nlog: {{output: ./none/a.log}}\n", ("log.output: the folder", "mkdir")),
         (
@@ -279,7 +283,7 @@ def test_two_gateways_do_not_share_a_port_in_silence(
     gateway = start_gateway(CONFIG.format(url=_NOBODY, more=""))
     done = _run(tmp_path, f"listen: 127.0.0.1:{gateway.port}\nadmin: off\n")
     assert done.returncode == 1
-    assert "is in use" in done.stderr
+    assert "is already in use" in done.stderr
 
 
 def test_a_port_that_the_system_chooses_is_the_same_for_all(tmp_path: Path) -> None:

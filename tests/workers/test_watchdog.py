@@ -91,7 +91,7 @@ def test_a_stopped_worker_is_replaced(start_gateway: StartGateway) -> None:
         wait_until(
             lambda: any(
                 f"worker-2 ({stopped}) did not respond for" in line.get("message", "")
-                and line["message"].endswith("s, was killed and was started again")
+                and line["message"].endswith("s, was killed and has been restarted")
                 for line in log_lines(gateway)
             ),
             "nobody says so",

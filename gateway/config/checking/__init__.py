@@ -1,1 +1,1 @@
-"""What is wrong with a configuration, and what would do."""
+"""Checks a configuration: what is wrong with it, and how to fix it."""

@@ -1,6 +1,6 @@
-"""Nodes to a configuration, or to everything that is wrong with it at once.
+"""Turns nodes into a configuration, or into all problems found in it.
 
-Pure: files, environment and secrets are handed in; `load` fetches them.
+Pure: files, environment and secrets are arguments; `load` reads them.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from gateway.config.values.places import from_file
 from gateway.config.values.redaction import Secrets, redact_prose
 
 MAX_MESSAGE: Final = 400
-"""What is found is quoted, and may be of any length."""
+"""Quoted values may be of any length."""
 MAX_HINT: Final = 2_000
-"""A hint may be a command with long paths, which is of no use in part."""
+"""A hint may be a command with long paths, which is useless when cut."""
 
 
 class Inspection(NamedTuple):
-    """What is found in the files that a configuration names.
+    """Findings about the files that a configuration names.
 
     Attributes:
         problems: what keeps it from being run.
@@ -70,12 +70,12 @@ class Source(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A configuration that can be run.
+    """A valid configuration.
 
     Attributes:
         config: the configuration.
-        warnings: what is allowed but hardly meant.
-        secrets: what must be hidden in whatever is shown of it.
+        warnings: what is allowed but probably not intended.
+        secrets: what must be hidden when parts of it are shown.
     """
 
     config: GatewayConfig
@@ -95,15 +95,15 @@ def check(
     """Read and check a configuration of one or several files.
 
     Args:
-        sources: the files, in the order in which they are to be joined.
+        sources: the files, in the order in which they are merged.
         environ: the variables that `${VAR}` refers to.
-        read_secret: gives the text of the file that `${file:...}` refers to.
-        model: what the whole is: a gateway, or the `LimiterConfig` of a library's user.
-        folder: where relative paths of other files begin; None for the working directory.
-        inspect: looks at the files that a valid configuration names.
+        read_secret: returns the text of the file that `${file:...}` refers to.
+        model: the model of the whole: a gateway, or `LimiterConfig` for users of the library.
+        folder: the folder that relative paths start from; None for the working directory.
+        inspect: checks the files that a valid configuration names.
 
     Raises:
-        ConfigError: with every problem that was found, in order of place.
+        ConfigError: with all problems found, in order of position.
     """
     problems: list[Problem] = []
     roots: list[Node] = []
@@ -115,7 +115,7 @@ def check(
         problems += found
         if root is not None:
             roots.append(without_extensions(root))
-    # What is missing may be in a file that could not be read.
+    # The missing part may be in a file that could not be read.
     is_whole = len(roots) == len(order)
     config, warnings = None, list[Problem]()
     joined: Node | None = None
@@ -141,10 +141,10 @@ def check_text(
     environ: Mapping[str, str] | None = None,
     model: type[GatewayConfig] = GatewayConfig,
 ) -> Checked:
-    """Check a configuration that is at hand as text; it cannot refer to secret files.
+    """Check a configuration given as text; it cannot refer to secret files.
 
     Raises:
-        ConfigError: with every problem that was found.
+        ConfigError: with all problems found.
     """
 
     def no_files(path: str) -> str:
@@ -154,15 +154,15 @@ def check_text(
 
 
 def check_data(data: object, *, name: str, model: type[GatewayConfig] = GatewayConfig) -> Checked:
-    """Check a configuration that is at hand as plain data; text in it is taken as it is.
+    """Check a configuration given as plain data; text in it is taken literally.
 
     Args:
-        data: mappings, lists and single values, as YAML would give them.
-        name: what messages call it.
+        data: mappings, lists and scalars, as from YAML.
+        name: its name in messages.
         model: as in `check`.
 
     Raises:
-        ConfigError: with every problem that was found.
+        ConfigError: with all problems found.
     """
     secrets = Secrets()
     config, problems, warnings = _Checker(node_of(data, name), model, is_whole=True).run()
@@ -174,7 +174,7 @@ def check_data(data: object, *, name: str, model: type[GatewayConfig] = GatewayC
 def _in_order(
     problems: Iterable[Problem], order: Mapping[str, int], secrets: Secrets
 ) -> list[Problem]:
-    """Sorted by place, without secrets; a thing that is wrong in one place is said once."""
+    """Sort problems by position, remove secrets, and report one mistake per position."""
     problems = [
         replace(
             one,
@@ -184,7 +184,7 @@ def _in_order(
         )
         for one in problems
     ]
-    # Plain data has no lines; there the path is the place, and the order that of finding.
+    # Plain data has no lines: the path is the position, and problems keep their order.
     unique: dict[tuple[str, int | str, int, str], Problem] = {}
     for one in problems:
         unique.setdefault((one.file, one.line or one.path, one.column, one.message), one)
@@ -202,7 +202,7 @@ def _showable(text: str, secrets: Secrets, most: int = MAX_MESSAGE) -> str:
 
 
 class _Checker:
-    """One run over one joined tree."""
+    """Check one merged tree."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class _Checker:
     def run(
         self, inspect: Inspect | None = None
     ) -> tuple[GatewayConfig | None, list[Problem], list[Problem]]:
-        """The configuration if it is valid, what is wrong, and what is odd."""
+        """Return the configuration if it is valid, its problems, and its warnings."""
         findings: list[Finding] = list(self.expanded.findings)
         config: GatewayConfig | None = None
         try:
@@ -262,18 +262,18 @@ class _Checker:
         return config, wrong, [one for one in map(self._place, odd) if one]
 
     def _is_news(self, error: ErrorDetails) -> bool:
-        """Whether an error says more than is known from what could not be read at all."""
+        """Return whether an error adds to what is known about the parts that could not be read."""
         path = error["loc"]
         if error["type"] in {"missing", "too_short"} and not self.is_whole:
             return False
         if error["type"] == "missing":
-            # What answers in place of an upstream may be there as well, and not have been read.
+            # The keys that replace an upstream may be there as well, and not have been read.
             own = ("redirect", "respond") if path[-1] == "upstream" else ()
             wanted = [path, *((*path[:-1], name) for name in own)]
             if any(find(self.root, self._origin(one)).is_broken for one in wanted):
                 return False
         if error["type"] == "too_short" and error["input"]:
-            return False  # Not empty: what was in it is wrong.
+            return False  # Not empty: its content is wrong.
         # A name made from a pattern is wrong only if the pattern is.
         return (*path,) not in self.expanded.origins or path[-1:] != ("name",)
 
@@ -293,7 +293,7 @@ class _Checker:
         return [(i, route) for i, route in routes if self._origin(("routes", i))[:2] not in broken]
 
     def _origin(self, path: Path) -> Path:
-        """The path under which a part of the long form was written."""
+        """Return the path under which a part of the long form was written."""
         for end in range(len(path), 0, -1):
             origin = self.expanded.origins.get(path[:end])
             if origin is not None:
@@ -301,7 +301,7 @@ class _Checker:
         return path
 
     def _place(self, finding: Finding) -> Problem | None:
-        """The problem in its place; None if it follows from one that is known already."""
+        """Return the problem with its position; None if it follows from a known one."""
         path = self._origin(finding.path)
         found = find(self.root, path)
         if found.is_broken:

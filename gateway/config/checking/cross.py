@@ -1,6 +1,6 @@
-"""What no single field can know: names that lead nowhere, routes that never match, loops.
+"""Checks across fields: unknown names, routes that never match, loops.
 
-Findings stop a configuration; advice does not.
+Findings make a configuration invalid; advice does not.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ LARGE_LOG: Final = 10_000
 
 
 def references(data: object, limited: Iterable[Path]) -> Iterator[Finding]:
-    """Names of policies and upstreams that do not exist, in plain expanded data.
+    """Return names of policies and upstreams that do not exist, in plain expanded data.
 
     Args:
         data: the whole configuration.
-        limited: where in listeners policies are named.
+        limited: the places in listeners that name policies.
     """
     if not isinstance(data, Mapping) or not isinstance(data.get("routes"), list):
         return
@@ -62,7 +62,7 @@ def references(data: object, limited: Iterable[Path]) -> Iterator[Finding]:
 
 
 def _unknown_policies(path: Path, body: object, policies: Mapping[str, Any]) -> Iterator[Finding]:
-    """Policies that a route, or a part of a listener, names and that do not exist."""
+    """Return the policies that a route, or a part of a listener, names but that do not exist."""
     if not isinstance(body, Mapping):
         return
     names = body.get("policies", [])
@@ -74,45 +74,46 @@ def _unknown_policies(path: Path, body: object, policies: Mapping[str, Any]) -> 
         if one not in policies:
             yield Finding(place, f"there is no policy {one!r}", _policy_hint(one, policies))
         elif one in names[:number]:
-            yield Finding(place, f"the policy {one!r} is named twice", "each once")
+            yield Finding(place, f"the policy {one!r} is named twice", "name each policy once")
 
 
 def unfit_for_callers(config: GatewayConfig) -> Iterator[Finding]:
-    """Limits of listeners that count what their callers do not say."""
+    """Return limits of listeners that count by something their clients do not send."""
     of_routes = {name for route in config.routes for name in route.policies}
     for listener in config.listeners:
         for name in listener.policies:
             policy = config.policies.get(name)
-            # What a gatekeeper of Smockron names may well be an address, and then per ip is true.
+            # The identity that a gatekeeper of Smockron sends may be an address, and then per ip
+            # applies.
             is_own = name not in of_routes and listener.kind != "smockron"
             for index, line in enumerate(policy.limits if policy is not None else ()):
                 place: Path = ("policies", name, "limits", index)
                 kind, words = listener.kind, KINDS[listener.kind].words
                 if line.limit.algorithm == "concurrency":
-                    message = f"callers of {kind} do not say when they are done: {line.text}"
-                    yield Finding(place, message, "a rate, such as 10/s")
+                    message = f"clients of {kind} do not report when requests end: {line.text}"
+                    yield Finding(place, message, "use a rate, for example 10/s")
                 elif not {*line.per} <= {"all", *words} and (
                     line.per != ("ip",) or (is_own and " per " in line.text)
                 ):
-                    message = f"callers of {kind} do not say {as_written(line.per)}: {line.text}"
+                    message = f"clients of {kind} do not send {as_written(line.per)}: {line.text}"
                     known = join([f"per {word}" for word in (*words, "all")], "or")
-                    yield Finding(place, message, f"{known}; or leave per out")
+                    yield Finding(place, message, f"use {known}; or remove per")
 
 
 def unfit_for_requests(config: GatewayConfig) -> Iterator[Finding]:
-    """Limits of routes that count what only callers of other systems' protocols say."""
+    """Return limits of routes that count by something only other protocols have."""
     for name in dict.fromkeys(name for route in config.routes for name in route.policies):
         policy = config.policies.get(name)
         for index, line in enumerate(policy.limits if policy is not None else ()):
             for word in line.per:
                 if word in CALLER_KEYS:
                     message = f"HTTP requests have no {word}: {line.text}"
-                    hint = "such as per ip, or per header:X-API-Key"
+                    hint = "for example per ip, or per header:X-API-Key"
                     yield Finding(("policies", name, "limits", index), message, hint)
 
 
 def unknown_movers(config: GatewayConfig) -> Iterator[Finding]:
-    """Policies that are to move to another store and do not exist."""
+    """Return policies that are to be migrated but do not exist."""
     migrate = config.store.migrate
     for index, name in enumerate(migrate.policies if migrate else ()):
         if name not in config.policies:
@@ -127,53 +128,57 @@ def _hint(name: str, named: Mapping[str, Any]) -> str:
     host, _, port = name.rpartition(":")
     if host and port.isdigit():
         return f"did you mean http://{name}?"
-    otherwise = f"upstreams are {names}; or write its URL" if names else "write its URL"
-    return did_you_mean(name, known, f"{otherwise}, such as http://127.0.0.1:9000")
+    otherwise = f"known upstreams: {names}; or write its URL" if names else "write its URL"
+    return did_you_mean(name, known, f"{otherwise}, for example http://127.0.0.1:9000")
 
 
 def _policy_hint(name: str, named: Mapping[str, Any]) -> str:
     if "/" in name:
-        return f"a limit on the route itself is written limit: {name}"
+        return f"to write a limit on the route itself, use limit: {name}"
     names = ", ".join(list(named)[:8])
-    otherwise = f"policies are {names}" if names else f"such as policies: {{{name}: 10/s burst 20}}"
+    otherwise = (
+        f"known policies: {names}" if names else f"for example policies: {{{name}: 10/s burst 20}}"
+    )
     return did_you_mean(name, list(named), otherwise)
 
 
 def unreachable(routes: Sequence[tuple[int, RouteConfig]]) -> Iterator[Finding]:
-    """Routes that an earlier or more specific one leaves nothing to match."""
+    """Return routes whose requests are all taken by an earlier or more specific one."""
     entries: list[tuple[Pattern, None]] = []
     places: list[int] = []
     for place, (index, route) in enumerate(routes):
         try:
             pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
         except ValueError as error:
-            yield Finding(("routes", index, KEY), f"no request is matched by it: {error}")
+            yield Finding(("routes", index, KEY), f"this matches no request: {error}")
         else:
             entries.append((pattern, None))
             places.append(place)
     for hidden, taker in shadowed(entries):
         index, name = routes[places[hidden]][0], routes[places[taker]][1].name
         message = f"this route can never match: {name!r} takes all its requests"
-        hint = "take one out, or tell them apart by method, header or host"
+        hint = "remove one, or distinguish them by method, header or host"
         yield Finding(("routes", index, KEY), message, hint)
 
 
 def loops(config: GatewayConfig) -> Iterator[Finding]:
-    """Listeners that collide, and upstreams that are the gateway itself."""
+    """Return listeners that collide, and upstreams that are the gateway itself."""
     listeners: list[tuple[Path, Address]] = []
     sockets: set[str] = set()
     for place, address in _addresses(config):
         if isinstance(address, Address):
             listeners.append((place, address))
         elif address.path in sockets:
-            yield Finding(place, f"{address} is taken already", "another path")
+            yield Finding(place, f"{address} is already in use", "use another path")
         else:
             sockets.add(address.path)
     for (where, first), (path, second) in combinations(listeners, 2):
         if collide(first, second):
             also = "" if first == second else f" on {first}"
-            message = f"{second} is taken already: {where[0]}[{where[1]}] listens{also or ' there'}"
-            yield Finding(path, message, "another port")
+            message = (
+                f"{second} is already in use: {where[0]}[{where[1]}] listens{also or ' there'}"
+            )
+            yield Finding(path, message, "use another port")
     if config.admin is not None:
         yield from _admin_collisions(config.admin, listeners, config.model_fields_set)
     for name, upstream in config.upstreams.items():
@@ -182,15 +187,17 @@ def loops(config: GatewayConfig) -> Iterator[Finding]:
             if target.socket in sockets or any(
                 listens_on(address, target.host, target.port) for _, address in listeners
             ):
-                message = f"{target.url} is this gateway itself: a request would never arrive"
-                yield Finding(path, message, "the address of the application behind it")
+                message = f"{target.url} is this gateway itself: requests would loop"
+                yield Finding(path, message, "use the address of the application")
             elif config.admin and listens_on(config.admin.listen, target.host, target.port):
                 message = f"{target.url} is this gateway's admin listener"
-                yield Finding(path, message, "it is not for clients; name an application")
+                yield Finding(
+                    path, message, "use the address of an application; this one is not for clients"
+                )
 
 
 def _addresses(config: GatewayConfig) -> Iterator[tuple[Path, Address | UnixAddress]]:
-    """All that is listened on, and where it is said."""
+    """Return all addresses that are listened on, and where they are configured."""
     for index, listener in enumerate(config.listen):
         yield ("listen", index, "address"), listener.address
     for index, frontend in enumerate(config.listeners):
@@ -207,24 +214,27 @@ def _admin_collisions(
             continue
         if "admin" in said:
             message = f"{admin.listen} is where the gateway listens for requests"
-            yield Finding(("admin", "listen"), message, "another port")
+            yield Finding(("admin", "listen"), message, "use another port")
         else:
-            message = f"{address} is where the admin listener is unless it is set"
-            yield Finding(path, message, "another port, or move it: admin: 127.0.0.1:9902")
+            message = f"{address} is the default address of the admin listener"
+            yield Finding(path, message, "use another port, or move it: admin: 127.0.0.1:9902")
 
 
 def unknown_senders(config: GatewayConfig) -> Iterator[Finding]:
-    """Listeners that wait for PROXY headers of proxies that nobody has named."""
+    """Return listeners that expect PROXY headers although no proxy is trusted."""
     for index, listener in enumerate(config.listen):
         is_tcp = isinstance(listener.address, Address)
         if listener.proxy_protocol is True and is_tcp and not config.trusted_proxies:
-            message = "nobody is trusted to send PROXY headers"
-            hint = "trusted_proxies: the networks of your proxies; or proxy_protocol: 10.0.0.0/8"
+            message = "no peer is trusted to send PROXY headers"
+            hint = (
+                "set trusted_proxies to the networks of your proxies; or use proxy_protocol: "
+                "10.0.0.0/8"
+            )
             yield Finding(("listen", index, "proxy_protocol"), message, hint)
 
 
 def warnings(config: GatewayConfig) -> Iterator[Finding]:
-    """What is allowed but hardly meant."""
+    """Return what is allowed but probably not intended."""
     used = {route.upstream for route in config.routes}
     for name in config.upstreams:
         if name not in used:
@@ -247,8 +257,10 @@ def warnings(config: GatewayConfig) -> Iterator[Finding]:
         yield from _tls_warnings(name, upstream)
     for index, network in enumerate(config.trusted_proxies):
         if network.prefixlen == 0:
-            message = "everybody is trusted: clients can choose the address they are counted by"
-            yield Finding(("trusted_proxies", index), message, "the networks of your own proxies")
+            message = "every peer is trusted: clients can choose the address they are counted by"
+            yield Finding(
+                ("trusted_proxies", index), message, "use the networks of your own proxies"
+            )
 
 
 def _certificate_warnings(
@@ -258,8 +270,8 @@ def _certificate_warnings(
         return
     for index, line in enumerate(policy.limits):
         if any(word.startswith(f"{CLIENT_CERTIFICATE}:") for word in line.per):
-            message = "no listener asks clients for certificates: nobody will have one"
-            hint = "client_certificates and client_ca, in tls of a listener"
+            message = "no listener asks clients for certificates, so no client has one"
+            hint = "set client_certificates and client_ca in tls of a listener"
             yield Finding(("policies", name, "limits", index), message, hint)
 
 
@@ -270,8 +282,8 @@ def _proxy_warnings(name: str, policy: PolicyConfig, config: GatewayConfig) -> I
         for word in line.per:
             kind, _, header = word.partition(":")
             if kind == "header" and tells_origin(header.lower()):
-                message = f"{header} is believed from trusted proxies only, and there are none"
-                hint = "trusted_proxies: the networks of your own proxies"
+                message = f"{header} is accepted from trusted proxies only, and there are none"
+                hint = "set trusted_proxies to the networks of your proxies"
                 yield Finding(("policies", name, "limits", index), message, hint)
 
 
@@ -280,11 +292,11 @@ def _tls_warnings(name: str, upstream: UpstreamConfig) -> Iterator[Finding]:
         return
     path: Path = ("upstreams", name, "tls")
     if all(target.scheme == "http" for target in upstream.targets):
-        message = "tls changes nothing: no target of this upstream is https://"
-        yield Finding((*path, KEY), message, "https://HOST:PORT in targets")
+        message = "tls has no effect: no target of this upstream is https://"
+        yield Finding((*path, KEY), message, "use https://HOST:PORT in targets")
     elif not upstream.tls.verify:
-        message = "whoever answers at the target's address is believed to be it"
-        hint = "ca: the file of the authority that signed its certificate"
+        message = "without verification, any server at the target's address is accepted"
+        hint = "set ca to the file of the authority that signed its certificate"
         yield Finding((*path, "verify"), message, hint)
 
 
@@ -292,12 +304,12 @@ def _upstream_warnings(name: str, upstream: UpstreamConfig) -> Iterator[Finding]
     if len(upstream.targets) > 1:
         return
     if upstream.health is not None and upstream.if_none_healthy == "all":
-        message = "checks of an only target are counted and change nothing"
-        hint = "if_none_healthy: reject answers 503 while it is not well"
+        message = "with a single target, health checks only count and change nothing"
+        hint = "if_none_healthy: reject answers 503 while it is unhealthy"
         yield Finding(("upstreams", name, "health", KEY), message, hint)
     if upstream.slow_start:
-        message = "an only target has all requests from the start"
-        yield Finding(("upstreams", name, "slow_start", KEY), message, "leave it out")
+        message = "a single target receives all requests from the start"
+        yield Finding(("upstreams", name, "slow_start", KEY), message, "remove it")
 
 
 def _policy_warnings(policy: PolicyConfig) -> Iterator[Finding]:
@@ -306,24 +318,27 @@ def _policy_warnings(policy: PolicyConfig) -> Iterator[Finding]:
         keeps = {"sliding_window_log": limit.count, "paced_history": limit.burst}
         kept = keeps.get(limit.algorithm, 0)
         if kept > LARGE_LOG:
-            message = f"{limit.algorithm} keeps up to {kept} times for each key"
-            yield Finding(path, message, "token_bucket keeps one number")
+            message = f"{limit.algorithm} keeps up to {kept} times per key"
+            yield Finding(path, message, "token_bucket keeps one number per key")
         interval_us = -(-limit.interval_ns // NS_PER_US)
         is_bucket = limit.algorithm == "token_bucket"
         if is_bucket and policy.queue and policy.queue.max_wait < interval_us:
             message = (
-                f"nobody can have a turn within {format_duration(policy.queue.max_wait)}: "
-                f"{line.text} has one every {format_duration(interval_us)}"
+                "no request can get a turn within "
+                f"{format_duration(policy.queue.max_wait)}: {line.text} has one every "
+                f"{format_duration(interval_us)}"
             )
-            yield Finding(("queue", "max_wait"), message, "wait longer, or leave the queue out")
+            yield Finding(
+                ("queue", "max_wait"), message, "allow a longer wait, or remove the queue"
+            )
         tighter = _tighter(line, policy.limits) if is_bucket else None
         if tighter is not None:
-            message = f"this limit changes nothing: {tighter.text} is tighter in every way"
-            yield Finding(path, message, "leave it out, or lower it")
+            message = f"this limit has no effect: {tighter.text} is tighter in every way"
+            yield Finding(path, message, "remove it, or lower it")
 
 
 def _tighter(line: LimitLine, lines: Sequence[LimitLine]) -> LimitLine | None:
-    """Another limit of the same key with a slower rate and a smaller burst, if there is one."""
+    """Return another limit of the same key with a slower rate and a smaller burst, if any."""
     mine = line.limit
     for other in lines:
         its = other.limit

@@ -1,6 +1,7 @@
-"""Keys that are known here by another name or in another place: what people bring with them.
+"""Keys that have another name or another place here.
 
-From nginx, Envoy, Traefik, Kong and HAProxy; and from other sections of the same file.
+The keys come from nginx, Envoy, Traefik, Kong and HAProxy, and from other sections of the same
+file.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ _WORDS: Final = {
     "max_wait": "delay max_delay timeout wait",
     "queue": "delay queueing waiting",
 }
-"""What is known here, and what it is called elsewhere, in lower case with underscores."""
+"""Keys here, and their names elsewhere, in lower case with underscores."""
 
 _IN_A_LIMIT: Final = {
     **dict.fromkeys(("burst", "bucket_size", "capacity"), "10/s burst 20"),
@@ -80,7 +81,7 @@ _IN_A_LIMIT: Final = {
         "10/s or 100/5m",
     ),
 }
-"""What elsewhere has a key of its own and here is a part of a limit's text."""
+"""Keys of other programs that are part of a limit's text here."""
 
 _NOT_HERE: Final = {
     "authentication": "auth auth_basic authentication basic_auth basicauth forward_auth jwt oauth "
@@ -100,17 +101,17 @@ _NOT_HERE: Final = {
     "mirroring": "mirror shadow",
     "templates": "lua script scripts snippets",
 }
-"""What other programs have and this one has not, by its name, and their words for it."""
+"""Features of other programs that are not supported, and the words for them."""
 
 _INSTEAD: Final = {
-    "allow and deny lists": "; a firewall or the upstream decides who gets in",
+    "allow and deny lists": "; use a firewall, or the upstream",
 }
-"""What does instead, for what people will not do without."""
+"""Alternatives for missing features."""
 
 _VALUES: Final = {
     "gcra": ("token_bucket", "which decides as GCRA does"),
-    "leaky_bucket": ("token_bucket", "with queue for those that a leaky bucket holds back"),
-    "leakybucket": ("token_bucket", "with queue for those that a leaky bucket holds back"),
+    "leaky_bucket": ("token_bucket", "with queue for requests that a leaky bucket would delay"),
+    "leakybucket": ("token_bucket", "with queue for requests that a leaky bucket would delay"),
     "sliding_window": ("sliding_window_counter", "or the exact sliding_window_log"),
     "sliding": ("sliding_window_counter", "or the exact sliding_window_log"),
     "allow": ("open", ""),
@@ -121,31 +122,30 @@ _VALUES: Final = {
     "reject": ("closed", ""),
     "refuse": ("closed", ""),
     "fail_closed": ("closed", ""),
-    # 403 tells a client that asking again is of no use (RFC 9110, section 15.5.4).
-    "403": ("429", "or 503: over a limit, asking again later helps"),
+    # 403 tells a client that retrying is useless (RFC 9110, section 15.5.4).
+    "403": ("429", "or 503: over a limit, retrying later helps"),
     "fail_close": ("closed", ""),
 }
-"""What is called otherwise elsewhere among the values of a key, and what is to be said of it."""
+"""Values of a key that have another name elsewhere, and the hint for each."""
 
 _HABITS: Final = {
     "include": "put the files into one folder: sluice run FOLDER",
     "includes": "put the files into one folder: sluice run FOLDER",
     "import": "put the files into one folder: sluice run FOLDER",
     "extends": "put the files into one folder: sluice run FOLDER",
-    "clients": "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",
-    "consumers": "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",
-    "users": "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",
-    "status": "of a refusal: on_limit: {status: 503}; of a fixed answer: respond: {status: 403}",
-    "status_code": "of a refusal: on_limit: {status: 503}; of a fixed answer: respond: "
-    "{status: 403}",
-    "version": "there is none; leave it out",
-    "apiVersion": "leave it out: a configuration is listen, routes, policies and so on",
-    "kind": "leave it out: a configuration is listen, routes, policies and so on",
-    "http": "there is no such level: listen, routes and policies stand at the top of the file",
+    "clients": "the key to count by is part of the limit: limit: 10/s per header:X-API-Key",
+    "consumers": "the key to count by is part of the limit: limit: 10/s per header:X-API-Key",
+    "users": "the key to count by is part of the limit: limit: 10/s per header:X-API-Key",
+    "status": "for refusals: on_limit: {status: 503}; for a fixed one: respond: {status: 403}",
+    "status_code": "for refusals: on_limit: {status: 503}; for a fixed one: respond: {status: 403}",
+    "version": "not supported; remove it",
+    "apiVersion": "remove it: a configuration has listen, routes, policies and so on at the top",
+    "kind": "remove it: a configuration has listen, routes, policies and so on at the top",
+    "http": "remove this level: listen, routes and policies are at the top of the file",
     "policy": "write policies: [NAME]",
-    "nodelay": "leave it out: without a queue, what is over the limit is refused at once",
+    "nodelay": "remove it: without a queue, requests over the limit are refused immediately",
 }
-"""What people write by habit, and what would do."""
+"""Common mistakes, and how to fix them."""
 
 _NAMES: Final = {
     word: tuple(here for here, words in _WORDS.items() if word in words.split())
@@ -155,24 +155,24 @@ _NAMES: Final = {
 
 
 def called_here(word: str, here: Collection[str]) -> str:
-    """What a key of another program is called among the keys that are known; or empty."""
+    """Return the names here of a key of another program; or empty."""
     names = [name for name in _names(word) if name in here]
     if names:
-        return f"here it is {' or '.join(names)}"
+        return f"it is called {' or '.join(names)} here"
     is_part = "limit" in here and word in _IN_A_LIMIT
-    return f"it is a part of the limit, such as limit: {_IN_A_LIMIT[word]}" if is_part else ""
+    return f"it is part of the limit, for example limit: {_IN_A_LIMIT[word]}" if is_part else ""
 
 
 def value_called_here(found: object, here: Collection[str]) -> str:
-    """What a value of another program is called among those that are known; or empty."""
+    """Return the name here of another program's value; or empty."""
     name, more = _VALUES.get(_snake(str(found).lower()), ("", ""))
-    return f"here it is {name}{', ' if more else ''}{more}" if name in here else ""
+    return f"use {name}{', ' if more else ''}{more}" if name in here else ""
 
 
 def habit(word: str) -> str:
-    """What would do for a word that is written by habit, or the feature that is missing; or empty.
+    """Return the hint for a common mistake or a missing feature; or empty.
 
-    To be asked last, since many such words mean something here in some other place.
+    Use it last, because many of these words are valid in other places.
     """
     if word in _HABITS:
         return _HABITS[word]
@@ -182,15 +182,17 @@ def habit(word: str) -> str:
 
 
 def belongs(word: str, places: Mapping[str, Collection[str]]) -> str:
-    """Where a key belongs, by the keys of each place; or empty."""
+    """Return where a key belongs, given the keys of each place; or empty."""
     home = _home(word, places)
     return f"it belongs {home}" if home else ""
 
 
 def called_there(word: str, places: Mapping[str, Collection[str]]) -> str:
-    """What a key of another program is called, and where it belongs; or empty."""
+    """Return the name here of another program's key, and where it belongs; or empty."""
     homes = ((name, _home(name, places)) for name in _names(word))
-    return next((f"here it is {name}, and belongs {home}" for name, home in homes if home), "")
+    return next(
+        (f"it is called {name} here, and belongs {home}" for name, home in homes if home), ""
+    )
 
 
 def _names(word: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Routes and pages that are allowed and say something else than they seem to."""
+"""Routes and pages that are valid but probably do not mean what they seem to."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from gateway.routing.table import RouteTable
 
 _is_one_word: Final = re.compile(r"[a-z0-9_-]+").fullmatch
 _PARAMETER_ELSEWHERE: Final = re.compile(r"/([:$][A-Za-z_]\w*)(?=/|$)")
-# A dollar sign before it is how scripts write a variable of their own.
+# A preceding dollar sign marks a variable of a script.
 _BRACES: Final = re.compile(r"(?<![${])\{([a-z_]{2,40})\}(?!\})")
 
 
 def patterns(config: GatewayConfig, origins: Mapping[Path, Path]) -> Iterator[Finding]:
-    """Patterns that match less than they seem to, or something else.
+    """Return patterns that match less than they seem to, or something else.
 
     Args:
         config: the configuration.
-        origins: where its parts were written, as in `Expanded`.
+        origins: the paths where its parts were written, as in `Expanded`.
     """
     indexes: dict[str | None, list[int]] = defaultdict(list)
     for index, route in enumerate(config.routes):
         literal = _PARAMETER_ELSEWHERE.search(route.path)
         if literal:
-            message = f"{literal[1]} stands for itself in a path, and for nothing else"
-            hint = f"did you mean {{{literal[1][1:]}}}? Any one segment is written so"
+            message = f"{literal[1]} is literal text in a path"
+            hint = f"did you mean {{{literal[1][1:]}}}? It stands for any one segment"
             yield Finding(("routes", index, KEY), message, hint)
         host = route.host
         is_of_pattern = ("routes", index, "host") in origins
         if host and is_of_pattern and host != "localhost" and _is_one_word(host):
             meant = f"/{host} or /{host}/**" if route.path == "/" else f"/{host}{route.path}"
             message = f"this is read as the host {host!r} and the path {route.path}"
-            hint = f"did you mean {meant}? For a host, write host: {host} in the route"
+            hint = f"did you mean {meant}? To match a host, write host: {host} in the route"
             yield Finding(("routes", index, KEY), message, hint)
         else:
             indexes[host].append(index)
     for host, of_host in indexes.items():
         if all(config.routes[index].path == "/" for index in of_host):
-            message = "only / itself is matched, and no other path is"
-            hint = f"everything below is {host or ''}/**"
+            message = "this matches only /, and no other path"
+            hint = f"for everything below, write {host or ''}/**"
             yield Finding(("routes", of_host[0], KEY), message, hint)
 
 
 class _NoFields:
-    """The header of a request that has none."""
+    """The headers of a request that has none."""
 
     def getall(self, _name: str, default: Sequence[str], /) -> Sequence[str]:
         return default
 
 
 def circles(config: GatewayConfig) -> Iterator[Finding]:
-    """Redirects to a path that the same route takes again, and no more specific one."""
+    """Return redirects to a path of the same route."""
     table = RouteTable(
         [
             (Pattern(route.host, route.path, route.methods, tuple(route.headers.items())), index)
@@ -71,21 +71,23 @@ def circles(config: GatewayConfig) -> Iterator[Finding]:
         path = redirect.to.partition("?")[0] if redirect else ""
         if redirect is None or not path.startswith("/") or "{" in path:
             continue
-        # Clients that follow ask with GET again, unless the status keeps their method.
+        # Clients follow with GET, unless the status keeps their method.
         methods = ("GET",) if redirect.status in (301, 302, 303) else route.methods or ("GET",)
         host = (route.host or "").replace("*", "any", 1)
         if any(table.match(host, path, method, _NoFields()) == index for method in methods):
-            message = f"{path} is one of the route's own paths: a client would go round in circles"
-            hint = f"a route of its own for {path}, or another path"
+            message = (
+                f"{path} is one of the route's own paths: clients would be redirected in a loop"
+            )
+            hint = f"add a route for {path}, or redirect to another path"
             yield Finding(("routes", index, "redirect", "to"), message, hint)
 
 
 def bodies_of_refusals(config: GatewayConfig) -> Iterator[Finding]:
-    """Bodies that are the name of a form, and are sent as text: `body: json`."""
+    """Return bodies that are the name of a format but are sent as text: `body: json`."""
     for name, policy in config.policies.items():
         body = policy.on_limit.body.strip().lower()
         if body in _FORMS:
-            message = f"the body of a refusal is the text {policy.on_limit.body!r}"
+            message = f"the body of refusals is the literal text {policy.on_limit.body!r}"
             hint = f"did you mean {_FORMS[body]}? Known: problem (JSON), text, throttlex, none"
             yield Finding(("policies", name, "on_limit", "body"), message, hint)
 
@@ -94,12 +96,12 @@ _FORMS: Final = {
     **dict.fromkeys(("json", "application/json", "problem+json"), "problem"),
     **dict.fromkeys(("plain", "text/plain"), "text"),
     **dict.fromkeys(("off", "empty"), "none"),
-    **dict.fromkeys(("html", "text/html"), "problem, for which error_pages has HTML"),
+    **dict.fromkeys(("html", "text/html"), "problem (error_pages can have HTML)"),
 }
 
 
 def variables_of_pages(config: GatewayConfig) -> Iterator[Finding]:
-    """What looks like a variable in a text that is sent as it is."""
+    """Return what looks like a variable in text that is sent as it is."""
     yield from _of_pages(("error_pages",), config.error_pages)
     for index, route in enumerate(config.routes):
         path: Path = ("routes", index)
@@ -107,8 +109,8 @@ def variables_of_pages(config: GatewayConfig) -> Iterator[Finding]:
         if route.respond is not None:
             for name in _names(route.respond.body):
                 if name in VARIABLES:
-                    message = f"{{{name}}} is sent as it is: a fixed answer has no variables"
-                    hint = "response_headers and redirect have them"
+                    message = f"{{{name}}} is sent as it is: fixed responses have no variables"
+                    hint = "response_headers and redirect have variables"
                     yield Finding((*path, "respond", "body"), message, hint)
 
 
@@ -120,7 +122,7 @@ def _of_pages(path: Path, pages: Mapping[str, ErrorPage] | None) -> Iterator[Fin
                 if name in PAGE_VARIABLES or not (near or name in VARIABLES):
                     continue
                 message = f"{{{name}}} is sent as it is"
-                known = "there are {status} and {reason}"
+                known = "the variables are {status} and {reason}"
                 hint = f"did you mean {{{near[0]}}}?" if near else known
                 yield Finding((*path, status, form), message, hint)
 
@@ -142,11 +144,11 @@ _FOREIGN_NAMES: Final = {
     "scheme": "{scheme}",
     "uri": "{path}",
 }
-"""Variables of nginx, and what they are here."""
+"""Variables of nginx, and their names here."""
 
 
 def foreign_variables(config: GatewayConfig) -> Iterator[Finding]:
-    """Header fields that are sent as the variable of another program."""
+    """Return header fields that are sent as another program's variable."""
     for index, route in enumerate(config.routes):
         for direction in ("request_headers", "response_headers"):
             edits: FieldEdits = getattr(route, direction)
@@ -160,7 +162,7 @@ def foreign_variables(config: GatewayConfig) -> Iterator[Finding]:
 
 def _meant(name: str | None) -> str:
     if name is None:
-        return f"known: {', '.join(f'{{{one}}}' for one in VARIABLES)}, {{header.NAME}}"
+        return f"known variables: {', '.join(f'{{{one}}}' for one in VARIABLES)}, {{header.NAME}}"
     if name.startswith("http_") and name not in _FOREIGN_NAMES:
         return f"did you mean {{header.{name[5:].replace('_', '-')}}}?"
     return f"did you mean {_FOREIGN_NAMES.get(name, f'${{{name}}}')}?"

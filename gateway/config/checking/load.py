@@ -1,8 +1,7 @@
-"""Files, environment and secrets: the one place where a configuration is fetched.
+"""Reads files, environment and secrets: the only place that does so for a configuration.
 
-A configuration is one file, or a folder of `*.yaml` and `*.yml` files joined in the order of
-their names. Secret files are looked for beside the configuration unless their path is
-absolute.
+A configuration is one file, or a folder of `*.yaml` and `*.yml` files merged in the order of their
+names. Relative paths of secret files start from the folder of the configuration.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MAX_FILES: Final = 1_000
 MAX_SECRET_BYTES: Final = 64 << 10
 
 Loaded = Checked
-"""`config`, and `warnings`: what is allowed but hardly meant."""
+"""The `config`, and `warnings`: what is allowed but probably not intended."""
 
 
 def load(
@@ -38,7 +37,7 @@ def load(
         inspect: likewise.
 
     Raises:
-        ConfigError: with everything that is wrong, in order of place.
+        ConfigError: with all problems, in order of position.
     """
     sources = fetch(path)
     folder = path if path.is_dir() else path.parent
@@ -54,10 +53,10 @@ def load(
 
 
 def fetch(path: Path) -> list[Source]:
-    """What is in a file, or in the files of a folder in the order of their names.
+    """Return the content of a file, or of the files of a folder in the order of their names.
 
     Raises:
-        ConfigError: a file cannot be read, or there are none or too many.
+        ConfigError: a file cannot be read, or there are no files or too many.
     """
     files = _files(path)
     problems: list[Problem] = []
@@ -65,7 +64,7 @@ def fetch(path: Path) -> list[Source]:
     for file in files:
         try:
             with file.open("rb") as stream:
-                # One byte more than is allowed is enough to see that it is too much.
+                # One byte more than the maximum shows that the file is too large.
                 sources.append(Source(str(file), stream.read(MAX_BYTES + 1)))
         except OSError as error:
             reason = error.strerror or str(error)
@@ -78,14 +77,14 @@ def fetch(path: Path) -> list[Source]:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    # Hidden files are what editors and mounted volumes leave behind.
+    # Editors and mounted volumes leave hidden files behind.
     files = sorted(
         file
         for file in path.iterdir()
         if file.suffix in {".yaml", ".yml"} and not file.name.startswith(".")
     )
     if not files:
-        hint = "its files end in .yaml or .yml"
+        hint = "its files must end in .yaml or .yml"
         raise ConfigError([Problem(str(path), 0, 0, "", "the folder has no configuration", hint)])
     if len(files) > MAX_FILES:
         raise ConfigError([Problem(str(path), 0, 0, "", f"more than {MAX_FILES} files")])

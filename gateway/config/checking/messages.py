@@ -1,6 +1,6 @@
-"""What pydantic found, in our own words: what was there, and what would do.
+"""Turns pydantic's errors into messages and hints of our own.
 
-`words_for` also says at which path to point, since a missing key, for one, has no place.
+`words_for` also returns the path to point at, because a missing key, for example, has no position.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from gateway.config.values.types import Off, describe
 from gateway.config.values.units import DURATION
 
 SHORT: Final = 4
-"""Letters of a word that is not taken for another which begins otherwise."""
+"""How many first letters a word must share with another to be taken for it."""
 
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _INSTEAD_OF: Final = {"listeners": "routes", "redirect": "upstream", "respond": "upstream"}
-"""By a key: the one that need not be there where it is."""
+"""By a key: the other key that makes it superfluous."""
 _WRONG_TYPE: Final = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
@@ -66,9 +66,9 @@ _WRONG_TYPE: Final = {
 
 
 def words_for(error: ErrorDetails) -> Iterator[Finding]:
-    """Turn one of pydantic's errors into findings; most are one."""
+    """Turn one of pydantic's errors into findings; usually one."""
     context: dict[str, Any] = error.get("ctx", {})
-    # What pydantic says of a key of a mapping has this at its end.
+    # pydantic marks errors about a key of a mapping like this.
     path: Path = error["loc"]
     if path[-1:] == ("[key]",):
         path = (*path[:-1], KEY)
@@ -82,7 +82,7 @@ def words_for(error: ErrorDetails) -> Iterator[Finding]:
 
 
 def spared_by(error: ErrorDetails) -> Iterator[Path]:
-    """What is not missing but misspelt, if the error is an unknown key: that is said of it."""
+    """Return whether the missing key is only misspelt: the unknown key is reported instead."""
     path: Path = error["loc"]
     model = _model_at(path[:-1]) if error["type"] == "extra_forbidden" else None
     if model is None:
@@ -94,14 +94,14 @@ def spared_by(error: ErrorDetails) -> Iterator[Path]:
 
 
 def _off_hint(path: Path, found: object) -> str:
-    """For who wrote 0 where something can be switched off."""
+    """Return the hint for 0 where something can be switched off."""
     if found not in ("0", "0s", 0) or isinstance(found, float) or not path:
         return ""
     model, name = _model_at(path[:-1]), str(path[-1])
     info = model.model_fields.get(name) if model else None
     if info is None or Off not in info.metadata:
         return ""
-    return f"to do without, write {name}: off"
+    return f"to disable it, write {name}: off"
 
 
 def _words_for(error: ErrorDetails, path: Path, context: dict[str, Any]) -> Finding:
@@ -116,7 +116,7 @@ def _words_for(error: ErrorDetails, path: Path, context: dict[str, Any]) -> Find
         return Finding((*path, KEY), f"unknown key {str(path[-1])!r}", _key_hint(path))
     if kind == "literal_error":
         words = _QUOTED.findall(context["expected"]) or re.findall(r"\d+", context["expected"])
-        return Finding(path, f"found {describe(found)}", nearest(found, words))
+        return Finding(path, f"{describe(found)} is not valid here", nearest(found, words))
     if kind in _WRONG_TYPE:
         if path == ("routes",):
             kind = "dict_type"
@@ -129,7 +129,7 @@ def _words_for(error: ErrorDetails, path: Path, context: dict[str, Any]) -> Find
 
 
 def _glued(kind: str, path: Path, found: object) -> Finding | None:
-    """A key and its value that YAML read as one text, for want of a space."""
+    """Return a key and its value that YAML read as one text because a space is missing."""
     is_key = kind == "extra_forbidden"
     text = path[-1] if is_key else found
     model = _model_at(path[:-1] if is_key else path)
@@ -142,22 +142,22 @@ def _glued(kind: str, path: Path, found: object) -> Finding | None:
 
 
 def nearest(found: object, words: Sequence[str]) -> str:
-    """`did you mean` the word that is near, or else all of them."""
+    """Return `did you mean` with a similar word, or a list of all words."""
     names = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
     same = value_called_here(found, words)
     if same:
         return same
-    # Numbers are not alike for having digits in common.
+    # Numbers with common digits are not similar.
     is_word = isinstance(found, str) and not all(word[:1].isdigit() for word in words)
     near = get_close_matches(str(found).lower(), words, 1, 0.6) if is_word else []
-    return f"did you mean {near[0]}? Known: {', '.join(words)}" if near else names
+    return f"did you mean {near[0]}? Known: {', '.join(words)}" if near else f"use {names}"
 
 
 def did_you_mean(found: str, words: Sequence[str], otherwise: str = "") -> str:
-    """`did you mean` the word that is near; `otherwise` if none is."""
+    """Return `did you mean` with a similar word; `otherwise` if there is none."""
     lower = {word.lower(): word for word in words}
     near = get_close_matches(found.lower(), lower, 1, 0.6)
-    # Of short words many look alike, such as auth and path.
+    # Many short words look alike, such as auth and path.
     if not near or (len(found) <= SHORT and near[0][:1] != found[:1].lower()):
         return otherwise
     return f"did you mean {lower[near[0]]}?"
@@ -165,18 +165,18 @@ def did_you_mean(found: str, words: Sequence[str], otherwise: str = "") -> str:
 
 def _out_of_range(kind: str, path: Path, found: object, context: dict[str, Any]) -> Finding:
     if kind == "greater_than_equal":
-        return Finding(path, f"{found} is too small", f"at least {context['ge']}")
+        return Finding(path, f"{found} is too small", f"use {context['ge']} or more")
     if kind == "less_than_equal":
-        return Finding(path, f"{found} is too large", f"at most {context['le']}")
+        return Finding(path, f"{found} is too large", f"use {context['le']} or less")
     if kind == "too_short":
-        what = "there is nothing in it" if isinstance(found, Mapping) else "the list is empty"
-        return Finding(path, what, "at least one")
+        what = "it is empty" if isinstance(found, Mapping) else "the list is empty"
+        return Finding(path, what, "add at least one")
     if kind == "too_long":
-        hint = f"at most {context['max_length']}"
+        hint = f"use at most {context['max_length']}"
         return Finding(path, f"{context['actual_length']} are too many", hint)
     if kind == "string_too_short":
         return Finding(path, "the text is empty")
-    return Finding(path, f"{describe(found)} will not do")
+    return Finding(path, f"{describe(found)} is not valid here")
 
 
 def _type_hint(kind: str, path: Path, found: object) -> str:
@@ -188,28 +188,31 @@ def _type_hint(kind: str, path: Path, found: object) -> str:
         shown = str(found).lower() if isinstance(found, bool) else found
         return f'quote it: "{shown}"'
     if found is None and kind != "string_type" and not _is_needed(path):
-        return "leave the key out to take what is usual"
+        return "remove the key to use the default"
     name = "error_pages" if "error_pages" in path else str(path[-1])
     return _digits_hint(kind, found) or _listener_hint(path, found) or _section_hint(name, found)
 
 
 def _routes_hint(path: Path, found: object) -> str:
-    """How routes are written, or the whole file where it has none of our form."""
+    """Return how routes are written, or the whole file if it is in another format."""
     if not path and isinstance(found, str):
         for name, form in _OTHER_FORMS.items():
             if form.search(found):
-                return f"this looks like {name}; a configuration is YAML: listen: 127.0.0.1:8080"
+                return (
+                    f"this looks like {name}; a configuration is YAML, for example listen: "
+                    "127.0.0.1:8080"
+                )
     if len(path) < 2:
         return _EXAMPLES["routes"]
     if path[2:] == ("upstream",) and not isinstance(found, int | float):
         inside = "targets: [...]" if isinstance(found, list | tuple) else "..."
-        return f"write it under upstreams: {{NAME: {{{inside}}}}}, and its NAME here"
+        return f"define it under upstreams: {{NAME: {{{inside}}}}}, and write its NAME here"
     if len(path) > 2:
         return ""
     if isinstance(found, str) and found.endswith("}") and "{" not in found:
-        return "there is a space before the brace: /**: {upstream: http://127.0.0.1:9000}"
+        return "write a space before the brace: /**: {upstream: http://127.0.0.1:9000}"
     url = found if isinstance(found, str) and "://" in found else "http://127.0.0.1:9000"
-    return f"such as {{upstream: {url}}}"
+    return f"for example {{upstream: {url}}}"
 
 
 _OTHER_FORMS: Final = {
@@ -219,83 +222,83 @@ _OTHER_FORMS: Final = {
 
 
 def _is_needed(path: Path) -> bool:
-    """Whether a key cannot be left out."""
+    """Return whether a key is required."""
     model = _model_at(path[:-1])
     info = model.model_fields.get(str(path[-1])) if model else None
     return info is not None and info.is_required()
 
 
 def _digits_hint(kind: str, found: object) -> str:
-    """For who wrote a unit, or a word, with a number."""
+    """Return the hint for a number with a unit or a word."""
     digits = re.findall(r"[0-9]+", found) if isinstance(found, str) else []
     is_number = kind.startswith("int_") and len(digits) == 1
-    return f"digits only, such as {digits[0]}" if is_number else ""
+    return f"use digits only, for example {digits[0]}" if is_number else ""
 
 
 def _listener_hint(path: Path, found: object = None) -> str:
-    """How a listener for clients of another system is written, where it cannot be read at all."""
+    """Return how a listener for another system is written, if it could not be read at all."""
     if path[:1] != ("listeners",) or path[3:] not in {(), ("domains",)}:
         return ""
     if len(path) > 2 and path[2] not in KINDS:
         return _TLS if path[2] == "tls" else ""
     said = path[2:3] or (tuple(found) if isinstance(found, Mapping | list) else (found,))
     shown = next((KINDS[word] for word in map(str, said) if word in KINDS), KINDS["ratio"]).example
-    return f"such as {shown}" if len(path) > 1 else f"such as listeners: [{{{shown}}}]"
+    return f"for example {shown}" if len(path) > 1 else f"for example listeners: [{{{shown}}}]"
 
 
 def _section_hint(name: str, found: object) -> str:
-    """How a section is written, as near as can be to what was found in its place."""
+    """Return how a section is written, with the values found if possible."""
     if found is False and name in _OFF_HINTS:
         return _OFF_HINTS[name]
     if name == "admin":
         port = found if isinstance(found, int) and not isinstance(found, bool) else 9901
-        return f"such as admin: 127.0.0.1:{port}"
+        return f"for example admin: 127.0.0.1:{port}"
     if name == "queue":
         wait = found if isinstance(found, str) and DURATION.match(found) else "2s"
         most = found if isinstance(found, int) and not isinstance(found, bool) else 100
-        return f"such as queue: {{max: {most}, max_wait: {wait}}}"
+        return f"for example queue: {{max: {most}, max_wait: {wait}}}"
     if name == "on_limit":
         is_body = isinstance(found, str)
         said = f"body: {found}" if is_body else f"status: {503 if found == 503 else 429}"
-        return f"such as on_limit: {{{said}}}"
+        return f"for example on_limit: {{{said}}}"
     if name == "headers" and found in get_args(HeaderStyle):
-        return f"here it is a condition on requests; a policy has headers: {found}"
+        return f"this key is a condition on requests; in a policy, write headers: {found}"
     return _SECTION_HINTS.get(name, "")
 
 
 _PARTS_OF_A_URL: Final = frozenset(
     ("address", "database", "db", "driver", "host", "kind", "password", "port", "type", "user")
 )
-_IN_THE_URL: Final = "it is a part of the URL: url: redis://host:6379/0"
-_TLS: Final = "such as tls: {cert: cert.pem, key: key.pem}"
+_IN_THE_URL: Final = "it is part of the URL: url: redis://host:6379/0"
+_TLS: Final = "for example tls: {cert: cert.pem, key: key.pem}"
 _OFF_HINTS: Final = {
-    "admin": "to do without, write admin: off",
-    "queue": "to do without, write queue: off",
+    "admin": "to disable it, write admin: off",
+    "queue": "to disable it, write queue: off",
     "log": "to log no requests, write log: {access: false}",
 }
 _SECTION_HINTS: Final = {
-    "redirect": "such as redirect: https://{host}{path}",
-    "respond": "such as respond: {status: 200, body: ok}",
-    "error_pages": 'such as error_pages: {404: "${file:404.html}", 5xx: {text: Sorry}}',
-    "log": "such as log: {format: text, output: stderr}",
-    "health": "such as health: /healthz, or health: {path: /healthz, every: 5s}",
-    "eject": "such as eject: {failures: 5}, or eject: off",
-    "breaker": "such as breaker: 50%, or breaker: {failures: 50%, open: 10s}",
-    "throttlex": "such as throttlex: {type: TOKEN_BUCKET, capacity: 100, refillRate: 10}",
-    "rules": "such as rules: [{owner: pay, limit: 10/s}]",
-    "headers": 'such as headers: {X-Beta: "*"}',
-    "set": "such as set: {X-Team: blue}",
-    "add": "such as add: {X-Team: blue}",
+    "redirect": "for example redirect: https://{host}{path}",
+    "respond": "for example respond: {status: 200, body: ok}",
+    "error_pages": 'for example error_pages: {404: "${file:404.html}", 5xx: {text: Sorry}}',
+    "log": "for example log: {format: text, output: stderr}",
+    "health": "for example health: /healthz, or health: {path: /healthz, every: 5s}",
+    "eject": "for example eject: {failures: 5}, or eject: off",
+    "breaker": "for example breaker: 50%, or breaker: {failures: 50%, open: 10s}",
+    "throttlex": "for example throttlex: {type: TOKEN_BUCKET, capacity: 100, refillRate: 10}",
+    "rules": "for example rules: [{owner: pay, limit: 10/s}]",
+    "headers": 'for example headers: {X-Beta: "*"}',
+    "set": "for example set: {X-Team: blue}",
+    "add": "for example add: {X-Team: blue}",
 }
 _EXAMPLES: Final = {
-    "routes": "such as routes: {/**: {upstream: http://127.0.0.1:9000}}",
-    "upstream": "such as upstream: http://127.0.0.1:9000",
-    "targets": "such as targets: [http://127.0.0.1:9000]",
-    "limits": "such as limits: [10/s burst 20]",
-    "max_wait": "such as max_wait: 2s",
-    "policies": "such as policies: {pay: 10/s burst 20}",
-    "path": "such as path: /v1/**",
-    "match": 'such as match: {remote_address: "*"}',
+    "routes": "for example routes: {/**: {upstream: http://127.0.0.1:9000}}",
+    "upstream": "for example upstream: http://127.0.0.1:9000",
+    "targets": "for example targets: [http://127.0.0.1:9000]",
+    "limits": "for example limits: [10/s burst 20]",
+    "max_wait": "for example max_wait: 2s",
+    "policies": "for example policies: {pay: 10/s burst 20}",
+    "path": "for example path: /v1/**",
+    "match": 'for example match: {remote_address: "*"}',
 }
 
 
@@ -309,7 +312,7 @@ def _key_hint(path: Path) -> str:
     if model is None:
         return ""
     names = list(_keys_of(model))
-    # At the top of the file stands what is about the gateway and its listeners.
+    # Keys about the gateway and its listeners are at the top of the file.
     homes = _PLACES if model is not GatewayConfig else {**_SECTIONS, **_LISTENERS, **_PLACES}
     is_section = model in _PLACES.values()
     places = {place: _keys_of(home) for place, home in homes.items()} if is_section else {}
@@ -324,12 +327,12 @@ def _key_hint(path: Path) -> str:
         or did_you_mean(word, names)
         or called_there(word, places)
         or (f"write set: {{{word}: ...}}, or add" if model is FieldEdits else "")
-        or f"known here: {', '.join(names)}"
+        or f"known keys: {', '.join(names)}"
     )
 
 
 def _level_hint(path: Path) -> str:
-    """For who writes what is about a listener among what is about its system."""
+    """Return the hint for a key of the listener among those of its system."""
     if path[:1] != ("listeners",) or len(path[2:]) != len(("kind", "word")):
         return ""
     kind, word = map(str, path[2:])
@@ -343,11 +346,9 @@ def _level_hint(path: Path) -> str:
 
 
 def _frontend_hint(word: str, model: type[BaseModel]) -> str:
-    """For who writes what is about another system too far out, or in that system's words."""
+    """Return the hint for another system's key in the wrong place, or in that system's words."""
     if word == "descriptors" and model in {GatewayConfig, EnvoyRlsConfig}:
-        return (
-            "sluice import envoy-ratelimit FILE writes what Envoy's own service reads in our words"
-        )
+        return "convert the service's own files with sluice import envoy-ratelimit FILE"
     if word in KINDS and model in {GatewayConfig, ListenerConfig}:
         return f"it belongs under listeners: [{{{KINDS[word].example}}}]"
     models = {kind: _model_at(("listeners", 0, kind)) for kind in KINDS}
@@ -359,15 +360,15 @@ def _frontend_hint(word: str, model: type[BaseModel]) -> str:
 
 
 def _throttlex_hint(word: str, model: type[BaseModel]) -> str:
-    """For who writes ThrottleX's words where a policy has its own."""
-    # Others have a type of something, too.
+    """Return the hint for ThrottleX's keys directly in a policy."""
+    # Other programs have a type of something, too.
     is_its = word in ThrottlexConfig.model_fields and (word != "type" or model is PolicyConfig)
     takes = "throttlex" in _keys_of(model) and word not in _keys_of(model)
     return f"it belongs under throttlex: {{{word}: ...}}" if is_its and takes else ""
 
 
 def _keys_of(model: type[BaseModel]) -> Sequence[str]:
-    """The keys that may be written for a model, short forms included."""
+    """Return the keys that may be written for a model, including short forms."""
     if model in {RouteConfig, EnvoyRule, RatioConfig, RatioRule, SmockronDomain}:
         return (*model.model_fields, *POLICY_FIELDS)
     if model is PolicyConfig:
@@ -378,7 +379,7 @@ def _keys_of(model: type[BaseModel]) -> Sequence[str]:
 
 
 def _model_at(path: Path) -> type[BaseModel] | None:
-    """The model that describes a path of the configuration."""
+    """Return the model that describes a path of the configuration."""
     here: Any = GatewayConfig
     for part in path:
         if isinstance(here, type) and issubclass(here, BaseModel):
@@ -391,7 +392,7 @@ def _model_at(path: Path) -> type[BaseModel] | None:
 
 
 def _bare(annotation: Any) -> Any:
-    """An annotation without metadata and without None."""
+    """Return an annotation without metadata and without None."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _bare(get_args(annotation)[0])
@@ -412,11 +413,11 @@ _LISTENERS: Final[dict[str, type[BaseModel]]] = {
 }
 _PLACES: Final[dict[str, type[BaseModel]]] = {
     "under upstreams: {NAME: {KEY: ...}}": UpstreamConfig,
-    "to a route": RouteConfig,
-    "to a policy": PolicyConfig,
+    "in a route": RouteConfig,
+    "in a policy": PolicyConfig,
     **_LISTENERS,
     "at the top of the file": GatewayConfig,
     **_SECTIONS,
     "under targets: [{url: ..., KEY: ...}]": Target,
 }
-"""Where keys may stand, as a hint says it."""
+"""Places where keys are allowed, as hints name them."""

@@ -1,1 +1,1 @@
-"""What a configuration does, in sentences, and its schema."""
+"""Describes a configuration in sentences, and makes its JSON Schema."""

@@ -1,4 +1,4 @@
-"""What a route does to the messages that pass, in sentences."""
+"""The changes of a route to requests and responses, in sentences."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from gateway.http.editing.template import Template
 
 
 def explain_changes(route: RouteConfig) -> Iterator[str]:
-    """What is not passed on as it came."""
+    """Describe what is changed in messages."""
     if route.strip_prefix is not None and route.add_prefix is not None:
-        yield f"{route.strip_prefix} at the beginning of their path becomes {route.add_prefix}."
+        yield (
+            f"{route.strip_prefix} at the beginning of their path is replaced by "
+            f"{route.add_prefix}."
+        )
     elif route.strip_prefix is not None:
-        yield f"{route.strip_prefix} is taken off the beginning of their path."
+        yield f"{route.strip_prefix} is removed from the beginning of their path."
     elif route.add_prefix is not None:
-        yield f"Their path is put below {route.add_prefix}."
+        yield f"{route.add_prefix} is added before their path."
     elif route.rewrite is not None:
-        yield f"Their path becomes {route.rewrite}; the query stays."
+        yield f"Their path is rewritten to {route.rewrite}; the query stays."
     if route.upstream_host == "target":
-        yield "The upstream is told its own host, not the one that the client asked for."
+        yield "The upstream receives its own host, not the one that the client requested."
     elif route.upstream_host != "client":
-        yield f"The upstream is told the host {route.upstream_host}."
+        yield f"The upstream receives the host {route.upstream_host}."
     yield from _edits("Requests", route.request_headers)
     yield from _edits("Answers", route.response_headers)
     if route.max_body is not None:
@@ -38,38 +41,38 @@ def explain_changes(route: RouteConfig) -> Iterator[str]:
 
 
 def explain_own(route: RouteConfig) -> str:
-    """What becomes of requests that go to no upstream."""
+    """Describe what happens to requests that go to no upstream."""
     if route.redirect is not None:
         kept = ", query included" if route.redirect.keep_query else ", without their query"
         kept = "" if "?" in route.redirect.to else kept
-        return f"are sent to {route.redirect.to}{kept} ({route.redirect.status})"
+        return f"are redirected to {route.redirect.to}{kept} ({route.redirect.status})"
     respond = route.respond
     if respond is None or not respond.body:
-        return f"are answered {respond.status if respond else 200} without a body"
+        return f"are answered with {respond.status if respond else 200} and no body"
     size = format_size(len(respond.body.encode()))
-    return f"are answered {respond.status} with {size} of {respond.type}"
+    return f"are answered with {respond.status} and {size} of {respond.type}"
 
 
 def explain_pages(pages: Mapping[str, ErrorPage] | None) -> Iterator[str]:
-    """The forms that errors take."""
+    """Describe the forms of errors."""
     if pages is None:
         return
-    yield "Errors are a problem document, a page or a line of text, as the client accepts."
+    yield "Errors are a problem document, a page or a line of text, whichever the client accepts."
     if pages:
-        yield f"There are pages of your own for {join(list(pages))}."
+        yield f"There are custom pages for {join(list(pages))}."
     intercepted = [status for status, page in pages.items() if page.intercept]
     if intercepted:
-        yield f"Those for {join(intercepted)} replace the answers of upstreams as well."
+        yield f"Those for {join(intercepted)} also replace responses of upstreams."
 
 
 def _edits(what: str, edits: FieldEdits) -> Iterator[str]:
     said = []
     if edits.set:
         fields = [_field(name, value) for name, value in edits.set.items()]
-        said.append(f"are given {', '.join(fields)}")
+        said.append(f"get {', '.join(fields)}")
     if edits.add:
         fields = [_field(name, value) for name, value in edits.add.items()]
-        said.append(f"have {', '.join(fields)} added")
+        said.append(f"get {', '.join(fields)} in addition")
     if edits.remove:
         said.append(f"lose {', '.join(edits.remove)}")
     if said:
@@ -77,6 +80,6 @@ def _edits(what: str, edits: FieldEdits) -> Iterator[str]:
 
 
 def _field(name: str, value: Template) -> str:
-    """A field as it is written; one with a variable in it may be shown, whatever its name."""
+    """Return a field as it is written; one with a variable may be shown, whatever its name."""
     is_constant = "${" not in value.text and not value.names
     return show_field(name, value.text if is_constant else "", value.text)

@@ -1,4 +1,4 @@
-"""What a policy's consistency promises, in numbers, and what a move between stores means."""
+"""The guarantees of a policy's consistency, in numbers, and the meaning of a migration."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def explain_consistency(policy: PolicyConfig, store: StoreConfig) -> Iterator[st
     """Sentences about how much more than its limits a policy may let through; none if strict."""
     if capabilities_of(store.url).is_gatekeeper:
         yield (
-            "  How many pass at once is the master's to say, and it says so afterwards; who has to "
-            "wait has turns at this rate."
+            "  The master decides how many requests pass, and reports it afterwards; "
+            "requests that must wait get turns at this rate."
         )
         return
     gateways = None if store.share == "auto" else store.share
@@ -30,51 +30,52 @@ def explain_consistency(policy: PolicyConfig, store: StoreConfig) -> Iterator[st
         lifetime = format_duration(terms.lifetime_us)
         yield (
             "  Each gateway takes some tokens of a key at a time and spends them within "
-            f"{lifetime} without asking the store; what is left is returned."
+            f"{lifetime} without asking the store; unspent tokens are returned."
         )
         for line in policy.limits:
             yield f"  {line.text}: {_leased(line, terms, gateways)}."
     elif isinstance(terms, Eventual):
         yield (
-            "  Each gateway decides from what it last heard, and tells the store every "
-            f"{format_duration(terms.interval_us)} what it let through; what was too much is "
-            "held against the key for one period at most."
+            "  Each gateway decides from the last known counts, and reports what it "
+            f"admitted to the store every {format_duration(terms.interval_us)}; an excess "
+            "counts against the key for at most one period."
         )
         number = "the number of gateways" if gateways is None else f"{gateways}"
         yield (
-            f"  Until they have heard of each other, {number} times the limit may pass; so it is "
-            "while the store does not answer."
+            f"  Until gateways know of each other's requests, {number} times the limit "
+            "may pass; the same applies while the store is unavailable."
         )
 
 
 def explain_migration(config: GatewayConfig) -> Iterator[str]:
-    """What moves to another store, and how long that takes; nothing if nothing moves."""
+    """Describe what moves to another store, and how long that takes; nothing if nothing moves."""
     migrate = config.store.migrate
     if migrate is None:
         return
     whose = f"of the keys of {', '.join(migrate.policies)}" if migrate.policies else "of all keys"
     patience = format_duration(config.store.deadline // 2)
     yield (
-        f"Counts move to {redact(migrate.to)}: {migrate.share} {whose} are held to both stores. "
-        f"While the new one does not answer within {patience}, the old one decides."
+        f"Counts move to {redact(migrate.to)}: {migrate.share} {whose} are limited by "
+        f"both stores. While the new one does not reply within {patience}, the old one "
+        "decides."
     )
     wait = " and ".join(_waits(config.policies))
     if wait:
         yield (
-            "Once every gateway holds 100% of all keys to both, the new store knows all that "
-            f"counts {wait}; a decision that it misses begins that time anew."
+            "Once all gateways use both stores for 100% of all keys, the new store has "
+            f"all relevant counts {wait}; a decision that it misses restarts that time."
         )
 
 
 def _waits(policies: Mapping[str, PolicyConfig]) -> Iterator[str]:
-    """After what time, or event, a store that sees everything knows everything."""
+    """Yield the time, or event, after which a store that receives all decisions has all counts."""
     longest_us, text = 0, ""
     lasting = ""
     for name, policy in policies.items():
         for line in policy.limits:
             limit = line.limit
             if isinstance(policy.terms, Eventual):
-                # What was too much is held against a key for up to one period more.
+                # An excess counts against a key for up to one period more.
                 limit = replace(limit, max_wait_us=max(limit.max_wait_us, limit.period_us))
             horizon = horizon_us(limit)
             if horizon is None:
@@ -84,7 +85,7 @@ def _waits(policies: Mapping[str, PolicyConfig]) -> Iterator[str]:
     if text:
         yield f"after {format_duration(longest_us)} ({text})"
     if lasting:
-        yield f"when the longest request then under way has ended ({lasting})"
+        yield f"when the longest request then in flight has ended ({lasting})"
 
 
 def _leased(line: LimitLine, terms: Leased, gateways: int | None) -> str:
@@ -92,13 +93,16 @@ def _leased(line: LimitLine, terms: Leased, gateways: int | None) -> str:
     tokens = "1 token" if size == 1 else f"{size:,} tokens"
     most = leased_excess(line.limit, terms, gateways)
     if most == 0:
-        return f"leases of {tokens} that end with their window; nothing more than the limit passes"
+        return f"leases of {tokens} that end with their window; the limit is never exceeded"
     if gateways is not None:
         number = f"{gateways} gateways" if gateways > 1 else "1 gateway"
-        return f"leases of {tokens}; with {number} at most {most:,} more may pass in any window"
+        return (
+            f"leases of {tokens}; with {number}, at most {most:,} more than the limit may "
+            "pass in any window"
+        )
     if most <= size:
-        return f"leases of {tokens}; at most {most:,} more may pass in any window"
+        return f"leases of {tokens}; at most {most:,} more than the limit may pass in any window"
     return (
-        f"leases of {tokens}; at most {size:,} more for each gateway may pass in any window, "
-        f"and {most:,} in all"
+        f"leases of {tokens}; in any window, at most {size:,} more than the limit may "
+        f"pass for each gateway, and {most:,} in all"
     )

@@ -1,7 +1,7 @@
-"""What a configuration will do, in sentences that need no knowledge of it.
+"""What a configuration does, in sentences that require no knowledge of its keys.
 
-`explain` gives lines for `sluice check --explain`; `explain_limit` and `explain_policy` are
-used wherever one of them is shown by itself.
+`explain` returns the lines of `sluice check --explain`; `explain_limit` and `explain_policy` are
+used where a limit or a policy is shown by itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def explain(config: GatewayConfig) -> list[str]:
     asked = used - {name for route in config.routes for name in route.policies}
     reported = of_masters_only(config)
     who = "Nothing" if config.listeners else "No route"
-    unused = f"{who} uses this policy: it does nothing."
+    unused = f"{who} uses this policy: it has no effect."
     return [
         *_explain_server(config),
         *explain_store(config.store, config),
@@ -80,7 +80,7 @@ def explain(config: GatewayConfig) -> list[str]:
 
 
 def outline(config: GatewayConfig) -> list[str]:
-    """The routes and what limits them, and nothing else: one paragraph each."""
+    """Describe only the routes and their limits: one paragraph each."""
     lines = []
     for route in config.routes:
         lines.append(f"{route.name}: {_requests(route)}.")
@@ -94,13 +94,12 @@ def outline(config: GatewayConfig) -> list[str]:
 
 
 def explain_route(route: RouteConfig, config: GatewayConfig, told: dict[str, str]) -> list[str]:
-    """Which requests the route takes, and where they go.
+    """Describe which requests the route takes, and where they go.
 
     Args:
         route: the route.
         config: the configuration that it is part of.
-        told: upstreams of which all is said already, and at which route; what is said here is
-            added.
+        told: upstreams that have been described, and at which route; updated.
     """
     upstream = None if route.upstream is None else config.upstreams[route.upstream]
     does = explain_own(route)
@@ -120,7 +119,7 @@ def explain_route(route: RouteConfig, config: GatewayConfig, told: dict[str, str
             lines.append(f"  {explain_timeouts(upstream)}")
             lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
         else:
-            lines.append(f"  The upstream's times and targets are as said of route {first}.")
+            lines.append(f"  The upstream is described at route {first}.")
         lines += [f"  {line}" for line in explain_websocket(route, upstream)]
     lines += [f"  {line}" for line in explain_changes(route)]
     if upstream is not None:
@@ -138,14 +137,14 @@ def explain_policy(
     by_clock: bool = True,
     is_asked: bool = False,
 ) -> list[str]:
-    """What the policy lets through, and what happens to the rest.
+    """Describe what the policy admits, and what happens to the rest.
 
     Args:
         name: the policy's name.
         policy: the policy.
-        is_shared: whether counts are kept outside the gateway, in a store that may fail.
-        by_clock: whether the store's fixed windows begin with the clock, as `explain_limit`.
-        is_asked: whether only callers of listeners for other systems are held to it.
+        is_shared: whether counts are outside the gateway, in a store that may fail.
+        by_clock: whether the store's fixed windows begin with the clock, as in `explain_limit`.
+        is_asked: whether only clients of listeners for other systems use it.
     """
     lines = [f"Policy {name}:"]
     lines += [
@@ -154,16 +153,19 @@ def explain_policy(
     ]
     if policy.throttlex is not None and policy.throttlex.policies == "table":
         lines.append(
-            "  A key that has a policy in the table throttlex_policy of the store is held to that "
-            "one instead."
+            "  If the store's table throttlex_policy has a policy for a key, that one "
+            "applies instead."
         )
     if len(policy.limits) > 1:
         lines.append(
-            "  A request passes if all of these have room; otherwise none of them is spent."
+            "  A request passes only if all of these limits allow it; otherwise none of "
+            "them is spent."
         )
-    lines.append("  What is over is refused." if is_asked else f"  {_excess(policy)}")
+    lines.append("  Requests over the limit are refused." if is_asked else f"  {_excess(policy)}")
     if policy.count_refused:
-        lines.append("  Refused requests count as well: who does not stop asking stays refused.")
+        lines.append(
+            "  Refused requests count as well: a client that does not slow down stays refused."
+        )
     missing = _missing(policy)
     if missing and not is_asked:
         lines.append(f"  {missing}")
@@ -191,43 +193,43 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
         watchdog = format_duration(config.server.watchdog)
         yield f"A process that does not respond for {watchdog} is killed and restarted."
     if config.admin is None:
-        yield "There is no admin listener: no health checks and no metrics."
+        yield "There is no admin listener, so no health checks and no metrics."
     else:
         yield f"Health and metrics are on {_listener(str(config.admin.listen))}."
     if config.listen:
         yield from _explain_clients(config)
     server = config.server
     delay = server.shutdown_delay
-    taken = f"more are taken for {format_duration(delay)}, then " if delay else ""
+    taken = f"connections are still accepted for {format_duration(delay)}, then " if delay else ""
     timeout = format_duration(server.shutdown_timeout)
-    yield f"On stopping, {taken}requests under way have {timeout} to end."
+    yield f"On shutdown, {taken}requests in flight have {timeout} to end."
     if any(policy.queue for policy in config.policies.values()):
         yield f"At most {number(server.max_waiting)} requests wait for their turn at a time."
     form = "JSON" if config.log.format == "json" else "text"
     what = "Every request is logged" if config.log.access else "Requests are not logged; events are"
     if not config.listen:
-        what = "What happens is logged"
+        what = "Events are logged"
     yield f"{what} as {form} to {config.log.output}, events from level {config.log.level}."
 
 
 def _explain_clients(config: GatewayConfig) -> Iterator[str]:
-    """Who HTTP clients are taken for, and what they may do."""
+    """Describe how HTTP clients are identified, and what they may send."""
     if config.trusted_proxies:
         networks = join([str(network) for network in config.trusted_proxies])
-        yield f"The client address in X-Forwarded-For is believed if it comes from {networks}."
+        yield f"The client address in X-Forwarded-For is trusted if it comes from {networks}."
     else:
         yield (
-            "Clients are told apart by the address they connect from; X-Forwarded-For is not "
-            "believed."
+            "Clients are identified by the address they connect from; X-Forwarded-For is "
+            "not trusted."
         )
     if config.ipv6_prefix < 128:
-        yield f"IPv6 clients that share their first {config.ipv6_prefix} bits count as one."
+        yield f"IPv6 clients with the same first {config.ipv6_prefix} bits count as one."
     server = config.server
     body = (
         f"bodies up to {format_size(server.max_body)}" if server.max_body else "bodies of any size"
     )
     yield (
-        f"A request may have {server.max_headers} header fields of "
+        f"A request may have up to {server.max_headers} header fields of up to "
         f"{format_size(server.max_header_size)} each, sent within "
         f"{format_duration(server.header_timeout)}, and {body}."
     )
@@ -237,37 +239,37 @@ def _explain_clients(config: GatewayConfig) -> Iterator[str]:
             f"{format_size(server.max_head_size)}."
         )
     if server.methods:
-        yield f"Beside the methods of HTTP, clients may use {join(server.methods)}."
+        yield f"Besides the methods of HTTP, clients may use {join(server.methods)}."
     yield (
-        f"A client that sends nothing for {format_duration(server.body_timeout)} inside a body, or "
-        f"for {format_duration(server.keepalive_timeout)} between requests, is disconnected."
+        f"A client that sends nothing for {format_duration(server.body_timeout)} within a "
+        f"body, or for {format_duration(server.keepalive_timeout)} between requests, is "
+        "disconnected."
     )
     yield from _explain_connections(server)
 
 
 def _explain_connections(server: ServerConfig) -> Iterator[str]:
-    """What is not as it is by itself."""
+    """Describe settings that differ from the defaults."""
     if "min_rate" in server.model_fields_set:
         if server.min_rate is None:
-            yield "However slowly it sends or reads, it may stay."
+            yield "However slowly a client sends or reads, it stays connected."
         else:
             rate = format_size(server.min_rate)
-            yield f"So is one that sends or reads less than {rate} a second on the average."
+            yield f"So is one that sends or reads less than {rate} per second on average."
     if server.max_connections != "auto":
         most = number(server.max_connections)
-        yield f"{most} client connections may be open at a time; idle ones make room."
+        yield (
+            f"{most} client connections may be open at a time; idle ones are closed to make room."
+        )
     if server.max_connections_per_ip is not None:
         most = number(server.max_connections_per_ip)
-        yield f"One address may have {most} connections open; trusted proxies may have more."
+        yield f"One address may have {most} connections open; trusted proxies are exempt."
 
 
 def _explain_workers(workers: Literal["auto"] | int) -> Iterator[str]:
-    gateways = "each of them is what is called a gateway below"
+    gateways = "each of them counts as a gateway below"
     if workers == "auto":
-        yield (
-            "As many worker processes serve requests as there are CPUs that may be used; "
-            f"{gateways}."
-        )
+        yield (f"There is one worker process per usable CPU; {gateways}.")
     elif workers > 1:
         yield f"{workers} worker processes serve requests; {gateways}."
 
@@ -318,13 +320,13 @@ def _excess(policy: PolicyConfig) -> str:
         "text": "one line of text",
         "throttlex": "ThrottleX's JSON",
         "none": "no body",
-    }.get(policy.on_limit.body, "a text of your own")
+    }.get(policy.on_limit.body, "a custom text")
     refused = f"refused with {policy.on_limit.status} and {body}"
     if policy.queue is None:
-        return f"What is over is {refused}."
+        return f"Requests over the limit are {refused}."
     return (
-        f"Up to {format_duration(policy.queue.max_wait)} late is held back until its turn "
-        f"({number(policy.queue.max)} at most wait for each key); later is {refused}."
+        f"Requests up to {format_duration(policy.queue.max_wait)} over the limit wait for "
+        f"their turn (at most {number(policy.queue.max)} per key); others are {refused}."
     )
 
 
@@ -340,26 +342,29 @@ _IF_MISSING: Final = {
     "ip": "counted by its client address instead",
     "reject": "answered with 400",
     "skip": "not counted",
-    "shared": "counted together with all others that lack it",
+    "shared": "counted together with all others without it",
 }
 
 _STORE_ERROR: Final = {
-    "local": "If the store does not answer, the gateway decides alone with its share of the limit.",
-    "open": "If the store does not answer, everything is let through.",
-    "closed": "If the store does not answer, requests are answered with 503.",
+    "local": "If the store is unavailable, the gateway decides alone, with its share of the limit.",
+    "open": "If the store is unavailable, all requests are admitted.",
+    "closed": "If the store is unavailable, requests are answered with 503.",
 }
 _STORE_ERROR_ASKED: Final = {
     **_STORE_ERROR,
-    "closed": "If the store does not answer, callers are told so, or refused where they cannot be.",
+    "closed": (
+        "If the store is unavailable, clients get an error, or a refusal if the protocol "
+        "has no errors."
+    ),
 }
 
 _HEADERS: Final = {
-    "draft": "Answers say what is left in RateLimit and RateLimit-Policy.",
-    "legacy": "Answers say what is left in X-RateLimit-Limit, -Remaining and -Reset.",
-    "both": "Answers say what is left in RateLimit, RateLimit-Policy and X-RateLimit-*.",
-    "throttlex": "Answers say what is left in X-RateLimit-Limit, X-RateLimit-Remaining and "
+    "draft": "Responses report what is left in RateLimit and RateLimit-Policy.",
+    "legacy": "Responses report what is left in X-RateLimit-Limit, -Remaining and -Reset.",
+    "both": "Responses report what is left in RateLimit, RateLimit-Policy and X-RateLimit-*.",
+    "throttlex": "Responses report what is left in X-RateLimit-Limit, X-RateLimit-Remaining and "
     "Retry-After.",
-    "none": "Answers do not say what is left.",
+    "none": "Responses do not report what is left.",
 }
 
 
@@ -374,7 +379,7 @@ def _listener(address: str) -> str:
     if address.startswith("unix:"):
         return f"the socket {address.removeprefix('unix:')}"
     host, _, port = address.rpartition(":")
-    where = "every interface" if host in {"", "0.0.0.0", "[::]"} else host  # noqa: S104 - shown
+    where = "all interfaces" if host in {"", "0.0.0.0", "[::]"} else host  # noqa: S104 - shown
     if port == "0":
-        return f"{where}, at a port that the system chooses"
+        return f"{where}, on a port chosen by the system"
     return f"port {port} of {where}"

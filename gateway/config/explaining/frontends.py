@@ -1,4 +1,4 @@
-"""What listeners for other systems' clients will do, in sentences."""
+"""Listeners for clients of other systems, in sentences."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ EXPLAINERS: Final[Mapping[str, Callable[[FrontendConfig], Iterable[str]]]] = {
     "smockron": explain_smockron,
     "throttr": explain_throttr,
 }
-"""What there is to say of a listener beyond its address and policies, by its kind."""
+"""Further descriptions of listeners, by kind."""
 
 
 def explain_frontends(listeners: tuple[FrontendConfig, ...]) -> Iterator[str]:
-    """A paragraph for each listener."""
+    """Describe each listener in a paragraph."""
     for name, listener in zip(titles(listeners), listeners, strict=True):
         kind = KINDS[listener.kind]
         where = join([_place(address) for address in listener.addresses])

@@ -1,4 +1,4 @@
-"""What one limit lets through, in words."""
+"""What one limit admits, in words."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _UNIT_NAMES: Final = {"ms": "millisecond", "s": "second", "m": "minute", "h": "h
 
 
 def explain_limit(line: LimitLine, *, by_clock: bool = True, is_asked: bool = False) -> str:
-    """The numbers of one limit: `20 at once, then one every 100 ms, counted for ...`.
+    """Describe one limit: `a burst of 20, then one every 100 ms, counted for ...`.
 
     Args:
         line: the limit.
-        by_clock: whether fixed windows begin with the clock, or with the first request in them.
-        is_asked: whether those who are counted are callers of listeners for other systems.
+        by_clock: whether fixed windows begin with the clock, not with their first request.
+        is_asked: whether it counts clients of listeners for other systems.
     """
     whom = _whom(line.per)
     if is_asked and line.per == ("ip",):
-        whom = "for all that a caller names"
+        whom = "for everything that a client names"
     if not by_clock and line.limit.algorithm == "fixed_window":
         period = format_duration(line.limit.period_us)
-        count = f"at most {number(line.limit.count)} in {period} from a first request on"
+        count = f"at most {number(line.limit.count)} in {period} from the first request"
         return f"{count}, counted {whom}"
     return f"{_COUNTED[line.limit.algorithm](line.limit)}, counted {whom}"
 
@@ -36,8 +36,8 @@ def explain_limit(line: LimitLine, *, by_clock: bool = True, is_asked: bool = Fa
 def _bucket(limit: Limit) -> str:
     pace = _pace(limit.count, limit.period_us)
     if limit.burst == 1:
-        return f"{pace}, never two at once"
-    return f"{number(limit.burst)} at once, then {pace}"
+        return f"{pace}, without bursts"
+    return f"a burst of {number(limit.burst)}, then {pace}"
 
 
 def _log(limit: Limit) -> str:
@@ -51,7 +51,7 @@ def _counter(limit: Limit) -> str:
 
 def _window(limit: Limit) -> str:
     if limit.period_us == FOREVER_US:
-        return f"{number(limit.count)} in all, never refilled"
+        return f"{number(limit.count)} in total, never refilled"
     if limit.calendar:
         zone = limit.zone.replace("_", " ")
         return f"at most {number(limit.count)} in each calendar {limit.calendar} of {zone}"
@@ -67,8 +67,8 @@ def _paced(limit: Limit) -> str:
 
 def _in_flight(limit: Limit) -> str:
     lease = format_duration(limit.period_us)
-    held = f"each held for {lease} if its gateway is lost"
-    return f"at most {number(limit.count)} in flight at a time, {held}"
+    held = f"each counted for up to {lease} if its gateway is lost"
+    return f"at most {number(limit.count)} in flight, {held}"
 
 
 _COUNTED: Final = {
@@ -83,7 +83,7 @@ _COUNTED: Final = {
 
 
 def _pace(count: int, period_us: int) -> str:
-    """`one every 100 ms`, or how many in a period where that says more."""
+    """Return `one every 100 ms`, or a count per period if that is clearer."""
     interval_us = -(-period_us * NS_PER_US // count) / NS_PER_US
     if count == 1:
         return f"one every {_period(period_us)}"
@@ -104,7 +104,7 @@ def _period(period_us: int) -> str:
 
 def _whom(per: Sequence[str]) -> str:
     if tuple(per) == ("all",):
-        return "for everybody together"
+        return "for all clients together"
     words = [key_word(word) for word in per]
     if len(words) > 1:
         return f"for each combination of {join(words)}"

@@ -1,4 +1,4 @@
-"""Problems as a compiler shows them: place, message, the line with a caret, what would do."""
+"""Problems as a compiler shows them: position, message, the line with a caret, and a hint."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _TAB = "    "
 
 
 def render(problems: Iterable[Problem], label: str = "") -> str:
-    """All problems as text, an empty line between two; ends without a newline.
+    """Return all problems as text, separated by empty lines; ends without a newline.
 
     Args:
         problems: what to show.
-        label: what kind of problems these are, such as `warning`; may be empty.
+        label: the kind of problem, such as `warning`; may be empty.
     """
     return "\n\n".join(_render(problem, label) for problem in problems)
 
 
 def summarise(problems: int, warnings: int = 0) -> str:
-    """`2 problems`, `1 problem, 3 warnings`; empty if there is nothing."""
+    """Return `2 problems`, `1 problem, 3 warnings`; empty if there is nothing."""
     parts = [
         f"{number} {word}{'' if number == 1 else 's'}"
         for number, word in ((problems, "problem"), (warnings, "warning"))
@@ -48,7 +48,7 @@ def _render(problem: Problem, label: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text without anything that a terminal would obey."""
+    """Return the text without characters that control a terminal."""
     text = text.replace("\t", _TAB)
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
@@ -57,5 +57,5 @@ def _printable(text: str) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns that the text takes on a terminal."""
+    """Return the width of the text on a terminal, in columns."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)

@@ -1,4 +1,4 @@
-"""When requests are sent again, in sentences."""
+"""When requests are retried, in sentences."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from gateway.config.values.units import format_duration, format_size
 from gateway.config.values.words import join
 
 _FAILED = {
-    "connect": "finds no connection",
-    "reset": "loses it before an answer begins",
-    "timeout": "has no first byte of one in time",
+    "connect": "gets no connection",
+    "reset": "loses its connection before the response begins",
+    "timeout": "gets no first byte of the response in time",
 }
 
 
 def explain_retry(retry: RetryConfig | None) -> Iterator[str]:
-    """What is tried again, and how often; nothing where nothing is."""
+    """Describe what is retried, and how often; nothing if nothing is."""
     if retry is None or retry.tries == 1:
         return
     failures = [_FAILED[one] for one in retry.when if isinstance(one, str)]
     statuses = [str(one) for one in retry.when if isinstance(one, int)]
     if statuses:
-        failures.append(f"is answered {join(statuses, 'or')}")
+        failures.append(f"is answered with {join(statuses, 'or')}")
     size = format_size(retry.max_body)
     yield (
-        f"A request that {join(failures, 'or')} is sent again, {retry.tries} times in all at most: "
-        f"{_which(retry.methods)} with bodies up to {size}, others only while nothing was sent."
+        f"A request that {join(failures, 'or')} is sent again, at most {retry.tries} times in all: "
+        f"{_which(retry.methods)} with bodies up to {size}, others only if nothing was sent."
     )
     if retry.timeout is not None:
         duration = format_duration(retry.timeout)
         yield f"A try that may be followed by another has {duration} for the first byte."
     yield (
-        f"Retries are {retry.budget} of the requests at most, or {retry.min_retries} in ten "
-        "seconds if that is more."
+        f"Retries are at most {retry.budget} of the requests, or {retry.min_retries} in "
+        "ten seconds if that is more."
     )
 
 

@@ -1,8 +1,8 @@
-"""The JSON Schema of a configuration file, for completion and checks in editors.
+"""The JSON Schema of a configuration, for completion and checks in editors.
 
-Made from the models, with the short forms that `shorthand` and the models' own readers
-accept. It says what may stand where; what leads nowhere (a policy that does not exist, a
-route that never matches) only `check` can see.
+It is made from the models, with the short forms that `shorthand` and the models' own parsers
+accept. It describes which keys and values are allowed where; only `check` finds unknown policies,
+routes that never match, and the like.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ _PATTERNS: Final = {
     rf"^\s*{_METHODS}/": ("methods",),
     rf"^\s*{_METHODS}{_HOST}/": ("host", "methods"),
 }
-"""Patterns of routes, and what a route may not say again because its pattern does."""
+"""Patterns of routes, and keys that a route may not repeat because its pattern has them."""
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves defaults out: they are values, and a file holds text."""
+    """Omits defaults: they are values, and a file contains text."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
 
 
 def json_schema() -> Schema:
-    """The schema, as plain data to be written as JSON."""
+    """Return the schema as plain data, to be written as JSON."""
     root = GatewayConfig.model_json_schema(schema_generator=_Generator)
     definitions: dict[str, Schema] = root.pop("$defs")
     models = _models(GatewayConfig)
@@ -105,7 +105,7 @@ def _models(kind: Any) -> dict[str, type[BaseModel]]:
 
 
 def written_default(model: type[BaseModel], name: str) -> object:
-    """The default of a field as a file would say it; None if it has none to show."""
+    """Return the default of a field as a file would write it; None if there is none to show."""
     info = model.model_fields[name]
     default = None if info.is_required() else info.default
     properties = model.model_json_schema(schema_generator=_Generator)["properties"]
@@ -157,7 +157,7 @@ _IS_QUEUE: Final[Schema] = {"type": "object"}
 
 
 def _limits_and_fields() -> list[Schema]:
-    """Which limits go with which other fields; the loader's `check_line`, as far as it can be."""
+    """The rules of `check_line` for limits and other fields, as far as a schema expresses them."""
     has_burst: Schema = {"enum": list(WITH_BURST)}
     can_count: Schema = {"enum": list(COUNTS_REFUSED)}
     is_concurrency: Schema = {"const": "concurrency"}
@@ -238,7 +238,7 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
 
 
 def _limited(definitions: dict[str, Schema]) -> Schema:
-    """What holds for whatever may say limits: the fields of a policy, and what they go with."""
+    """Return what everything with limits has in common: the fields of a policy, and rules."""
     policy = definitions["PolicyConfig"]["properties"]
     has_limit = {"anyOf": [{"required": [name]} for name in LIMIT_FIELDS]}
     others = [name for name in POLICY_FIELDS if name not in LIMIT_FIELDS]
@@ -279,7 +279,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
 
 
 def _drop_titles(schema: Any) -> None:
-    """Field names with capitals are no help to anybody."""
+    """Titles in capitals, made from field names, help nobody."""
     if isinstance(schema, dict):
         if isinstance(schema.get("title"), str):
             del schema["title"]
@@ -295,7 +295,7 @@ _RESTRICTIONS: Final = {"enum", "const", "pattern", "minLength"}
 
 
 def _with_references(schema: Any) -> Any:
-    """The schema, with `${...}` allowed wherever a single value stands."""
+    """Return the schema with `${...}` allowed for every scalar."""
     if isinstance(schema, list):
         return [_with_references(part) for part in schema]
     if not isinstance(schema, dict):
@@ -314,6 +314,6 @@ def _with_references(schema: Any) -> Any:
 
 def _is_single_value(schema: Schema) -> bool:
     kind = schema.get("type")
-    # Among the properties of a mapping, one may be called so.
+    # A property of a mapping may have this name.
     is_scalar = isinstance(kind, str) and kind in _SCALARS
     return (is_scalar and schema != {"type": "string"}) or bool(_RESTRICTIONS & schema.keys())

@@ -1,4 +1,4 @@
-"""Short forms of listeners for other systems, for the schema that editors read."""
+"""Short forms of listeners for other systems, in the JSON Schema."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from gateway.config.models.shorthand_listeners import BESIDE
 Schema = dict[str, Any]
 
 LIMITED: Final = ("EnvoyRule", "RatioConfig", "RatioRule", "SmockronDomain")
-"""Models of which a limit and what goes with it may be said, as of a route."""
+"""Models in which a limit and its options may be written, as in a route."""
 
 
 def complete_listeners(root: Schema, definitions: dict[str, Schema], limited: Schema) -> None:
-    """Add what `gateway.config.models.shorthand_listeners` writes out.
+    """Add the short forms that `gateway.config.models.shorthand_listeners` expands.
 
     Args:
-        root: the whole file; changed.
-        definitions: those of the schema; changed.
-        limited: what a mapping that may say limits has in common with a route.
+        root: the schema of the whole file; changed.
+        definitions: the definitions of the schema; changed.
+        limited: the part that mappings with limits share with routes.
     """
     root["required"].remove("routes")
     root["anyOf"] = [{"required": ["routes"]}, {"required": ["listeners"]}]

@@ -1,4 +1,4 @@
-"""Where counts are kept, in sentences; a part of `explain`."""
+"""The store of counts, in sentences; a part of `explain`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
         if config.server.workers != 1:
             patience = format_duration(store.deadline_of_workers)
             yield (
-                f"Its workers are one limiter; a decision that takes longer than {patience} is "
-                "left to the policy's on_store_error."
+                "Its workers share one limiter; if a decision takes longer than "
+                f"{patience}, the policy's on_store_error applies."
             )
         return
     share = "the number of gateways last seen there" if store.share == "auto" else str(store.share)
     alone = f"divides limits by {share}"
     if not can.knows_gateways and store.share == "auto":
         alone = (
-            "takes whole limits, unless store.share says how many there are: no ratio server knows"
+            "uses whole limits, unless store.share gives the number of gateways: ratio "
+            "servers do not know it"
         )
     yield (
-        f"If it takes longer than {format_duration(store.deadline)}, the request goes on without "
-        f"it, as its policy says; alone, a gateway {alone}."
+        f"If the store takes longer than {format_duration(store.deadline)}, the policy's "
+        f"on_store_error applies; a gateway that decides alone {alone}."
     )

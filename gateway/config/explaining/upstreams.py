@@ -1,4 +1,4 @@
-"""How long an upstream may take, and how its targets are chosen and left out, in sentences."""
+"""Timeouts of an upstream, and how its targets are chosen and excluded, in sentences."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from gateway.config.values.words import join, key_word
 
 
 def explain_timeouts(upstream: UpstreamConfig) -> str:
-    """How long the upstream may take for what."""
+    """Describe the timeouts of the upstream."""
     times = upstream.timeouts
     total = f", {format_duration(times.total)} in all" if times.total else ""
     return (
         f"The upstream has {format_duration(times.connect)} to connect, "
-        f"{format_duration(times.first_byte)} to begin its answer, {format_duration(times.idle)} "
-        f"between two pieces of it{total}."
+        f"{format_duration(times.first_byte)} to begin its response, "
+        f"{format_duration(times.idle)} between two pieces of it{total}."
     )
 
 
 def explain_websocket(route: RouteConfig, upstream: UpstreamConfig) -> Iterator[str]:
-    """What is not as usual with WebSockets."""
+    """Describe WebSockets if they are not as usual."""
     silence = upstream.timeouts.tunnel
     if not route.websocket:
-        yield "No WebSocket can be opened: who asks for one is answered as if it had not."
+        yield "WebSockets are disabled: a request for one is answered as if it had not asked."
     elif silence is None:
-        yield "A WebSocket stays open until one side closes it, however long it is silent."
+        yield "A WebSocket stays open until one side closes it, even if it is idle."
     elif silence != Timeouts.model_fields["tunnel"].default:
         silent_for = format_duration(silence)
-        yield f"A WebSocket in which nobody sends anything for {silent_for} is closed."
+        yield f"A WebSocket that is idle for {silent_for} is closed."
 
 
 def explain_choice(upstream: UpstreamConfig) -> Iterator[str]:
-    """What a request's target depends on; nothing for one target that is not watched."""
+    """Describe how a target is chosen; nothing for a single target without health checks."""
     has_choice = len(upstream.targets) > 1
     if has_choice:
         yield _balance(upstream.balance)
@@ -46,19 +46,26 @@ def explain_choice(upstream: UpstreamConfig) -> Iterator[str]:
         yield _eject(upstream.eject)
     if upstream.slow_start and has_choice and (upstream.health or upstream.eject):
         duration = format_duration(upstream.slow_start)
-        yield f"One that comes back has a tenth of its share at first, and all of it in {duration}."
+        yield (
+            "A target that returns gets a tenth of its share at first, and all of it after "
+            f"{duration}."
+        )
     if upstream.health is not None and upstream.if_none_healthy == "reject":
-        yield "If all targets are left out, requests are answered with 503."
+        yield "If no target is available, requests are answered with 503."
     elif upstream.health is not None:
-        yield "If all targets are left out, they are used nevertheless."
+        yield "If no target is available, all are used anyway."
     if upstream.breaker is not None:
         yield _breaker(upstream.breaker)
 
 
 _BALANCED: Final = {
     "round_robin": "Targets take turns, by weight.",
-    "least_requests": "A request goes to the target with the fewest in flight for its weight.",
-    "random_two": "Of two targets drawn by weight, the one with fewer requests in flight is taken.",
+    "least_requests": (
+        "A request goes to the target with the fewest requests in flight, relative to its weight."
+    ),
+    "random_two": (
+        "Of two targets drawn by weight, a request goes to the one with fewer requests in flight."
+    ),
 }
 
 
@@ -68,40 +75,43 @@ def _balance(balance: str | HashBy) -> str:
     key = join([key_word(word) for word in balance.words])
     same = f"Requests with the same {key} go to the same target"
     lacks = any(":" in word for word in balance.words)
-    return f"{same}; those that lack it take turns." if lacks else f"{same}."
+    return f"{same}; requests without it take turns." if lacks else f"{same}."
 
 
 def _health(health: HealthConfig) -> str:
     every, timeout = format_duration(health.every), format_duration(health.timeout)
     if health.path is None:
-        asked = f"Every {every} each target is connected to, within {timeout}"
+        asked = f"Every {every}, the gateway connects to each target, within {timeout}"
     else:
         wanted = join([str(status) for status in health.status], "or") or "200 to 399"
         asked = (
-            f"Every {every} each target is asked for {health.path} and must answer {wanted} "
-            f"within {timeout}"
+            f"Every {every}, the gateway requests {health.path} from each target, which "
+            f"must answer {wanted} within {timeout}"
         )
     return (
-        f"{asked}; it is left out after {_times(health.unhealthy_after, 'failure')} in a row, "
-        f"and back after {health.healthy_after} without."
+        f"{asked}; a target is excluded after {_times(health.unhealthy_after, 'failure')} "
+        "in a row, and returns after "
+        f"{_times(health.healthy_after, 'successful check')}."
     )
 
 
 def _eject(eject: EjectConfig) -> str:
     return (
-        f"{_times(eject.failures, 'failure')} in a row (no connection, no answer in time"
-        f"{_statuses(eject.statuses)}) leave a target out for {format_duration(eject.duration)}, "
-        f"and each time twice as long, up to {format_duration(eject.max_duration)}; at most "
-        f"{eject.max_share} of the targets at a time."
+        f"{_times(eject.failures, 'failure')} in a row (no connection, no response in "
+        f"time{_statuses(eject.statuses)}) exclude a target for "
+        f"{format_duration(eject.duration)}, and twice as long each time after, up to "
+        f"{format_duration(eject.max_duration)}; at most {eject.max_share} of the targets "
+        "at a time."
     )
 
 
 def _breaker(breaker: BreakerConfig) -> str:
     return (
-        f"If {breaker.failures} of {breaker.min_requests} requests or more in "
-        f"{format_duration(breaker.window)} fail (no connection, no answer in time"
-        f"{_statuses(breaker.statuses)}), all are answered with 503 for "
-        f"{format_duration(breaker.open)}; then {_times(breaker.trials, 'trial')} must succeed."
+        f"If {breaker.failures} of at least {breaker.min_requests} requests in "
+        f"{format_duration(breaker.window)} fail (no connection, no response in "
+        f"time{_statuses(breaker.statuses)}), all are answered with 503 for "
+        f"{format_duration(breaker.open)}; then {_times(breaker.trials, 'trial')} must "
+        "succeed."
     )
 
 

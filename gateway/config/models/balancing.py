@@ -1,4 +1,4 @@
-"""How an upstream's targets are chosen, watched and left out, as it is configured."""
+"""Configuration of load balancing, health checks, ejection and circuit breakers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ METHODS: Final = ("round_robin", "least_requests", "random_two")
 MAX_ROW: Final = 1_000
 MAX_REQUESTS: Final = 1_000_000
 MIN_EVERY_US: Final = 10_000
-"""More checks would be a load of their own, for gateway and targets alike."""
+"""More checks would be a considerable load, for gateway and targets alike."""
 
 _PATH: Final = re.compile(r"/[\x21\x22\x24-\x7e]*")
-"""Without a #: what is behind it is never sent."""
+"""Without a #: the part after it is never sent."""
 _TCHAR: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\x20-\x7e]*")
-_JOINED: Final = "keys joined by +, such as ip+header:x-user"
+_JOINED: Final = "join keys with +, for example ip+header:x-user"
 _FRAMING: Final = ("connection", "content-length", "transfer-encoding")
 
 Count = Annotated[WholeNumber, Field(ge=1, le=MAX_ROW), whole_number_schema(1, MAX_ROW)]
@@ -51,7 +51,9 @@ def _read_status(value: object) -> int | str:
     number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{3}", value) else value
     if isinstance(number, int) and not isinstance(number, bool) and 100 <= number <= 599:
         return number
-    raise problem(f"found {describe(value)}", "a status such as 503, or 5xx for all of a kind")
+    raise problem(
+        f"{describe(value)} is not valid here", "use a status such as 503, or 5xx for all of a kind"
+    )
 
 
 Status = Annotated[
@@ -66,13 +68,13 @@ Status = Annotated[
         }
     ),
 ]
-"""A status from 100 to 599, or `5xx` for all that begin so."""
+"""A status from 100 to 599, or `5xx` for all that begin with 5."""
 
 Statuses = Annotated[tuple[Status, ...], ListOf]
 
 
 def numbers(statuses: Iterable[int | str]) -> frozenset[int]:
-    """All statuses that are meant."""
+    """Return all statuses that are meant."""
     meant: set[int] = set()
     for status in statuses:
         if isinstance(status, str):
@@ -98,7 +100,7 @@ class HashBy:
 
 def _read_hash(value: object) -> HashBy:
     if not isinstance(value, str):
-        hint = "such as hash: header:x-user"
+        hint = "for example hash: header:x-user"
         raise problem(f"found {describe(value)}, a key was expected", hint, under=("hash",))
     text = value.strip()
     if text == "path":
@@ -107,19 +109,21 @@ def _read_hash(value: object) -> HashBy:
     try:
         words = read_keys(line)
         if line.position != len(text):
-            raise line.error(line.position, f"{text[line.position :]!r} is too much", _JOINED)
+            raise line.error(line.position, f"{text[line.position :]!r} is not expected", _JOINED)
     except LimitSyntaxError as error:
         hint = error.hint
-        if hint.startswith("one of "):
-            hint = "path, ip, host, method, header:NAME, cookie:NAME, query:NAME or client_cert"
+        if hint.startswith("use one of "):
+            hint = "use path, ip, host, method, header:NAME, cookie:NAME, query:NAME or client_cert"
         raise problem(error.reason, hint, column=error.column, under=("hash",)) from None
     for word in CALLER_KEYS:
         if word in words:
-            raise problem(f"HTTP requests have no {word}", "such as header:x-user", under=("hash",))
+            raise problem(
+                f"HTTP requests have no {word}", "for example header:x-user", under=("hash",)
+            )
     for word in ("all", "route"):
         if word in words:
             message = f"{word!r} would send all requests to one target"
-            raise problem(message, "such as ip or header:x-user", under=("hash",))
+            raise problem(message, "for example ip or header:x-user", under=("hash",))
     return HashBy(text, words)
 
 
@@ -133,14 +137,14 @@ def _read_balance(value: object) -> str | HashBy:
         known = f"{', '.join(METHODS)} or {{hash: KEY}}"
         hint = f"did you mean {near[0]}? Known: {known}" if near else known
         if value == "hash":
-            hint = "say by which key: balance: {hash: header:x-user}"
-        raise problem(f"found {describe(value)}", hint)
+            hint = "name the key: balance: {hash: header:x-user}"
+        raise problem(f"{describe(value)} is not valid here", hint)
     if not isinstance(value, Mapping) or not value:
         hint = f"{', '.join(METHODS)} or {{hash: KEY}}"
-        raise problem(f"found {describe(value)}", hint)
+        raise problem(f"{describe(value)} is not valid here", hint)
     for key in value:
         if key != "hash":
-            raise problem(f"unknown key {str(key)!r}", "known here: hash", under=(str(key), KEY))
+            raise problem(f"unknown key {str(key)!r}", "known keys: hash", under=(str(key), KEY))
     return _read_hash(value["hash"])
 
 
@@ -174,30 +178,30 @@ Balance = Annotated[
 
 
 class HealthConfig(Model):
-    """How targets are asked whether they are well."""
+    """Health checks of targets."""
 
     path: str | None = Field(
         None,
-        description="Asked by GET; without it, a connection that can be made is enough.",
+        description="The path of a GET request; with tcp, a successful connection is enough.",
         json_schema_extra={"anyOf": [{"type": "string", "pattern": r"^/[\x21-\x7e]*$"}]},
     )
     every: Duration = Field(
-        5_000_000, description="Between two checks of a target, give or take a tenth."
+        5_000_000, description="The time between two checks of a target, plus or minus a tenth."
     )
-    timeout: Duration = Field(2_000_000, description="How long a check may take.")
+    timeout: Duration = Field(2_000_000, description="The time that a check may take.")
     healthy_after: Count = Field(
-        2, description="Checks in a row that must pass before a target is used again."
+        2, description="Successful checks in a row before a target is used again."
     )
     unhealthy_after: Count = Field(
-        3, description="Checks in a row that must fail before a target is left out."
+        3, description="Failed checks in a row before a target is excluded."
     )
-    status: Statuses = Field((), description="What a target must answer; any of 200 to 399.")
+    status: Statuses = Field((), description="The expected status; default: any of 200 to 399.")
     host: str | None = Field(
         None,
-        description="The Host of a check; that of the target if left out.",
+        description="The Host of a check; default: that of the target.",
         json_schema_extra={"anyOf": [{"type": "string", "pattern": r"^[^\s/]+$"}]},
     )
-    headers: dict[str, FieldText] = Field({}, description="Fields of a check.")
+    headers: dict[str, FieldText] = Field({}, description="Header fields of a check.")
 
     @model_validator(mode="before")
     @classmethod
@@ -208,13 +212,15 @@ class HealthConfig(Model):
             return {}
         if data.startswith("/"):
             return {"path": data}
-        raise problem(f"found {describe(data)}", "a path such as /healthz, tcp, or off")
+        raise problem(
+            f"{describe(data)} is not valid here", "use a path such as /healthz, tcp, or off"
+        )
 
     @field_validator("path")
     @classmethod
     def _check_path(cls, path: str | None) -> str | None:
         if path is not None and not _PATH.fullmatch(path):
-            raise problem(f"{describe(path)} is not a path", "such as /healthz, without spaces")
+            raise problem(f"{describe(path)} is not a path", "for example /healthz, without spaces")
         return path
 
     @field_validator("host")
@@ -225,7 +231,7 @@ class HealthConfig(Model):
         try:
             return parse_authority(host)
         except AddressError as error:
-            hint = error.hint or "such as app.internal"
+            hint = error.hint or "for example app.internal"
             raise problem(f"{describe(host)} is not a host", hint) from None
 
     @field_validator("headers")
@@ -235,41 +241,42 @@ class HealthConfig(Model):
             if not _TCHAR.fullmatch(name):
                 raise problem(f"{name!r} is not the name of a header", under=(name, KEY))
             if name.lower() == "host":
-                hint = "write host: ..."
+                hint = "use the key host: ..."
                 raise problem("the host has a key of its own", hint, under=(name, KEY))
             if name.lower() in _FRAMING:
-                raise problem(f"{name} is the gateway's to say", "leave it out", under=(name, KEY))
+                raise problem(f"{name} is set by the gateway", "remove it", under=(name, KEY))
             if not _VALUE.fullmatch(value):
-                # What it is may be a secret.
+                # The value may be a secret.
                 message = f"this value of {name} cannot be sent"
-                raise problem(message, "printable ASCII", under=(name,))
+                raise problem(message, "use printable ASCII", under=(name,))
         return headers
 
     @model_validator(mode="after")
     def _check_together(self) -> HealthConfig:
         if self.every < MIN_EVERY_US:
-            raise problem("checks are at least 10ms apart", "such as 1s", under=("every",))
+            raise problem("checks must be at least 10ms apart", "for example 1s", under=("every",))
         for name in ("status", "host", "headers"):
             if self.path is None and name in self.model_fields_set:
-                message = f"{name} goes with a path: without one, nothing is asked"
-                raise problem(message, "such as path: /healthz", under=(name, KEY))
+                message = f"{name} requires a path: without one, no request is sent"
+                raise problem(message, "for example path: /healthz", under=(name, KEY))
         return self
 
 
 class EjectConfig(Model):
-    """When failing requests leave a target out."""
+    """When failed requests exclude a target."""
 
     failures: Count = Field(5, description="Failures in a row that eject a target.")
     duration: Duration = Field(
-        10_000_000, description="How long, at first; each time that follows is twice as long."
+        10_000_000, description="The first time of an ejection; it doubles each time."
     )
-    max_duration: Duration = Field(300_000_000, description="How long at most.")
+    max_duration: Duration = Field(300_000_000, description="The longest time of an ejection.")
     max_share: Part = Field(
-        "75%", description="How many of the targets at a time; always one, and never all."
+        "75%",
+        description="The share of targets that may be ejected together; always one, and never all.",
     )
     statuses: Statuses = Field(
         (502, 503, 504),
-        description="Answers that are failures, besides connections that fail and time that is up.",
+        description="Responses that are failures, besides failed connections and timeouts.",
     )
 
     @model_validator(mode="after")
@@ -277,27 +284,29 @@ class EjectConfig(Model):
         if self.max_duration < self.duration:
             if "max_duration" not in self.model_fields_set:
                 message = "the first ejection is longer than max_duration, which is 5m"
-                raise problem(message, "raise max_duration, too", under=("duration",))
-            message = "an ejection cannot be shorter than the first"
-            raise problem(message, "at least duration", under=("max_duration",))
+                raise problem(message, "raise max_duration as well", under=("duration",))
+            message = "the longest ejection cannot be shorter than the first"
+            raise problem(message, "use at least the value of duration", under=("max_duration",))
         return self
 
 
 class BreakerConfig(Model):
-    """When an upstream is not asked any more for a while."""
+    """When an upstream is not used for a while."""
 
     failures: Part = Field("50%", description="The share of requests that must fail.")
     min_requests: Annotated[
         WholeNumber, Field(ge=1, le=MAX_REQUESTS), whole_number_schema(1, MAX_REQUESTS)
-    ] = Field(20, description="Requests in the window before the share means something.")
-    window: Duration = Field(10_000_000, description="The time that is looked at, up to now.")
-    open: Duration = Field(10_000_000, description="How long requests are answered 503 at once.")
+    ] = Field(20, description="Requests in the window below which the share is ignored.")
+    window: Duration = Field(10_000_000, description="The length of the window.")
+    open: Duration = Field(
+        10_000_000, description="How long requests are answered with 503 immediately."
+    )
     trials: Count = Field(
-        3, description="Requests that are let through then; all must succeed, or it opens again."
+        3, description="Requests that are then tried; all must succeed, or it opens again."
     )
     statuses: Statuses = Field(
         (502, 503, 504),
-        description="Answers that are failures, besides connections that fail and time that is up.",
+        description="Responses that are failures, besides failed connections and timeouts.",
     )
 
     @model_validator(mode="before")

@@ -1,4 +1,4 @@
-"""What a route changes of the messages that pass: paths and header fields."""
+"""Changes of a route to messages: paths and header fields."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from gateway.routing.rewrite import Rewrite
 _FIELD_VARIABLES: Final = (*VARIABLES, HEADER)
 
 _OWN: Final = {
-    "host": "the host that an upstream is told has a key of its own: upstream_host",
-    "expect": "the gateway answers for it",
-    "date": "it says when the answer was made",
+    "host": "the Host for an upstream has its own key: upstream_host",
+    "expect": "the gateway sets it",
+    "date": "it is the time of the response",
 }
 
 
 _BRACES: Final = {"{": "{{", "}": "}}"}
-"""How plain braces are written in a template."""
+"""How literal braces are written in a template."""
 
 
 def _read_template(value: object) -> Template:
@@ -49,10 +49,10 @@ def _read_template(value: object) -> Template:
     except TemplateError as error:
         message = error.message
         if isinstance(value, Filled) and message.startswith("{"):
-            # It quotes what stands between two braces, and that may be a secret.
-            message = f"{value.written} has a variable that is not known"
+            # It quotes the text between two braces, which may be a secret.
+            message = f"{value.written} has an unknown variable"
         raise problem(message, error.hint, column=error.offset + 1) from None
-    # What a variable or a file holds is not to be shown: it may be a secret.
+    # The value of a variable or file is not shown: it may be a secret.
     return template._replace(text=value.written) if isinstance(value, Filled) else template
 
 
@@ -67,13 +67,13 @@ def _read_name(name: object) -> str:
     if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
         raise problem(f"{describe(name)} is not the name of a header")
     if "*" in name or name.startswith("'"):
-        raise problem(f"{name!r} is a name as it stands", "a name without quotes, and no pattern")
+        raise problem(f"{name!r} is not a plain name", "use a name without quotes and patterns")
     # Applications behind CGI and WSGI read `_` and `-` alike, and so does the gateway.
     lower = name.lower().replace("_", "-")
     if lower in FRAMING:
-        raise problem(f"{name} frames the body: the gateway writes it itself")
+        raise problem(f"{name} frames the body: the gateway sets it itself")
     if lower in HOP_BY_HOP:
-        message = f"{name} concerns one connection: the gateway writes it itself, or not at all"
+        message = f"{name} concerns one connection: the gateway sets or removes it itself"
         raise problem(message)
     if lower in _OWN:
         raise problem(f"{name} cannot be changed here", _OWN[lower])
@@ -87,12 +87,14 @@ class FieldEdits(Model):
     """Header fields that are set, added or removed."""
 
     set: dict[FieldName, FieldValue] = Field(
-        {}, description="Fields in place of those of the same name, if there are any."
+        {}, description="Fields that replace those of the same name, if any."
     )
     add: dict[FieldName, FieldValue] = Field(
-        {}, description="Fields beside those of the same name."
+        {}, description="Fields that are added to those of the same name."
     )
-    remove: Annotated[tuple[FieldName, ...], ListOf] = Field((), description="Names of fields.")
+    remove: Annotated[tuple[FieldName, ...], ListOf] = Field(
+        (), description="Names of fields that are removed."
+    )
 
     @model_validator(mode="after")
     def _check_names(self) -> FieldEdits:
@@ -101,13 +103,15 @@ class FieldEdits(Model):
         for word, fields in (("set", self.set), ("add", self.add)):
             for name in fields:
                 if name.lower() in said:
-                    message = f"{name!r} is named under {said[name.lower()]} already"
-                    wrong.append(problem(message, "once, in any case", under=(word, name, KEY)))
+                    message = f"{name!r} is already under {said[name.lower()]}"
+                    wrong.append(
+                        problem(message, "name it once, in any case", under=(word, name, KEY))
+                    )
                 said.setdefault(name.lower(), word)
         for index, name in enumerate(self.remove):
             if said.get(name.lower()) == "set":
                 message = f"{name!r} is both set and removed"
-                hint = "set replaces what was there"
+                hint = "set already replaces the old value"
                 wrong.append(problem(message, hint, under=("remove", index)))
         if wrong:
             raise problems(wrong)
@@ -120,7 +124,7 @@ class FieldEdits(Model):
 
 
 class PathChange(NamedTuple):
-    """What a route does to paths; the keys of the same names, or None."""
+    """Return the changes of a route to paths."""
 
     strip_prefix: str | None
     add_prefix: str | None
@@ -128,18 +132,21 @@ class PathChange(NamedTuple):
 
 
 def compile_rewrite(pattern: str, change: PathChange) -> Rewrite | None:
-    """How paths of a route are rewritten; None if they are not.
+    """Return how paths of a route are rewritten; None if they are not.
 
     Raises:
-        PydanticCustomError: `problem`, under the key to blame.
+        PydanticCustomError: `problem`, under the key at fault.
     """
     if change == (None, None, None):
         return None
     if change.rewrite is None:
         return _with_prefixes(pattern, change)
     if change.strip_prefix is not None or change.add_prefix is not None:
-        message = "rewrite says the whole path: no prefix is stripped or added besides"
-        raise problem(message, "one of the two", under=("rewrite",))
+        message = (
+            "rewrite replaces the whole path, and cannot be combined with strip_prefix or "
+            "add_prefix"
+        )
+        raise problem(message, "remove one of the two", under=("rewrite",))
     return _from_pattern(pattern, change.rewrite)
 
 
@@ -151,7 +158,7 @@ def _with_prefixes(pattern: str, change: PathChange) -> Rewrite:
         taken = len(stripped)
         if pattern[1:].split("/")[:taken] != stripped:
             message = f"the route's path does not begin with {change.strip_prefix}"
-            hint = f"what {pattern} begins with, whole segments of it"
+            hint = f"use whole segments that {pattern} begins with"
             raise problem(message, hint, under=("strip_prefix",))
     if change.add_prefix is not None:
         pieces += _segments(change.add_prefix, "add_prefix")
@@ -162,27 +169,27 @@ def _made(key: str, taken: int, pieces: list[str | int], *, keeps_rest: bool) ->
     try:
         return Rewrite(taken, tuple(pieces), keeps_rest=keeps_rest)
     except ValueError as error:
-        raise problem(str(error), "segments of plain characters", under=(key,)) from None
+        raise problem(str(error), "use segments of plain characters", under=(key,)) from None
 
 
 def _segments(path: str, key: str) -> list[str]:
-    """The segments of a prefix."""
+    """Return the segments of a prefix."""
     if path.endswith("/"):
-        hint = f"such as {path.rstrip('/') or '/api'}"
+        hint = f"for example {path.rstrip('/') or '/api'}"
         raise problem(f"{path!r} ends with a slash", hint, under=(key,))
     if key == "add_prefix" and ("{" in path or path.endswith("**")):
         message = f"{path!r} is a pattern"
-        raise problem(message, "text only; rewrite takes patterns", under=(key,))
+        raise problem(message, "use plain text; rewrite takes patterns", under=(key,))
     if path.endswith("/**"):
-        raise problem(f"{path!r} is a pattern", f"such as {path[:-3] or '/api'}", under=(key,))
+        raise problem(f"{path!r} is a pattern", f"for example {path[:-3] or '/api'}", under=(key,))
     return path[1:].split("/")
 
 
 def _from_pattern(pattern: str, path: str) -> Rewrite:
     group = re.search(r"\$[0-9]", path)
     if group:
-        hint = "a segment of the route is {name}, and what is below it **"
-        raise problem(f"{group[0]} stands for nothing here", hint, under=("rewrite",))
+        hint = "a parameter of the route is written {name}, and everything below it **"
+        raise problem(f"unknown variable {group[0]}", hint, under=("rewrite",))
     taken = pattern[1:].split("/")
     wanted = path[1:].split("/")
     is_prefix = taken[-1] == "**"
@@ -192,14 +199,14 @@ def _from_pattern(pattern: str, path: str) -> Rewrite:
     if keeps_rest:
         wanted.pop()
         if not is_prefix:
-            hint = f"{pattern} has no ** of its own; leave it out here"
-            raise problem("there is nothing that ** could stand for", hint, under=("rewrite",))
+            hint = f"{pattern} has no **; remove it here"
+            raise problem("the ** has no counterpart in the route", hint, under=("rewrite",))
     pieces: list[str | int] = []
     for segment in wanted:
         if segment.startswith("{"):
             if segment not in taken:
                 names = ", ".join(one for one in taken if one.startswith("{")) or "no parameters"
-                message = f"{segment} is not in the route's path"
+                message = f"the route's path has no {segment}"
                 raise problem(message, f"{pattern} has {names}", under=("rewrite",))
             pieces.append(taken.index(segment))
         else:
@@ -226,12 +233,12 @@ PathText = Annotated[
 def _read_upstream_host(value: object) -> str:
     if value in ("client", "target"):
         return str(value)
-    hint = "client, target, or a host such as api.example.com"
+    hint = "use client, target, or a host such as api.example.com"
     if not isinstance(value, str):
-        raise problem(f"found {describe(value)}", hint)
+        raise problem(f"{describe(value)} is not valid here", hint)
     text = value.strip()
     if text.lower() in {"client", "target"}:
-        raise problem(f"found {describe(value)}", f"write {text.lower()}")
+        raise problem(f"{describe(value)} is not valid here", f"write {text.lower()}")
     if text.lower() in {"on", "off", "yes", "no", "true", "false"}:
         raise problem(f"{describe(value)} is not a host", hint)
     try:
@@ -259,7 +266,7 @@ OwnMaxBody = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                # Not as a constant: that is what is off by default is told by.
+                # Not a constant: models that are off by default are recognised by it.
                 {"type": "string", "pattern": "^off$"},
                 {"type": "integer", "minimum": 1},
                 {"type": "string", "pattern": SIZE_PATTERN},

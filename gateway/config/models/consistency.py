@@ -1,4 +1,4 @@
-"""How exactly limits are kept among gateways: `leased` and `eventual`, and what goes with them."""
+"""Configuration of consistency between gateways: `leased` and `eventual`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ PART_PATTERN: Final = r"^\s*(0*(100|[0-9]{1,2})(\.[0-9]{1,3})?)\s*%\s*$"
 MAX_TOKENS: Final = 1_000_000_000
 MIN_LIFETIME_US: Final = 100_000
 MAX_LIFETIME_US: Final = 60_000_000
-"""What a gateway that is killed takes with it is missing for so long at most."""
+"""How long the tokens of a killed gateway are missing at most."""
 MIN_INTERVAL_US: Final = 10_000
 MAX_INTERVAL_US: Final = 10_000_000
-"""Longer ones would gather more than can be told without holding up requests."""
+"""Longer intervals would collect more than can be reported without delaying requests."""
 
 
 def _read_part(value: object) -> str:
-    """A share such as `10%`, as it is written."""
+    """A share such as `10%`, as text."""
     found = re.fullmatch(PART_PATTERN, value) if isinstance(value, str) else None
     if found is None or not 0 < float(found[1]) <= 100:
-        raise problem(f"found {describe(value)}", "a share from 0.001% to 100%, such as 10%")
+        raise problem(
+            f"{describe(value)} is not valid here",
+            "use a share from 0.001% to 100%, for example 10%",
+        )
     whole, point, rest = found[1].partition(".")
     return f"{int(whole)}{point}{rest}%"
 
@@ -38,12 +41,12 @@ def _read_size(value: object) -> int | str:
         return value
     if isinstance(value, str) and "%" in value:
         return _read_part(value)
-    hint = "a share of what may pass at once, such as 10%, or a whole number of tokens"
-    raise problem(f"found {describe(value)}", hint)
+    hint = "use a share of the burst such as 10%, or a whole number of tokens"
+    raise problem(f"{describe(value)} is not valid here", hint)
 
 
 def parts(share: str) -> int:
-    """A share such as `10%` in parts of `PARTS_PER_WHOLE`."""
+    """Return a share such as `10%` in parts of `PARTS_PER_WHOLE`."""
     return round(float(share.removesuffix("%")) * PARTS_PER_WHOLE / 100)
 
 
@@ -64,11 +67,11 @@ class LeasedConfig(Model):
 
     size: LeaseSize = Field(
         "10%",
-        description="How many tokens of one key a gateway takes at a time: a share of what may "
-        "pass at once, or a whole number.",
+        description="Tokens of one key that a gateway takes at a time: a share of the burst, or a "
+        "whole number.",
     )
     lifetime: Duration = Field(
-        500_000, description="How long they may be spent; what is left then is returned."
+        500_000, description="How long they are valid; unspent tokens are then returned."
     )
 
     @property
@@ -80,10 +83,10 @@ class LeasedConfig(Model):
 
 
 class EventualConfig(Model):
-    """How soon the store is told of what a gateway let through."""
+    """How soon admissions are reported to the store."""
 
     interval: Duration = Field(
-        100_000, description="How long what passed is gathered before it is reported."
+        100_000, description="How long admissions are collected before they are reported."
     )
 
     @property
@@ -95,7 +98,7 @@ class EventualConfig(Model):
 def terms_of(
     consistency: ConsistencyName, leased: LeasedConfig, eventual: EventualConfig
 ) -> Terms | None:
-    """What a policy's words come to; None for strict."""
+    """Return the mode of a policy; None for strict."""
     return {"strict": None, "leased": leased.terms, "eventual": eventual.terms}[consistency]
 
 
@@ -106,30 +109,30 @@ def check_consistency(
     eventual: EventualConfig,
     said: set[str],
 ) -> None:
-    """Refuse terms that a policy's limits cannot have, and words without a meaning.
+    """Refuse modes that a policy's limits do not support, and keys without effect.
 
     Args:
         consistency: the policy's.
         limits: its limits, bound to their algorithms.
-        leased: what a lease is.
+        leased: the terms of leases.
         eventual: when to report.
-        said: the fields that the policy says itself.
+        said: the fields that the policy itself sets.
 
     Raises:
-        PydanticCustomError: with what would do.
+        PydanticCustomError: with a hint.
     """
     for name in ("leased", "eventual"):
         if name in said and consistency != name:
-            hint = f"write consistency: {name}, or leave it out"
+            hint = f"write consistency: {name}, or remove it"
             raise problem(f"this policy is {consistency}", hint, under=(name, KEY))
     if leased.lifetime < MIN_LIFETIME_US:
-        raise problem("a lease of tokens lives at least 100ms", under=("leased", "lifetime"))
+        raise problem("a lease of tokens must be at least 100ms", under=("leased", "lifetime"))
     if leased.lifetime > MAX_LIFETIME_US:
-        raise problem("a lease of tokens lives at most 1m", under=("leased", "lifetime"))
+        raise problem("a lease of tokens must be at most 1m", under=("leased", "lifetime"))
     if eventual.interval < MIN_INTERVAL_US:
-        raise problem("reports are at least 10ms apart", under=("eventual", "interval"))
+        raise problem("reports must be at least 10ms apart", under=("eventual", "interval"))
     if eventual.interval > MAX_INTERVAL_US:
-        raise problem("reports are at most 10s apart", under=("eventual", "interval"))
+        raise problem("reports must be at most 10s apart", under=("eventual", "interval"))
     if consistency == "strict":
         return
     for index, line in enumerate(limits):
@@ -137,8 +140,10 @@ def check_consistency(
         cannot = NOT_LEASED if consistency == "leased" else ("concurrency",)
         if limit.algorithm in cannot:
             message = f"{limit.algorithm} cannot be {consistency}: {line.text}"
-            hint = "put this limit into a strict policy of its own"
+            hint = "move this limit to a strict policy of its own"
             raise problem(message, hint, under=("limits", index))
         if limit.count_refused:
-            message = f"only strict policies can count refused requests, and this is {consistency}"
-            raise problem(message, "leave one of them out", under=("count_refused", KEY))
+            message = (
+                f"only strict policies can count refused requests, and this one is {consistency}"
+            )
+            raise problem(message, "remove one of them", under=("count_refused", KEY))

@@ -1,4 +1,4 @@
-"""What policies and upstreams take where they leave it out."""
+"""Defaults of policies and upstreams."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gateway.config.models.upstreams import Timeouts
 from gateway.config.values.base import Model, overlay, untouched
 
 GATEKEEPER_WAITS_US: Final = 5_000_000
-"""How long a gatekeeper of Smockron lets a request wait, unless something else is said."""
+"""The default wait of a gatekeeper of Smockron."""
 
 
 class Defaults(Model):
-    """What policies and upstreams take where they leave it out."""
+    """Default values of policies and upstreams."""
 
     on_limit: OnLimit = Field(untouched(OnLimit), description="As in a policy.")
     on_store_error: OnStoreError = Field("local", description="As in a policy.")
@@ -78,7 +78,7 @@ def fill_policy(
 
 
 def _of_gatekeepers(defaults: Defaults) -> Defaults:
-    """What Smockron's gatekeepers do: hold for five seconds, else 503; they know no numbers."""
+    """The behaviour of Smockron's gatekeepers: wait up to five seconds, then 503; no numbers."""
     queue = QueueConfig.model_construct(
         {"max_wait"}, max=QueueConfig.model_fields["max"].default, max_wait=GATEKEEPER_WAITS_US
     )

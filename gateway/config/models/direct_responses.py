@@ -1,4 +1,4 @@
-"""What the gateway answers by itself: redirects, fixed answers, and pages for errors."""
+"""Responses of the gateway itself: redirects, fixed responses, and error pages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ REDIRECT_VARIABLES: Final = ("host", "path", "query", "scheme")
 
 _TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[ -~]{1,200}")
 _STATUS_KEY: Final = re.compile(r"[45](?:xx|[0-9][0-9])")
-# Where a redirect leads must be the operator's word alone: `//evil.test` is another host
-# (CVE-2021-21330 of aiohttp), and so is whatever is put right behind a host.
+# Only the operator may decide where a redirect leads: `//evil.test` is another host (CVE-2021-21330
+# of aiohttp), and so is anything appended directly to a host.
 _ABSOLUTE: Final = re.compile(
     r"(?:https?|\{scheme\})://(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]|\{host\})(?::[0-9]{1,5})?"
     r"(?=\{path\}|[/?]|\Z)"
 )
 _RELATIVE: Final = re.compile(r"\{path\}|/(?![/\\]|\{path\}|\{query\})")
-# Visible ASCII without "#<>\^`| - to compile what may not be, up to U+10FFFF, takes milliseconds.
+# Visible ASCII without "#<>\^`| - compiling the complement, up to U+10FFFF, takes milliseconds.
 _TAIL: Final = re.compile(r"[!$-;=?-\[\]_a-{}~]*")
 
 
@@ -38,21 +38,21 @@ _FOREIGN_NAMES: Final = {
     "scheme": "write {scheme}",
     "request_uri": "write {path}; the query is kept",
     "uri": "write {path}",
-    "is_args": "leave it out: the query is kept",
-    "args": "leave it out: the query is kept",
-    "query_string": "leave it out: the query is kept",
+    "is_args": "remove it: the query is kept",
+    "args": "remove it: the query is kept",
+    "query_string": "remove it: the query is kept",
 }
-"""Variables of nginx, and what they are here."""
+"""Variables of nginx, and their names here."""
 _FOREIGN: Final = re.compile(rf"\$(?:({'|'.join(_FOREIGN_NAMES)})\b|[0-9])")
 _OFF_WORDS: Final = frozenset({"on", "off"})
 
 
 class Location(NamedTuple):
-    """Where a redirect leads.
+    """The target of a redirect.
 
     Attributes:
-        template: with variables, and the route's own parameters among them.
-        indexes: of these, the segment that each stands for.
+        template: the target, with variables that include the route's parameters.
+        indexes: for each of these parameters, the segment it stands for.
     """
 
     template: Template
@@ -60,10 +60,10 @@ class Location(NamedTuple):
 
 
 def parse_location(pattern: str, text: str) -> Location:
-    """Read where a redirect of a route leads.
+    """Read the target of a route's redirect.
 
     Raises:
-        TemplateError: it is no URL, or might lead to a host that a client chooses.
+        TemplateError: it is not a URL, or might lead to a host that a client chooses.
     """
     indexes = {
         segment[1:-1]: index
@@ -73,29 +73,33 @@ def parse_location(pattern: str, text: str) -> Location:
     template = parse_template(text, (*indexes, *REDIRECT_VARIABLES))
     foreign = _FOREIGN.search(text)
     if foreign:
-        hint = _FOREIGN_NAMES.get(foreign[1], "a segment of the route is {name}")
-        raise TemplateError(f"{foreign[0]} stands for nothing here", hint, foreign.start())
+        hint = _FOREIGN_NAMES.get(foreign[1], "a parameter of the route is written {name}")
+        raise TemplateError(f"unknown variable {foreign[0]}", hint, foreign.start())
     start = _ABSOLUTE.match(text) or _RELATIVE.match(text)
     if start is None:
-        hint = "such as https://{host}{path}, /new/place or {path}/"
+        hint = "for example https://{host}{path}, /new/place or {path}/"
         unfilled = "$" in text.partition("://")[2] and unfilled_hint(text)
         hint = unfilled or hint
-        raise TemplateError(f"{text!r} does not say clearly where it leads", hint)
+        raise TemplateError(f"{text!r} does not clearly say where it leads", hint)
     _check_host(start.groupdict().get("host"))
     if not _TAIL.fullmatch(text):
-        raise TemplateError(f"{text!r} is not a URL", "without spaces, fragments and quotes")
+        raise TemplateError(
+            f"{text!r} is not a URL", "write it without spaces, fragments and quotes"
+        )
     before = text.partition("{query}")[0]
     if "query" in template.names and "?" not in before:
-        message = "{query} stands outside of a query"
-        raise TemplateError(message, "behind a question mark; or leave it out, it is kept")
+        message = "{query} is outside the query"
+        raise TemplateError(
+            message, "put it after a question mark; or remove it, the query is kept"
+        )
     return Location(template, indexes)
 
 
 def _check_host(host: str | None) -> None:
-    """See that a host that is written out is one that clients can be sent to.
+    """Check that clients can be sent to a literal host.
 
     Raises:
-        TemplateError: it is not.
+        TemplateError: they cannot.
     """
     if host is None or host == "{host}":
         return
@@ -106,7 +110,7 @@ def _check_host(host: str | None) -> None:
 
 
 class RedirectConfig(Model):
-    """Where clients are sent instead."""
+    """A redirect."""
 
     to: str = Field(
         description="A URL or a path, with {host}, {path}, {query}, {scheme} and the route's own "
@@ -114,11 +118,9 @@ class RedirectConfig(Model):
         min_length=1,
     )
     status: Literal[301, 302, 303, 307, 308] = Field(
-        308, description="308 and 301 are for good; 307 and 308 keep the method."
+        308, description="The status code. 308 and 301 are permanent; 307 and 308 keep the method."
     )
-    keep_query: Switch = Field(
-        True, description="Whether the query goes along, unless there is one in `to`."
-    )
+    keep_query: Switch = Field(True, description="Whether the query is kept, unless `to` has one.")
 
     @model_validator(mode="before")
     @classmethod
@@ -131,16 +133,16 @@ class RedirectConfig(Model):
 
 
 _URL_BRACES: Final = {"{": "%7B", "}": "%7D"}
-"""Braces in what a variable holds: no variables of the redirect."""
+"""Escape braces in the value of a reference: they are not variables of the redirect."""
 
 
 def _read_status(value: object) -> int:
     if isinstance(value, str) and re.fullmatch("[0-9]{3}", value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise problem(f"found {describe(value)}, a status was expected", "such as 200 or 404")
+        raise problem(f"found {describe(value)}, a status was expected", "for example 200 or 404")
     if value not in HTTPStatus.__members__.values() or value < 200 or value == 304:
-        raise problem(f"{value} is no status of an answer", "such as 200, 404 or 503")
+        raise problem(f"{value} is not the status of a response", "for example 200, 404 or 503")
     return value
 
 
@@ -152,20 +154,22 @@ AnswerStatus = Annotated[
 
 
 def _refuse_switch(data: object, name: str) -> None:
-    """Refuse a word that was hardly meant to be a page."""
-    # What a file holds is meant as it is.
+    """Refuse words that were probably not meant to be a page."""
+    # The content of a file is literal.
     if isinstance(data, Filled) or not isinstance(data, str):
         return
     if data.strip().lower() in _OFF_WORDS:
-        hint = f"leave it out; as a text for clients write {{{name}: {data}}}"
-        raise problem(f"{data!r} switches nothing here", hint)
+        hint = f"remove it; to send this as text, write {{{name}: {data}}}"
+        raise problem(f"{data!r} is not a switch here", hint)
 
 
 class RespondConfig(Model):
-    """An answer that is always the same."""
+    """A fixed response."""
 
     status: AnswerStatus = Field(200, description="The status code.")
-    body: str | None = Field(None, description="The body; ${file:page.html} for that of a file.")
+    body: str | None = Field(
+        None, description="The body; use ${file:page.html} for the content of a file."
+    )
     type: str = Field("text/plain; charset=utf-8", description="The media type of the body.")
 
     @model_validator(mode="before")
@@ -180,23 +184,25 @@ class RespondConfig(Model):
     def _check(self) -> RespondConfig:
         if not _TYPE.fullmatch(self.type):
             message = f"{self.type!r} is not a media type"
-            raise problem(message, "such as text/html; charset=utf-8", under=("type",))
+            raise problem(message, "for example text/html; charset=utf-8", under=("type",))
         if self.body and self.status in (204, 205):
-            message = f"an answer with status {self.status} has no body"
-            raise problem(message, "another status, or no body", under=("body",))
+            message = f"a response with status {self.status} has no body"
+            raise problem(message, "use another status, or no body", under=("body",))
         return self
 
 
 class ErrorPage(Model):
-    """What an error looks like, for those who would rather have it in this form."""
+    """The forms of an error, of which clients get the one they prefer."""
 
     html: str | None = Field(
-        None, description="A page, with {status} and {reason}; ${file:404.html} for a file."
+        None, description="A page, with {status} and {reason}; use ${file:404.html} for a file."
     )
-    text: str | None = Field(None, description="Plain text, likewise.")
-    problem: str | None = Field(None, description="A problem document (JSON, RFC 9457), likewise.")
+    text: str | None = Field(None, description="Plain text, with the same variables.")
+    problem: str | None = Field(
+        None, description="A problem document (JSON, RFC 9457), with the same variables."
+    )
     intercept: Switch = Field(
-        False, description="Whether it also replaces such answers of the upstream."
+        False, description="Whether it also replaces such responses of the upstream."
     )
 
     @model_validator(mode="before")
@@ -210,7 +216,7 @@ class ErrorPage(Model):
     def _check_problem(cls, text: str | None) -> str | None:
         if text is None:
             return None
-        hint = 'such as \'{"title": "{reason}", "status": {status}}\''
+        hint = 'for example \'{"title": "{reason}", "status": {status}}\''
         try:
             document = json.loads(fill_page(text, 404, "Not Found"))
         except ValueError as error:
@@ -221,11 +227,11 @@ class ErrorPage(Model):
 
 
 def _read_page_status(value: object) -> str:
-    """A status as text, whatever YAML makes of it."""
+    """Return a status as text, whatever type YAML gives it."""
     text = str(value)
     is_known = text[1:] == "xx" or text in _KNOWN
     if not _STATUS_KEY.fullmatch(text) or not is_known:
-        raise problem(f"{describe(value)} is no status of an error", "404, 4xx or 5xx")
+        raise problem(f"{describe(value)} is not the status of an error", "use 404, 4xx or 5xx")
     return text
 
 

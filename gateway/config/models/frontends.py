@@ -1,7 +1,7 @@
-"""Listeners for the clients of other systems, whose limits are this gateway's.
+"""Listeners for clients of other systems, which this gateway limits.
 
-Each is one entry of `listeners` and says with one key which system's protocol it speaks. What
-the systems may say is in modules of their own (`frontend_...`).
+Each is one entry of `listeners`, with one key that names the system's protocol. The keys of each
+system are in its own module (`gateway/systems/NAME/config.py`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from gateway.systems.throttr.config import ThrottrConfig
 
 
 class Kind(NamedTuple):
-    """A protocol that a listener may speak.
+    """A protocol of listeners.
 
     Attributes:
-        port: where its clients look for a server.
+        port: its default port.
         title: the system's name, for people.
-        is_grpc: whether that is gRPC.
-        ports: how many ports it takes, from the first on.
-        words: what its limits may be counted per, beside `all` and nothing at all.
-        example: the shortest of its kind.
-        instead_of_tls: what would do where its protocol has no TLS; empty if it has.
+        is_grpc: whether it is based on gRPC.
+        ports: how many consecutive ports it uses.
+        words: the keys that its limits may be counted per, besides `all` and none.
+        example: the shortest valid listener.
+        instead_of_tls: an alternative if its protocol has no TLS; otherwise empty.
     """
 
     port: int
@@ -59,13 +59,13 @@ KINDS: Final[Mapping[str, Kind]] = {
         "Smockron",
         "smockron: {domains: {default: 1/s burst 10}}",
         ports=2,
-        instead_of_tls="a network that is encrypted itself, such as WireGuard",
+        instead_of_tls="use a network that is encrypted itself, such as WireGuard",
     ),
     "throttr": Kind(
         9000,
         "Throttr",
         "throttr: v5",
-        instead_of_tls="leave bind out, and let stunnel or HAProxy end TLS in front",
+        instead_of_tls="remove bind, and terminate TLS in front with stunnel or HAProxy",
     ),
 }
 """By the key that names it."""
@@ -74,19 +74,19 @@ KINDS: Final[Mapping[str, Kind]] = {
 _UNFIT: Final[Mapping[str, tuple[object, str, str]]] = {
     "key_password": (
         None,
-        "gRPC takes no key that is encrypted",
+        "gRPC does not support encrypted keys",
         PLAIN_KEY,
     ),
-    "min_version": ("1.2", "gRPC takes TLS 1.2 and 1.3, and no other choice", "leave it out"),
+    "min_version": ("1.2", "gRPC always allows TLS 1.2 and 1.3", "remove it"),
     "strict_sni": (
         False,
-        "gRPC shows the first certificate to those who ask for another name",
-        "leave it out",
+        "gRPC shows the first certificate to clients that ask for an unknown name",
+        "remove it",
     ),
-    "client_strict": (False, "gRPC judges certificates in its own way", "leave it out"),
-    "client_headers": (None, "there is no upstream to be told who a client is", "leave it out"),
+    "client_strict": (False, "gRPC verifies certificates by its own rules", "remove it"),
+    "client_headers": (None, "there is no upstream to send the client's identity to", "remove it"),
 }
-"""Words of a listener's TLS that mean nothing with gRPC: what is as good as unsaid, and why."""
+"""TLS options that have no effect with gRPC: the harmless value, and the reason."""
 
 
 class FrontendConfig(Model):
@@ -94,39 +94,41 @@ class FrontendConfig(Model):
 
     bind: ListenerAddress | None = Field(
         None,
-        description="host:port, or unix:/path; if left out the port that its clients expect, on "
-        "this machine only.",
+        description="host:port, or unix:/path; default: the usual port of the protocol, on this "
+        "machine only.",
     )
     mode: FileMode | None = Field(
-        None, description="Of a Unix socket's file: who may connect, such as 0660."
+        None, description="The mode of a Unix socket's file: who may connect, such as 0660."
     )
     tls: ListenerTls | None = Field(
         None,
-        description="TLS, with envoy_rls and ratio: certificates, and those of clients.",
+        description="TLS, with envoy_rls and ratio: certificates of the gateway and of clients.",
     )
     max_connection_age: Duration | None = Field(
         None,
-        description="With envoy_rls and ratio: how old a connection may get before its client is "
-        "asked to make a new one.",
+        description="With envoy_rls and ratio: the age at which clients are asked to open a new "
+        "connection.",
     )
     max_connection_age_grace: Duration | None = Field(
-        None, description="How long calls on it may take then; they are cut off after that."
+        None,
+        description="How long calls on such a connection may then take before they are cut off.",
     )
     envoy_rls: EnvoyRlsConfig | None = Field(
         None, description="Envoy's rate limit service: the limits of descriptors, by domain."
     )
     ratio: RatioConfig | None = Field(
-        None, description="ratio: the limits of owners and resources; a limit alone is for all."
+        None,
+        description="ratio: the limits of owners and resources; a single limit applies to all.",
     )
     smockron: SmockronConfig | None = Field(
         None,
-        description="A master of Smockron: the limits of domains. Gatekeepers report to its port, "
-        "and listen at the one above.",
+        description="A Smockron master: the limits of domains. Gatekeepers report to its port, and "
+        "subscribe to the port above.",
     )
     throttr: ThrottrConfig | None = Field(
         None,
-        description="A Throttr server: records that its clients make, change and count down. The "
-        "version alone will do.",
+        description="A Throttr server: records that its clients create, change and count down. The "
+        "version alone is enough.",
     )
 
     @model_validator(mode="after")
@@ -134,14 +136,14 @@ class FrontendConfig(Model):
         said = [kind for kind in KINDS if getattr(self, kind) is not None]
         for kind in KINDS:
             if not said and kind in self.model_fields_set:
-                hint = f"such as {KINDS[kind].example}"
-                raise problem(f"nothing is said of {kind}", hint, under=(kind,))
+                hint = f"for example {KINDS[kind].example}"
+                raise problem(f"{kind} has no value", hint, under=(kind,))
         if not said:
-            hint = f"one of {', '.join(KINDS)}"
-            raise problem("this listener does not say which protocol it speaks", hint)
+            hint = f"use one of {', '.join(KINDS)}"
+            raise problem("this listener has no protocol", hint)
         if len(said) > 1:
-            message = f"a listener speaks one protocol, and this one says {' and '.join(said)}"
-            raise problem(message, "a listener for each", under=(said[1], KEY))
+            message = f"a listener has one protocol, and this one has {' and '.join(said)}"
+            raise problem(message, "write one listener for each", under=(said[1], KEY))
         self._check_bind()
         self._check_age()
         if self.tls is not None:
@@ -153,24 +155,26 @@ class FrontendConfig(Model):
         if not isinstance(self.bind, UnixAddress):
             last = MAX_PORT + 1 - kind.ports
             if self.bind is not None and self.bind.port > last:
-                message = f"{kind.title} takes {kind.ports} ports, and there is none above this one"
-                raise problem(message, f"up to {last}", under=("bind",))
+                message = (
+                    f"{kind.title} uses {kind.ports} consecutive ports, and this is the last one"
+                )
+                raise problem(message, f"use a port up to {last}", under=("bind",))
             if self.mode is not None:
-                message = "mode goes with a Unix socket, and this is a TCP address"
-                raise problem(message, "leave it out, or bind: unix:/run/...", under=("mode",))
+                message = "mode is for Unix sockets, and this is a TCP address"
+                raise problem(message, "remove it, or use bind: unix:/run/...", under=("mode",))
             return
         if kind.ports > 1:
-            message = f"clients of {kind.title} connect to {kind.ports} ports, and to no file"
-            raise problem(message, f"such as 127.0.0.1:{kind.port}", under=("bind",))
+            message = f"clients of {kind.title} connect to {kind.ports} ports, not to a file"
+            raise problem(message, f"for example 127.0.0.1:{kind.port}", under=("bind",))
 
     def _check_age(self) -> None:
         kind = KINDS[self.kind]
         if self.max_connection_age is not None and not kind.is_grpc:
-            message = f"connections of {kind.title}'s clients may get as old as they like"
-            raise problem(message, "leave it out", under=("max_connection_age", KEY))
+            message = f"connections of {kind.title}'s clients have no maximum age"
+            raise problem(message, "remove it", under=("max_connection_age", KEY))
         if self.max_connection_age_grace is not None and self.max_connection_age is None:
-            message = "max_connection_age_grace without max_connection_age: none is too old"
-            hint = "such as max_connection_age: 1h"
+            message = "max_connection_age_grace has no effect without max_connection_age"
+            hint = "for example max_connection_age: 1h"
             raise problem(message, hint, under=("max_connection_age_grace", KEY))
 
     def _check_tls(self, tls: ListenerTls) -> None:
@@ -187,23 +191,23 @@ class FrontendConfig(Model):
                 where = ("tls", "certificates", index, "key_password")
                 raise problem(message, hint, under=where)
         if tls.client_certificates == "optional":
-            message = "a certificate that clients may show changes nothing here"
-            hint = "client_certificates: required"
+            message = "optional client certificates have no effect here"
+            hint = "use client_certificates: required"
             raise problem(message, hint, under=("tls", "client_certificates"))
 
     @property
     def kind(self) -> str:
-        """The key that says which protocol it speaks."""
+        """The key that names its protocol."""
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
     def address(self) -> Address | UnixAddress:
-        """Where it listens."""
+        """The address it listens on."""
         return self.bind or Address("127.0.0.1", KINDS[self.kind].port)
 
     @property
     def addresses(self) -> tuple[Address | UnixAddress, ...]:
-        """All that it takes."""
+        """All addresses that it uses."""
         first = self.address
         if isinstance(first, UnixAddress) or not first.port:
             return (first,)
@@ -212,18 +216,18 @@ class FrontendConfig(Model):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The policies that its callers are held to, each once."""
+        """The policies that apply to its clients, each once."""
         named: Iterable[str] = getattr(getattr(self, self.kind), "policy_names", ())
         return tuple(dict.fromkeys(named))
 
     @property
     def debited(self) -> tuple[str, ...]:
-        """Those of which callers may use more than they have, and say so afterwards."""
+        """The policies whose clients may exceed their limit and report it afterwards."""
         return self.policies if self.envoy_rls is not None and self.envoy_rls.debits else ()
 
 
 def titles(listeners: Iterable[FrontendConfig]) -> list[str]:
-    """A name for each listener, for metrics and logs: its kind, numbered where there are more."""
+    """A name for each listener in metrics and logs: its kind, numbered if there are several."""
     seen: dict[str, int] = {}
     found = []
     for listener in listeners:

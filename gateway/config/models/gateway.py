@@ -1,9 +1,9 @@
 """Everything that may be configured: names, types, units, defaults.
 
 Durations are whole microseconds and sizes whole bytes, whatever unit they were written in.
-Short forms become long ones in `shorthand`; what is read here is complete: routes carry the
-names of policies and upstreams, policies carry what `defaults` says where they leave it out.
-The descriptions are shown by editors (`gateway.config.explaining.schema`).
+`shorthand` has expanded short forms before: routes have the names of policies and upstreams, and
+policies have the values of `defaults`. Editors show the descriptions
+(`gateway.config.explaining.schema`).
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ _DOMAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 def _read_domain(value: object) -> str:
     if isinstance(value, str) and _DOMAIN.fullmatch(value):
         return value
-    hint = "1 to 64 letters, digits and _ . -, such as shop-eu"
-    raise problem(f"{describe(value)} cannot be a domain", hint)
+    hint = "use 1 to 64 letters, digits and _ . -, for example shop-eu"
+    raise problem(f"{describe(value)} is not a valid domain", hint)
 
 
 def _nothing() -> PydanticKnownError:
@@ -140,46 +140,47 @@ class GatewayConfig(Model):
     """A whole gateway."""
 
     needs_work: ClassVar[bool] = True
-    """Whether there have to be requests to limit."""
+    """Whether something must be limited."""
 
     listeners: tuple[FrontendConfig, ...] = Field(
         (), description="Listeners for clients of other systems, such as {throttr: v5}."
     )
     listen: Annotated[tuple[ListenerConfig, ...], ListOf] = Field(
         (ListenerConfig.model_construct(address=Address("127.0.0.1", 8080)),),
-        description="host:port, :port for every interface, unix:/path, or a list of these; each "
-        "of them may say more: {address: ..., tls: ...}.",
+        description="host:port, :port for all interfaces, unix:/path, or a list of these; with "
+        "options: {address: ..., tls: ...}.",
     )
     store: StoreConfig = Field(
-        untouched(StoreConfig), description="Where counts are kept: a URL, or more."
+        untouched(StoreConfig), description="The store of counts: a URL, or a mapping with options."
     )
     domain: Annotated[str, BeforeValidator(_read_domain)] = Field(
         "sluice",
-        description="The namespace of counts; gateways that share a store and a domain share "
-        "their limits.",
+        description="The namespace of counts; gateways that share a store and a domain share their "
+        "limits.",
     )
     trusted_proxies: Annotated[tuple[Network, ...], ListOf] = Field(
-        (), description="Networks whose X-Forwarded-For and Forwarded are believed."
+        (), description="Networks of proxies whose X-Forwarded-For and Forwarded are trusted."
     )
     ipv6_prefix: Annotated[WholeNumber, Field(ge=1, le=128), whole_number_schema(1, 128)] = Field(
-        64, description="IPv6 clients are counted together by this many leading bits."
+        64, description="How many leading bits of IPv6 addresses are counted together."
     )
     defaults: Defaults = Field(
-        untouched(Defaults), description="What policies and upstreams take where they leave it out."
+        untouched(Defaults), description="Defaults of policies and upstreams."
     )
     upstreams: dict[str, UpstreamConfig] = Field({}, description="Upstreams by name.")
     policies: dict[str, PolicyConfig] = Field({}, description="Policies by name.")
     routes: tuple[RouteConfig, ...] = Field(
-        description="Routes by pattern: [METHOD[,METHOD] ][host]/path. None are needed where "
-        "there are listeners for other systems."
+        description="Routes by pattern: [METHOD[,METHOD] ][host]/path. Optional if there are "
+        "listeners for other systems."
     )
     error_pages: ErrorPages = Field(
         None,
-        description="The forms of errors by status, 4xx or 5xx, as clients would have them; off "
-        "for problem documents only.",
+        description="Error pages by status, 4xx or 5xx, in the form that clients accept; off for "
+        "problem documents only.",
     )
     server: ServerConfig = Field(
-        untouched(ServerConfig), description="How many processes serve, and what clients may do."
+        untouched(ServerConfig),
+        description="Worker processes, and limits of client connections and requests.",
     )
     admin: Annotated[AdminConfig | None, Off] = Field(
         untouched(AdminConfig),
@@ -191,7 +192,7 @@ class GatewayConfig(Model):
     @classmethod
     def _expand(cls, data: object, info: ValidationInfo) -> object:
         if is_from_file(info):
-            return data  # `check` has done it, and keeps the places.
+            return data  # `check` has done it, and keeps the positions.
         expanded = expand(data)
         for finding in expanded.findings:
             raise problem(finding.message, finding.hint, under=finding.path)
@@ -202,11 +203,13 @@ class GatewayConfig(Model):
     def _check_work(
         cls, routes: tuple[RouteConfig, ...], info: ValidationInfo
     ) -> tuple[RouteConfig, ...]:
-        """A gateway without routes has to be good for something else."""
+        """Refuse a gateway that has neither routes nor listeners."""
         if not routes and cls.needs_work and not info.data.get("listeners", True):
             raise _nothing()
         if routes and not info.data.get("listen", True):
-            raise problem("nobody can reach the routes: listen is empty", "such as listen: :8080")
+            raise problem(
+                "the routes cannot be reached: listen is empty", "for example listen: :8080"
+            )
         return routes
 
     @field_validator("upstreams")
@@ -231,7 +234,7 @@ class GatewayConfig(Model):
     ) -> dict[str, PolicyConfig]:
         for name in policies:
             if not NAME.fullmatch(name):
-                raise problem(f"{name!r} cannot be a name", NAME_HINT, under=(name, KEY))
+                raise problem(f"{name!r} is not a valid name", NAME_HINT, under=(name, KEY))
         defaults: Defaults | None = info.data.get("defaults")
         store: StoreConfig | None = info.data.get("store")
         if defaults is None or store is None:
@@ -248,7 +251,7 @@ class GatewayConfig(Model):
 
 
 def used_policies(config: GatewayConfig) -> set[str]:
-    """The names of those that requests or callers of listeners are held to."""
+    """Return the names of the policies that apply to requests or clients of listeners."""
     of_routes = (name for route in config.routes for name in route.policies)
     of_listeners = (name for listener in config.listeners for name in listener.policies)
     return {*of_routes, *of_listeners}

@@ -1,7 +1,7 @@
-"""The configuration of a limiter that is used without the gateway.
+"""The configuration of a limiter without a gateway.
 
-It is a gateway's, so that an application and the gateway before it may read the same file;
-but nothing has to be forwarded anywhere, and there is no point in having no policy.
+It is the configuration of a gateway, so that an application and the gateway before it can read the
+same file. Routes are optional, but at least one policy is required.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from gateway.config.models.gateway import GatewayConfig, PolicyConfig, RouteConf
 
 
 class LimiterConfig(GatewayConfig):
-    """What a limiter takes from it: policies, defaults, store, domain and who is trusted."""
+    """The keys that a limiter uses: policies, defaults, store, domain and trusted proxies."""
 
     needs_work: ClassVar[bool] = False
 
     policies: dict[str, PolicyConfig] = Field(min_length=1, description="Policies by name.")
-    routes: tuple[RouteConfig, ...] = Field((), description="Of the gateway; may be left out.")
+    routes: tuple[RouteConfig, ...] = Field((), description="Of the gateway; ignored here.")

@@ -1,4 +1,4 @@
-"""Where a gateway listens for requests, and what clients show each other there: TLS, PROXY."""
+"""Listeners for requests, with TLS and PROXY headers."""
 
 from __future__ import annotations
 
@@ -35,27 +35,29 @@ NOT_FOR_CERTIFICATES: Final = frozenset(
         *("x-forwarded-host", "x-forwarded-proto", "x-real-ip"),
     }
 )
-"""Fields that mean something else already."""
+"""Field names that already have another meaning."""
 
 
 class CertificateConfig(Model):
     """A certificate and its key."""
 
     cert: FilePath = Field(
-        description="PEM: the certificate, then those between it and the authority."
+        description="PEM: the certificate, followed by intermediate certificates."
     )
     key: FilePath = Field(description="PEM: its private key.")
     key_password: KeyPassword | None = Field(
-        None, description="What opens the key, if it is encrypted: ${file:...}.", repr=False
+        None, description="The password of an encrypted key: ${file:...}.", repr=False
     )
 
 
 class ClientHeaders(Model):
-    """Fields that tell upstreams who a client is; from clients themselves they are removed."""
+    """Fields that tell upstreams who a client is; removed from requests of clients."""
 
-    subject: str | None = Field(None, description="For the subject, such as CN=alice,O=Example.")
-    san: str | None = Field(None, description="For the alternative names.")
-    fingerprint: str | None = Field(None, description="For the SHA-256 of the certificate.")
+    subject: str | None = Field(
+        None, description="Field for the subject, such as CN=alice,O=Example."
+    )
+    san: str | None = Field(None, description="Field for the alternative names.")
+    fingerprint: str | None = Field(None, description="Field for the SHA-256 of the certificate.")
 
     @field_validator("subject", "san", "fingerprint")
     @classmethod
@@ -63,15 +65,15 @@ class ClientHeaders(Model):
         if name is None:
             return name
         if not HEADER_NAME.fullmatch(name):
-            raise problem(f"{name!r} is not the name of a header", "such as X-Client-Subject")
+            raise problem(f"{name!r} is not the name of a header", "for example X-Client-Subject")
         if name.lower().replace("_", "-") in NOT_FOR_CERTIFICATES:
-            message = f"{name} means something else already"
-            raise problem(message, "a name of its own, such as X-Client-Subject")
+            message = f"{name} already has another meaning"
+            raise problem(message, "use another name, for example X-Client-Subject")
         return name
 
     @property
     def by_detail(self) -> dict[str, str]:
-        """The names of the fields, by what they tell."""
+        """The names of the fields, by the detail that they carry."""
         return {
             detail: name
             for detail in ("subject", "san", "fingerprint")
@@ -102,38 +104,38 @@ MinVersion = Annotated[
 
 
 class ListenerTls(Model):
-    """TLS of a listener: certificates, and what is asked of clients."""
+    """TLS of a listener: its certificates, and those that it asks clients for."""
 
-    cert: FilePath | None = Field(None, description="For a single certificate: PEM.")
+    cert: FilePath | None = Field(None, description="A single certificate: PEM.")
     key: FilePath | None = Field(None, description="Its private key, PEM.")
     key_password: KeyPassword | None = Field(
-        None, description="What opens the key, if it is encrypted: ${file:...}.", repr=False
+        None, description="The password of an encrypted key: ${file:...}.", repr=False
     )
     certificates: Annotated[tuple[CertificateConfig, ...], ListOf] = Field(
         (),
-        description="Several, chosen by the name that a client asks for; the first is for names "
-        "that none of them has.",
+        description="Several certificates, chosen by the name that a client asks for; the first is "
+        "for unknown names.",
     )
     min_version: MinVersion = Field("1.2", description="The oldest version of TLS: 1.2 or 1.3.")
     strict_sni: Switch = Field(
-        False, description="Whether clients that ask for an unknown name are turned away."
+        False, description="Whether clients that ask for an unknown name are refused."
     )
     client_certificates: Annotated[Literal["required", "optional"] | None, Off] = Field(
-        None, description="Whether clients have to show a certificate, or may."
+        None, description="Whether clients must, or may, show a certificate."
     )
     client_ca: FilePath | None = Field(
-        None, description="PEM: the authorities that clients' certificates must be from."
+        None, description="PEM: the authorities that sign clients' certificates."
     )
     client_strict: Switch = Field(
         False,
-        description="Whether clients' certificates, their authorities' own too, must have every "
-        "extension that RFC 5280 asks for.",
+        description="Whether clients' certificates, including those of their authorities, must "
+        "have every extension that RFC 5280 requires.",
     )
     client_names: Annotated[tuple[str, ...], ListOf] = Field(
         (),
         min_length=1,
-        description="With envoy_rls and ratio: alternative names of which a client's certificate "
-        "must have one.",
+        description="With envoy_rls and ratio: clients' certificates must have one of these "
+        "alternative names.",
     )
     client_headers: ClientHeaders | None = Field(
         None, description="Fields that tell upstreams who the client is."
@@ -144,36 +146,40 @@ class ListenerTls(Model):
     def _check_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
             if name.split() != [name]:
-                hint = "such as envoy.internal or spiffe://example/envoy"
-                raise problem(f"{name!r} cannot be an alternative name", hint)
+                hint = "for example envoy.internal or spiffe://example/envoy"
+                raise problem(f"{name!r} is not a valid alternative name", hint)
         return names
 
     @model_validator(mode="after")
     def _check(self) -> ListenerTls:
         if (self.cert is None) != (self.key is None):
             said, lacks = ("cert", "key") if self.key is None else ("key", "cert")
-            raise problem(f"{said} without {lacks}", "name both: { cert: ..., key: ... }")
+            raise problem(f"{said} without {lacks}", "set both: { cert: ..., key: ... }")
         if self.cert is None and not self.certificates:
-            raise problem("TLS without a certificate", "such as { cert: cert.pem, key: key.pem }")
+            raise problem(
+                "TLS without a certificate", "for example { cert: cert.pem, key: key.pem }"
+            )
         if self.cert is not None and self.certificates:
-            hint = "put them together under certificates"
-            raise problem("cert and certificates are both there", hint, under=("certificates",))
+            hint = "list them together under certificates"
+            raise problem("cert and certificates cannot be combined", hint, under=("certificates",))
         if self.key_password is not None and self.cert is None:
-            hint = "put it beside the key that it opens"
+            hint = "put it beside the key that it decrypts"
             raise problem("key_password without key", hint, under=("key_password",))
         if self.client_certificates is not None and self.client_ca is None:
-            message = "client_certificates without client_ca: nobody could have a valid one"
-            hint = "client_ca: the file of the authority that signs them"
+            message = "client_certificates without client_ca: no certificate could be valid"
+            hint = "set client_ca to the file of the authority that signs them"
             raise problem(message, hint, under=("client_certificates",))
         for field in ("client_ca", "client_strict", "client_names", "client_headers"):
             if self.client_certificates is None and getattr(self, field) not in (None, (), False):
-                message = f"{field} without client_certificates: clients are asked for none"
-                raise problem(message, "client_certificates: required", under=(field,))
+                message = (
+                    f"{field} without client_certificates: clients are not asked for certificates"
+                )
+                raise problem(message, "set client_certificates: required", under=(field,))
         return self
 
     @property
     def pairs(self) -> tuple[CertificateConfig, ...]:
-        """All certificates, the one for unknown names first."""
+        """All certificates, beginning with the one for unknown names."""
         if self.cert is None or self.key is None:
             return self.certificates
         one = CertificateConfig(cert=self.cert, key=self.key, key_password=self.key_password)
@@ -190,7 +196,9 @@ def _read_senders(value: object) -> bool | tuple[IPv4Network | IPv6Network, ...]
         return (_read_sender(value),)
     if isinstance(value, list | tuple) and value:
         return tuple(_read_sender(one, (index,)) for index, one in enumerate(value))
-    raise problem(f"found {describe(value)}", "on, off, or networks such as 10.0.0.0/8")
+    raise problem(
+        f"{describe(value)} is not valid here", "use on, off, or networks such as 10.0.0.0/8"
+    )
 
 
 def _read_sender(value: object, under: tuple[int, ...] = ()) -> IPv4Network | IPv6Network:
@@ -217,14 +225,16 @@ ProxySenders = Annotated[
         }
     ),
 ]
-"""Who sends PROXY headers: nobody, the trusted proxies, or these networks."""
+"""Return who sends PROXY headers: no peer, the trusted proxies, or these networks."""
 
 
 def _read_mode(value: object) -> int:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if isinstance(text, str) and re.fullmatch("0?o?[0-7]{3}", text):
         return int(text[-3:], 8)
-    raise problem(f"found {describe(value)}", "three octal digits, such as 0660")
+    raise problem(
+        f"{describe(value)} is not valid here", "use three octal digits, for example 0660"
+    )
 
 
 FileMode = Annotated[
@@ -239,7 +249,9 @@ def _read_https_port(value: object) -> int | None:
         return HTTPS_PORT if value in (True, "on") else None
     if isinstance(value, int) and 1 <= value <= 65_535:
         return value
-    raise problem(f"found {describe(value)}", "true, or the port that clients reach https at")
+    raise problem(
+        f"{describe(value)} is not valid here", "use true, or the port on which clients reach https"
+    )
 
 
 HttpsPort = Annotated[
@@ -249,28 +261,28 @@ HttpsPort = Annotated[
         {"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1, "maximum": 65_535}]}
     ),
 ]
-"""A port in URLs; true for the one that they do not have to name."""
+"""Return the port in URLs; true for the default port, which URLs omit."""
 
 
 class ListenerConfig(Model):
-    """One address to listen on, and how."""
+    """One address to listen on, with options."""
 
     address: ListenerAddress = Field(
-        description="host:port, :port for every interface, or unix:/path."
+        description="host:port, :port for all interfaces, or unix:/path."
     )
-    tls: ListenerTls | None = Field(None, description="TLS; clients then speak https.")
+    tls: ListenerTls | None = Field(None, description="TLS; clients then use https.")
     redirect_to_https: HttpsPort = Field(
         None,
-        description="Whether requests are answered 308 with their URL by https; or its port, if "
-        "clients reach https at another than 443.",
+        description="Whether requests are redirected (308) to their https URL; or its port, if "
+        "clients reach https on another port than 443.",
     )
     proxy_protocol: ProxySenders = Field(
         False,
-        description="Whether connections from trusted_proxies begin with a PROXY header "
-        "(version 1 or 2); or the networks from which they do.",
+        description="Whether connections from trusted_proxies begin with a PROXY header (version 1 "
+        "or 2); or the networks whose connections do.",
     )
     mode: FileMode | None = Field(
-        None, description="Of a Unix socket's file: who may connect, such as 0660."
+        None, description="The mode of a Unix socket's file: who may connect, such as 0660."
     )
 
     @model_validator(mode="before")
@@ -283,25 +295,27 @@ class ListenerConfig(Model):
     @model_validator(mode="after")
     def _check(self) -> ListenerConfig:
         if self.mode is not None and isinstance(self.address, Address):
-            message = "mode goes with a Unix socket, and this is a TCP address"
-            raise problem(message, "leave it out", under=("mode",))
+            message = "mode is for Unix sockets, and this is a TCP address"
+            raise problem(message, "remove it", under=("mode",))
         if self.redirect_to_https is not None and self.tls is not None:
-            message = "clients of this listener speak https already"
-            hint = "redirect_to_https goes with a listener without tls"
+            message = "clients of this listener already use https"
+            hint = "set redirect_to_https on a listener without tls"
             raise problem(message, hint, under=("redirect_to_https",))
         if self.tls is not None and self.tls.client_names:
-            message = "client_names goes with envoy_rls and ratio, whose clients have no other name"
-            hint = "limits may be per client_cert, and client_headers tell upstreams"
+            message = (
+                "client_names is for envoy_rls and ratio, whose clients have no other identity"
+            )
+            hint = "count limits per client_cert; client_headers inform upstreams"
             raise problem(message, hint, under=("tls", "client_names"))
         if isinstance(self.address, UnixAddress) and isinstance(self.proxy_protocol, tuple):
             message = "peers of a Unix socket have no address"
-            hint = "proxy_protocol: on, and mode says who may connect"
+            hint = "use proxy_protocol: on, and mode to restrict who may connect"
             raise problem(message, hint, under=("proxy_protocol",))
         return self
 
     @property
     def scheme(self) -> str:
-        """What clients speak."""
+        """The scheme that clients use."""
         return "http" if self.tls is None else "https"
 
     def __str__(self) -> str:

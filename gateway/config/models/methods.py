@@ -1,4 +1,4 @@
-"""Methods that a configuration adds to those that are known, and names that are none of either."""
+"""Methods that a configuration adds to the known ones, and unknown method names."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from gateway.config.values.types import describe, problem
 from gateway.routing.methods import METHOD_PATTERN, METHODS, NEVER_FORWARDED, is_method
 
 OTHER_PROTOCOL: Final = "PRI"
-"""How HTTP/2 begins (RFC 9113, section 3.4); registered so that nothing else does."""
+"""The beginning of HTTP/2 (RFC 9113, section 3.4), registered so that no method has this name."""
 
 _NEVER: Final = "|".join((*NEVER_FORWARDED, OTHER_PROTOCOL))
 _PATTERN: Final = f"^(?!({_NEVER})$){METHOD_PATTERN}$"
 
 
 def _read_more(value: object) -> str:
-    """The name of a method that is to be known."""
+    """Read the name of an added method."""
     if not isinstance(value, str):
         raise problem(f"found {describe(value)}, a method such as LIST was expected")
     text = value.strip()
     upper = text.upper()
     if upper in NEVER_FORWARDED:
-        raise problem(f"{upper} is always answered 405", "leave it out")
+        raise problem(f"{upper} is always answered with 405", "remove it")
     if upper == OTHER_PROTOCOL:
-        raise problem(f"{upper} is how HTTP/2 begins", "leave it out")
+        raise problem(f"{upper} is the beginning of HTTP/2", "remove it")
     if is_method(text):
         return text
     if is_method(upper):
         raise problem(f"methods are written in capitals, not {text!r}", f"write {upper}")
-    hint = "capital letters, digits, - and _, such as LIST or VERSION-CONTROL"
-    raise problem(f"{text!r} cannot be a method", hint)
+    hint = "use capital letters, digits, - and _, for example LIST or VERSION-CONTROL"
+    raise problem(f"{text!r} is not a valid method", hint)
 
 
 MoreMethods = Annotated[
@@ -46,7 +46,7 @@ MoreMethods = Annotated[
 
 
 def unknown_methods(data: object) -> Iterator[Finding]:
-    """Methods of routes and retries that are not known, in plain expanded data."""
+    """Return unknown methods of routes and retries, in plain expanded data."""
     known = {*METHODS, *NEVER_FORWARDED, *(one for _, one in _written(data, ("server", "methods")))}
     routes, upstreams = at(data, ("routes",)), at(data, ("upstreams",))
     places: list[Path] = []
@@ -61,7 +61,7 @@ def unknown_methods(data: object) -> Iterator[Finding]:
 
 
 def _written(data: object, place: Path) -> Iterator[tuple[Path, str]]:
-    """The methods that are written in one place, alone or as a list."""
+    """Yield the methods that are written in one place, alone or as a list."""
     value = at(data, place)
     if isinstance(value, str):
         yield place, value.strip()
@@ -71,9 +71,9 @@ def _written(data: object, place: Path) -> Iterator[tuple[Path, str]]:
 
 
 def hint_for(method: str, known: Collection[str]) -> str:
-    """What would do in place of a method that is not known."""
+    """Return the hint for an unknown method."""
     near = get_close_matches(method, sorted(known), 1, 0.6)
-    # FETCH is not meant as PATCH.
+    # FETCH does not mean PATCH.
     if near and near[0][0] == method[0]:
-        return f"did you mean {near[0]}? Others are named in server.methods"
-    return f"if clients do ask with it: server: {{ methods: {method} }}"
+        return f"did you mean {near[0]}? Add other methods to server.methods"
+    return f"if clients use it, add server: {{ methods: {method} }}"

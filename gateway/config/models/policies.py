@@ -1,4 +1,4 @@
-"""Policies: limits, room to wait in, and what happens to the rest."""
+"""Policies: limits, queues, and responses to refused requests."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ HeaderStyle = Literal["draft", "legacy", "both", "throttlex", "none"]
 
 MAX_LIMITS: Final = 16
 MIN_LEASE_US: Final = 1_000_000
-"""Leases are renewed by the third of their time; each renewal is a call of the store."""
+"""Leases are renewed after a third of their time; each renewal is a call to the store."""
 
 
 class QueueConfig(Model):
-    """Room to wait in, for requests a little over their limit."""
+    """A queue for requests over their limit."""
 
-    max: Positive = Field(100, description="Requests of one key that may wait at a time.")
+    max: Positive = Field(100, description="How many requests of one key may wait.")
     max_wait: Duration = Field(
-        description="Who cannot have a turn within this time is refused at once."
+        description="Requests that cannot get a turn within this time are refused immediately."
     )
 
 
 class OnLimit(Model):
-    """How a request over its limit is answered."""
+    """The response to a request over its limit."""
 
     status: Literal[429, 503] = Field(429, description="The status code.")
     body: str = Field(
@@ -85,7 +85,7 @@ def bind(
     count_refused: bool,
     may_owe: bool = False,
 ) -> tuple[LimitLine, ...]:
-    """The limits of a policy, with what it says of all of them."""
+    """Read the limits of a policy, with its options applied to them."""
     max_wait_us = queue.max_wait if queue else 0
     return tuple(
         line.bind(algorithm, max_wait_us, lease_us, count_refused=count_refused, may_owe=may_owe)
@@ -94,73 +94,76 @@ def bind(
 
 
 def has_queue(limits: tuple[LimitLine, ...]) -> bool:
-    """Whether somebody may wait for one of these limits: all but what is in flight."""
+    """Return whether requests can wait for one of these limits: all but those in flight."""
     return any(
         line.limit.algorithm != "concurrency" and not line.limit.count_refused for line in limits
     )
 
 
 class PolicyConfig(Model):
-    """Whose requests are counted together, how many may pass, and what happens to the rest."""
+    """Which requests count together, how many may pass, and what happens to the rest."""
 
     algorithm: AlgorithmName = Field(
         "token_bucket",
-        description="token_bucket refills continuously and keeps one number a key; "
-        "sliding_window_log never lets more than the limit through in any window and keeps the "
-        "time of each request; sliding_window_counter estimates the same from two numbers; "
-        "fixed_window counts anew in each period of the clock; paced_history lets a burst "
-        "through and then one at a time; concurrency is for limits such as 50 at once.",
+        description="token_bucket refills continuously and keeps one number per key; "
+        "sliding_window_log never exceeds the limit in any window and keeps the time of "
+        "each request; sliding_window_counter estimates this from two numbers; "
+        "fixed_window starts at zero in each period of the clock; paced_history allows a "
+        "burst and then one request at a time; concurrency is for limits such as 50 at "
+        "once.",
     )
     queue: Queue = Field(
-        None, description="Room to wait in; off refuses at once what is over the limit."
+        None, description="A queue; off refuses requests over the limit immediately."
     )
     lease: Duration = Field(
         LEASE_US,
-        description="How long a request in flight is counted after the last sign of life of "
-        "the gateway that holds it; for limits such as 50 at once.",
+        description="How long a request in flight counts after the last sign of life of its "
+        "gateway; for limits such as 50 at once.",
     )
     count_refused: Switch = Field(
         False,
-        description="Whether a refused request counts as well, so that who does not stop asking "
-        "stays refused; for sliding windows and fixed ones.",
+        description="Whether refused requests count as well, so that a client that does not slow "
+        "down stays refused; for sliding and fixed windows.",
     )
     throttlex: ThrottlexConfig | None = Field(
-        None, description="A limit in ThrottleX's words, instead of limits."
+        None, description="A limit in ThrottleX's notation, instead of limits."
     )
     limits: Annotated[tuple[Line, ...], Field(min_length=1, max_length=MAX_LIMITS), ListOf] = Field(
-        description="One limit or a list; all of them let a request through or none is spent."
+        description=(
+            "One limit or a list; a request must be admitted by all of them, or none is spent."
+        )
     )
     on_limit: OnLimit = Field(
-        untouched(OnLimit), description="How a request over its limit is answered."
+        untouched(OnLimit), description="The response to a request over its limit."
     )
     on_store_error: OnStoreError = Field(
         "local",
-        description="When the store does not answer in time: local decides alone with a share "
-        "of the limit, open lets everything through, closed answers 503.",
+        description="If the store does not reply in time: local decides in this gateway with a "
+        "share of the limit, open admits all requests, closed answers 503.",
     )
     consistency: ConsistencyName = Field(
         "strict",
         description="Among gateways that share a store: strict asks it for each request; leased "
-        "takes some tokens at a time, for a bounded excess; eventual decides from what was last "
-        "heard and reports afterwards.",
+        "takes some tokens at a time, with a bounded excess; eventual decides from the "
+        "last known counts and reports afterwards.",
     )
     leased: LeasedConfig = Field(
-        untouched(LeasedConfig), description="What a lease is, if the policy is leased."
+        untouched(LeasedConfig), description="The terms of leases, if the policy is leased."
     )
     eventual: EventualConfig = Field(
         untouched(EventualConfig), description="When to report, if the policy is eventual."
     )
     if_missing: IfMissing = Field(
         "ip",
-        description="A request without the header, cookie or query parameter of its key: ip "
-        "counts it by address, reject answers 400, skip does not count it, shared counts all "
-        "such requests together.",
+        description="For requests without the header, cookie or query parameter of the key: ip "
+        "counts them by address, reject answers 400, skip does not count them, shared "
+        "counts all of them together.",
     )
     headers: HeaderStyle = Field(
         "both",
-        description="Fields of the answer: draft (RateLimit, RateLimit-Policy), legacy "
-        "(X-RateLimit-*), both, throttlex (X-RateLimit-Limit and -Remaining, and Retry-After "
-        "always) or none.",
+        description="Fields of responses: draft (RateLimit, RateLimit-Policy), legacy "
+        "(X-RateLimit-*), both, throttlex (X-RateLimit-Limit and -Remaining, and "
+        "Retry-After always) or none.",
     )
 
     @model_validator(mode="before")
@@ -202,36 +205,36 @@ class PolicyConfig(Model):
             message = "no limit of this policy has a lease"
             raise problem(message, "a lease is for limits such as 50 at once", under=("lease", KEY))
         if self.lease < MIN_LEASE_US:
-            raise problem("a lease is at least 1s", "such as 60s", under=("lease",))
+            raise problem("a lease must be at least 1s", "for example 60s", under=("lease",))
         if self.queue and all(in_flight):
-            message = "nobody can say when a request in flight will end: there is no queue for it"
-            raise problem(message, "leave the queue out", under=("queue", KEY))
+            message = "there can be no queue: it is unknown when requests in flight will end"
+            raise problem(message, "remove the queue", under=("queue", KEY))
         if self.queue and self.count_refused:
-            message = "a policy that counts refused requests has no queue"
-            raise problem(message, "leave one of them out", under=("queue", KEY))
+            message = "a policy that counts refused requests cannot have a queue"
+            raise problem(message, "remove one of them", under=("queue", KEY))
         check_consistency(self.consistency, self.limits, self.leased, self.eventual, said)
         return self
 
     @property
     def terms(self) -> Terms | None:
-        """How exactly the limits are kept among gateways; None for strict."""
+        """Return how exactly the limits are kept among gateways; None for strict."""
         return terms_of(self.consistency, self.leased, self.eventual)
 
     @property
     def algorithm_of_lines(self) -> str:
-        """The algorithm of lines that say none; empty if all of them do."""
+        """Return the algorithm of lines that name none; empty if all of them name one."""
         return "" if self.throttlex is not None else self.algorithm
 
 
 def answers_of_throttlex(
     on_limit: OnLimit, said: set[str], said_of_answers: set[str]
 ) -> dict[str, Any]:
-    """How a policy in ThrottleX's words answers where nobody says: its clients know these answers.
+    """Return how a ThrottleX policy responds by default: as its clients expect.
 
     Args:
-        on_limit: what it would answer otherwise.
-        said: what the policy and the defaults say themselves, and
-        said_of_answers: what they say under `on_limit`.
+        on_limit: the response otherwise.
+        said: the fields that the policy and the defaults set.
+        said_of_answers: the fields that they set under `on_limit`.
     """
     update: dict[str, Any] = {}
     if "headers" not in said:
@@ -242,23 +245,23 @@ def answers_of_throttlex(
 
 
 def _spell_out_limit(data: object) -> object:
-    """`limit:` as `limits:`; both at once are one too many."""
+    """Read `limit:` as `limits:`; both together are an error."""
     if not isinstance(data, Mapping) or "limit" not in data:
         return data
     if "limits" in data:
-        message = "limit and limits say the same"
+        message = "limit and limits cannot be combined"
         raise problem(message, "put all of them in limits", under=("limit", KEY))
     spelled = {key: value for key, value in data.items() if key != "limit"}
     return {**spelled, "limits": data["limit"]}
 
 
 def _spell_out_throttlex(data: object) -> object:
-    """`throttlex:` is a limit of its own."""
+    """Refuse other limits beside `throttlex:`, which is the limit."""
     if not isinstance(data, Mapping) or data.get("throttlex") is None:
         return data
     if "limits" in data:
-        message = "throttlex is the limit of this policy, and it has others"
-        raise problem(message, "one of the two", under=("throttlex", KEY))
+        message = "throttlex is the limit of this policy, and there are other limits"
+        raise problem(message, "remove one of the two", under=("throttlex", KEY))
     return {**data, "limits": (PLACEHOLDER,)}
 
 
@@ -266,7 +269,11 @@ def _check_throttlex(config: ThrottlexConfig, consistency: str, said: set[str]) 
     for name in ("algorithm", "lease", "count_refused"):
         if name in said:
             message = f"{name} is for limits in our own notation"
-            raise problem(message, "the type under throttlex says all", under=(name, KEY))
+            raise problem(
+                message, "remove it: the type under throttlex is enough", under=(name, KEY)
+            )
     if config.policies == "table" and consistency != "strict":
-        message = f"the numbers of a key may change at any time: such a policy is not {consistency}"
-        raise problem(message, "strict, which it is by itself", under=("consistency",))
+        message = (
+            f"the numbers of a key may change at any time: such a policy cannot be {consistency}"
+        )
+        raise problem(message, "use strict, which is the default", under=("consistency",))

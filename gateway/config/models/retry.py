@@ -1,4 +1,4 @@
-"""When a request that failed is sent again, as it is configured."""
+"""Configuration of retries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gateway.config.values.types import (
 MAX_TRIES: Final = 10
 MAX_RETRIES: Final = 1_000_000
 FAILURES: Final = ("connect", "reset", "timeout")
-"""What may go wrong before an answer: no connection, a connection that ends, silence."""
+"""Failures before a response: no connection, a lost connection, a timeout."""
 FIRST_STATUS: Final = 400
 LAST_STATUS: Final = 599
 
@@ -39,14 +39,14 @@ def _read_condition(value: object) -> str | int:
     if isinstance(value, int) and not isinstance(value, bool):
         if FIRST_STATUS <= value <= LAST_STATUS:
             return value
-        message = f"{value} is not a status that says that a request failed"
-        raise problem(message, f"{FIRST_STATUS} to {LAST_STATUS}, such as 503")
-    known = f"{', '.join(FAILURES)}, or a status such as 503"
+        message = f"{value} is not the status of a failure"
+        raise problem(message, f"use {FIRST_STATUS} to {LAST_STATUS}, for example 503")
+    known = f"use {', '.join(FAILURES)}, or a status such as 503"
     if value in FAILURES and isinstance(value, str):
         return value
     near = get_close_matches(value.lower(), FAILURES, 1, 0.5) if isinstance(value, str) else []
     hint = f"did you mean {near[0]}? Known: {known}" if near else known
-    raise problem(f"found {describe(value)}", hint)
+    raise problem(f"{describe(value)} is not valid here", hint)
 
 
 Condition = Annotated[
@@ -70,7 +70,10 @@ def _read_methods(value: object) -> str | tuple[str, ...]:
     if isinstance(value, str):
         value = (value,)
     if not isinstance(value, list | tuple) or not value:
-        raise problem(f"found {describe(value)}", "idempotent, any, or a list such as [GET, POST]")
+        raise problem(
+            f"{describe(value)} is not valid here",
+            "use idempotent, any, or a list such as [GET, POST]",
+        )
     return tuple(read_method(one) for one in value)
 
 
@@ -90,50 +93,56 @@ Methods = Annotated[
 
 
 class RetryConfig(Model):
-    """When a request that failed is sent again."""
+    """When a failed request is sent again."""
 
-    tries: Tries = Field(2, description="How often a request is sent at most, the first included.")
+    tries: Tries = Field(
+        2, description="How often a request is sent at most, including the first time."
+    )
     when: Annotated[tuple[Condition, ...], Field(min_length=1), ListOf] = Field(
         ("connect", "reset"),
-        description="What is tried again: connect, reset, timeout, and statuses such as 503.",
+        description="Failures that are retried: connect, reset, timeout, and statuses such as 503.",
     )
     methods: Methods = Field(
         "idempotent",
-        description="Which requests: idempotent, any, or methods. Without a connection, nothing "
-        "was sent, and any may try again.",
+        description="Requests that are retried: idempotent, any, or methods. If no connection was "
+        "made, nothing was sent, and any request is retried.",
     )
     timeout: Annotated[Duration | None, Off] = Field(
         None,
-        description="Until the first byte of an answer, for each try that may be followed by "
-        "another; as in timeouts if off.",
+        description="Time to the first byte of a response, for each try that may be followed by "
+        "another; off for the time in timeouts.",
     )
     backoff: Duration = Field(
         25_000,
-        description="The pause before a second try at the same target is a random part of this; "
-        "it doubles with each try.",
+        description="The pause before a second try at the same target is a random part of this; it "
+        "doubles with each try.",
     )
     max_backoff: Duration = Field(250_000, description="The longest such pause.")
-    budget: Part = Field("20%", description="Retries of all requests of ten seconds at most.")
+    budget: Part = Field(
+        "20%", description="The share of requests within ten seconds that may be retries."
+    )
     min_retries: Annotated[
         WholeNumber, Field(ge=0, le=MAX_RETRIES), whole_number_schema(0, MAX_RETRIES)
-    ] = Field(10, description="Retries in ten seconds that the budget allows in any case.")
+    ] = Field(10, description="Retries within ten seconds that are always allowed.")
     max_body: Size = Field(
-        65_536, description="Requests with larger bodies are not sent again once a part was sent."
+        65_536, description="Requests with larger bodies are not retried once a part was sent."
     )
 
     @model_validator(mode="before")
     @classmethod
     def _from_tries(cls, data: object) -> Any:
         if isinstance(data, bool):
-            raise problem(f"found {describe(data)}", "off, or how many tries: 2")
+            raise problem(
+                f"{describe(data)} is not valid here", "use off, or the number of tries: 2"
+            )
         return {"tries": data} if isinstance(data, str | int) else data
 
     @model_validator(mode="after")
     def _check_together(self) -> RetryConfig:
         if self.timeout is not None and "timeout" not in self.when:
-            message = "a try that takes too long is not followed by another one"
+            message = "without timeout in when, a try that takes too long is not retried"
             raise problem(message, "add when: [connect, reset, timeout]", under=("timeout",))
         if self.max_backoff < self.backoff and "max_backoff" in self.model_fields_set:
             message = "the longest pause cannot be shorter than the first"
-            raise problem(message, "at least backoff", under=("max_backoff",))
+            raise problem(message, "use at least the value of backoff", under=("max_backoff",))
         return self

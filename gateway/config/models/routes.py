@@ -1,4 +1,4 @@
-"""Routes: which requests there are, what they are held to, where they go and what is changed."""
+"""Routes: conditions on requests, policies, targets and changes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _FOR_UPSTREAMS: Final = (
     *("strip_prefix", "add_prefix", "rewrite", "request_headers", "upstream_host"),
     *("max_body", "retry", "websocket"),
 )
-"""What a route may say only if its requests go to an upstream."""
+"""Keys that a route may have only if its requests go to an upstream."""
 
 
 def _read_condition_name(name: object) -> str:
@@ -72,70 +72,72 @@ ConditionName = Annotated[
 class RouteConfig(Model):
     """Which requests go to which upstream, under which policies."""
 
-    name: Annotated[str, Field(description="In metrics, logs and keys; its pattern if left out.")]
+    name: Annotated[
+        str, Field(description="The name in metrics, logs and keys; default: the pattern.")
+    ]
     path: PathPattern = Field(
         description="/v1/pay exactly, /v1/** and everything below, {name} for any one segment."
     )
     host: HostPattern | None = Field(
-        None, description="A host, *.example.com for all below it; any host if left out."
+        None, description="A host, or *.example.com for all below it; default: any host."
     )
-    methods: Annotated[tuple[Method, ...], ListOf] = Field((), description="Any if left out.")
+    methods: Annotated[tuple[Method, ...], ListOf] = Field((), description="Default: any method.")
     headers: dict[ConditionName, FieldText] = Field(
-        {}, description="Fields that a request must have, with this value; '*' for any value."
+        {}, description="Fields that a request must have, with their values; '*' for any value."
     )
     redirect: RedirectConfig | None = Field(
-        None, description="Where clients are sent instead: a URL, or more."
+        None, description="Where clients are redirected: a URL, or a mapping with options."
     )
     respond: RespondConfig | None = Field(
-        None, description="An answer that is always the same: a text, a status, or more."
+        None, description="A fixed response: a text, a status, or a mapping with options."
     )
     upstream: str | None = Field(
         None,
         validate_default=True,
-        description="The name of an upstream, or the URL of one; a redirect or a fixed answer has "
-        "none.",
+        description="The name or the URL of an upstream; not with redirect or respond.",
     )
     policies: Annotated[tuple[str, ...], ListOf] = Field(
-        (), description="Names of policies; all must let a request through."
+        (), description="Names of policies; a request must be admitted by all of them."
     )
-    websocket: Switch = Field(True, description="Whether WebSockets may be opened.")
+    websocket: Switch = Field(True, description="Whether WebSockets are allowed.")
     retry: Annotated[RetryConfig | None, Off] = Field(
-        None, description="As in its upstream, field by field; off for never."
+        None, description="Overrides keys of the upstream's retry; off for none."
     )
     max_body: OwnMaxBody | None = Field(
-        None, description="Of a request; as under server if left out, off for any."
+        None,
+        description="The largest body of a request; default: as under server, off for any size.",
     )
     strip_prefix: PathText | None = Field(
-        None, description="What the upstream's path lacks of what the route's begins with."
+        None, description="A prefix that is removed from the path for the upstream."
     )
     add_prefix: PathText | None = Field(
-        None, description="What the upstream's path begins with, before what is left."
+        None, description="A prefix that is added to the path for the upstream, after strip_prefix."
     )
     rewrite: PathText | None = Field(
         None,
-        description="The upstream's path: /v2/{id}/** with the route's own names, and ** for what "
-        "its ** stands for.",
+        description="The path for the upstream: /v2/{id}/** with the route's parameters, and ** "
+        "for what its ** matches.",
     )
     upstream_host: UpstreamHost = Field(
         "client",
-        description="The Host that the upstream is told: client for what the client asked for, "
-        "target for the target's own, or a host.",
+        description="The Host for the upstream: client for the one that the client sent, target "
+        "for the target's own, or a host.",
     )
     request_headers: FieldEdits = Field(
-        untouched(FieldEdits), description="Fields changed on the way to the upstream."
+        untouched(FieldEdits), description="Changes to header fields of requests."
     )
     response_headers: FieldEdits = Field(
-        untouched(FieldEdits), description="Fields changed on the way to the client."
+        untouched(FieldEdits), description="Changes to header fields of responses."
     )
     error_pages: ErrorPages = Field(
-        None, description="The forms of errors by status; those of the whole file if left out."
+        None, description="Error pages by status; default: those of the whole file."
     )
 
     @field_validator("name")
     @classmethod
     def _check_route_name(cls, name: str) -> str:
         if not NAME.fullmatch(name):
-            raise problem(f"{name!r} cannot be a name", NAME_HINT)
+            raise problem(f"{name!r} is not a valid name", NAME_HINT)
         return name
 
     @field_validator("upstream")
@@ -146,8 +148,8 @@ class RouteConfig(Model):
         if upstream is None and not own and is_certain:
             raise PydanticKnownError("missing")
         if upstream is not None and own:
-            message = f"{own[0]} is the answer: no request gets to an upstream"
-            raise problem(message, "one of the two", under=(KEY,))
+            message = f"{own[0]} is the response: no request reaches an upstream"
+            raise problem(message, "remove one of the two", under=(KEY,))
         return upstream
 
     @field_validator("headers")
@@ -156,7 +158,9 @@ class RouteConfig(Model):
         lower: dict[str, str] = {}
         for name, value in headers.items():
             if name.lower() in lower:
-                raise problem(f"{name!r} is named twice", "once, in any case", under=(name, KEY))
+                raise problem(
+                    f"{name!r} is named twice", "name it once, in any case", under=(name, KEY)
+                )
             stripped = value.strip()
             if isinstance(value, Filled):
                 stripped = Filled.of(value.written, (WrittenPart(stripped, is_given=True),))
@@ -170,11 +174,11 @@ class RouteConfig(Model):
             return self
         if self.redirect is not None and self.respond is not None:
             message = "a request is either redirected or answered"
-            raise problem(message, "one of the two", under=("respond", KEY))
+            raise problem(message, "remove one of the two", under=("respond", KEY))
         wrong = [
             problem(
-                f"{name} is for what goes to an upstream, and this route has none",
-                "leave it out",
+                f"{name} is for routes with an upstream, and this route has none",
+                "remove it",
                 under=(name, KEY),
             )
             for name in _FOR_UPSTREAMS
@@ -188,27 +192,29 @@ class RouteConfig(Model):
                 wrong.append(problem(error.message, error.hint, under=under))
             else:
                 if self._is_redirected_to_itself(self.redirect, location):
-                    message = "this leads to the route itself: a client would go round in circles"
-                    wrong.append(problem(message, "another path", under=("redirect", "to")))
+                    message = (
+                        "this leads to the route itself: clients would be redirected in a loop"
+                    )
+                    wrong.append(problem(message, "use another path", under=("redirect", "to")))
         if wrong:
             raise problems(wrong)
         return self
 
     def _is_redirected_to_itself(self, redirect: RedirectConfig, location: Location) -> bool:
-        """Whether every client that follows is certain to be back here."""
+        """Return whether every client that follows the redirect certainly returns to this route."""
         path = location.template.text.partition("?")[0]
-        # With these statuses what was no GET comes back as one (RFC 9110, section 15.4).
+        # With these statuses, methods other than GET return as GET (RFC 9110, section 15.4).
         is_get = redirect.status in (301, 302, 303) and "GET" not in self.methods
         return not (self.methods and is_get) and path in ("{path}", self.path)
 
     @property
     def path_change(self) -> PathChange:
-        """What becomes of paths, for `compile_rewrite`."""
+        """Return the changes to paths, for `compile_rewrite`."""
         return PathChange(self.strip_prefix, self.add_prefix, self.rewrite)
 
 
 def retry_of(route: RouteConfig, upstream: UpstreamConfig) -> RetryConfig | None:
-    """When requests of a route are sent again: as it says, and for the rest as its upstream."""
+    """Return the retries of a route: its own keys, and for the rest those of its upstream."""
     if route.retry is None:
         return None if "retry" in route.model_fields_set else upstream.retry
     return overlay(route.retry, upstream.retry or untouched(RetryConfig))

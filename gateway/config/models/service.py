@@ -1,4 +1,4 @@
-"""The gateway's surroundings: its store, clients, admin listener and log."""
+"""The gateway's environment: store, clients, admin listener and log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _check_store_url(url: str) -> str:
 
 
 class MigrateConfig(Model):
-    """Where counts move to, and how many of them yet."""
+    """The target of a migration, and its progress."""
 
     to: str = Field(
         description="The URL of the store that counts move to.",
@@ -50,10 +50,13 @@ class MigrateConfig(Model):
         json_schema_extra=store_url_schema,
     )
     share: Part = Field(
-        "100%", description="How many of the keys are held to both stores; the others to the old."
+        "100%",
+        description=(
+            "The share of keys that both stores limit; the others are limited by the old store."
+        ),
     )
     policies: Annotated[tuple[str, ...], ListOf] = Field(
-        (), description="Whose keys move; those of all policies if left out."
+        (), description="Policies whose counts move; default: all policies."
     )
 
     @field_validator("to")
@@ -63,22 +66,23 @@ class MigrateConfig(Model):
 
 
 class StoreConfig(Model):
-    """Where counts are kept."""
+    """The store of counts."""
 
     url: str = Field(
         "memory://",
-        description="memory:// for one gateway alone; redis://host:port/db or rediss:// to share "
-        "limits between gateways. Options follow a question mark: memory://?max_keys=100000.",
+        description="memory:// for a single gateway; redis://host:port/db or rediss:// to share "
+        "limits between gateways. Options follow a question mark: "
+        "memory://?max_keys=100000.",
         repr=False,
         json_schema_extra=store_url_schema,
     )
     deadline: Duration = Field(
-        20_000, description="How long a decision may take before on_store_error rules."
+        20_000, description="How long a decision may take before on_store_error applies."
     )
     share: Share = Field(
         "auto",
-        description="How many gateways a limit is divided by while each decides alone; auto "
-        "counts those that were last seen in the store.",
+        description="The number of gateways that a limit is divided by while each decides alone; "
+        "auto counts those last seen in the store.",
     )
 
     migrate: MigrateConfig | None = Field(
@@ -101,22 +105,22 @@ class StoreConfig(Model):
             return self
         old, new = self.url, self.migrate.to
         if old == new or is_same_store(parse_store_url(old), parse_store_url(new)):
-            message = "counts would move to where they are"
-            raise problem(message, "another store", under=("migrate", "to"))
+            message = "counts would move to the store they are in"
+            raise problem(message, "use another store", under=("migrate", "to"))
         return self
 
     @property
     def deadline_of_workers(self) -> int:
-        """How long workers wait for the limiter of their own gateway, in microseconds.
+        """Return how long workers wait for the limiter of their own gateway, in microseconds.
 
-        A second unless something else is configured: it is no network that may be broken, but at
-        worst a busy process, and no other counts are as exact as those that it has.
+        One second unless configured otherwise: no network can fail in between, the process can at
+        worst be busy, and no other counts are as exact.
         """
         return self.deadline if "deadline" in self.model_fields_set else 1_000_000
 
     @property
     def redacted_url(self) -> str:
-        """The URL for logs and messages, without credentials."""
+        """Return the URL for logs and messages, without credentials."""
         return redact(self.url)
 
 
@@ -124,64 +128,67 @@ LEAST_WATCHDOG_US: Final = 1_000_000
 
 
 class ServerConfig(Model):
-    """How many processes serve, and what clients may do."""
+    """Worker processes, and limits of client connections and requests."""
 
     workers: Workers = Field(
         1,
-        description="Processes that serve requests; auto for one for each CPU that may be used. "
-        "With the memory store they are one limiter.",
+        description="Processes that serve requests; auto for one per usable CPU. With the memory "
+        "store they are one limiter.",
     )
     watchdog: Annotated[Duration | None, Off] = Field(
         5_000_000,
         description="With several workers, how long a process may hang before it is killed and "
-        "started again; off for any time.",
+        "restarted; off for no limit.",
     )
-    header_timeout: Duration = Field(10_000_000, description="To send the head of a request.")
+    header_timeout: Duration = Field(
+        10_000_000, description="The time to send the head of a request."
+    )
     body_timeout: Duration = Field(
-        60_000_000, description="Between two pieces of a body, sent or taken."
+        60_000_000, description="The time between two pieces of a body, sent or received."
     )
     min_rate: Annotated[Speed | None, Off] = Field(
         50,
-        description="What a client must send of a body, or take of an answer, on the average; "
-        "off for none.",
+        description="The minimum average rate at which a client must send a body or read a "
+        "response; off for none.",
     )
     keepalive_timeout: Duration = Field(
-        75_000_000, description="Between an answer and the next request."
+        75_000_000, description="The time between a response and the next request."
     )
     shutdown_delay: Delay = Field(
         0,
-        description="On SIGTERM, how long connections are still taken while /readyz says 503 "
-        "already, so that balancers can look elsewhere.",
+        description="On SIGTERM, how long connections are still accepted while /readyz already "
+        "answers 503, so that load balancers can switch.",
     )
     shutdown_timeout: Duration = Field(
-        30_000_000, description="For requests under way to end when the gateway stops."
+        30_000_000, description="The time for requests in flight to end when the gateway stops."
     )
     max_header_size: Size = Field(
-        16 << 10, description="Of one header field, or of the request line."
+        16 << 10, description="The size of one header field, or of the request line."
     )
     max_headers: Annotated[WholeNumber, Field(ge=1, le=10_000), whole_number_schema(1, 10_000)] = (
-        Field(100, description="Header fields of one request.")
+        Field(100, description="The number of header fields of a request.")
     )
     max_head_size: Size = Field(
-        64 << 10, description="Of the request line and all header fields together."
+        64 << 10, description="The size of the request line and all header fields together."
     )
-    max_body: Annotated[Size | None, Off] = Field(None, description="Of a request; off for any.")
+    max_body: Annotated[Size | None, Off] = Field(
+        None, description="The size of a request body; off for any size."
+    )
     max_waiting: Positive = Field(
         10_000, description="Requests that may wait for a turn, over all policies and keys."
     )
     max_connections: Connections = Field(
         "auto",
-        description="Client connections that are open at a time; auto for as many as there may "
-        "be open files for.",
+        description="Open client connections; auto for as many as the limit of open files allows.",
     )
     max_connections_per_ip: Annotated[Positive | None, Off] = Field(
         None,
-        description="Client connections of one address, IPv6 by ipv6_prefix; off for any number. "
-        "Those of trusted proxies are not counted.",
+        description="Open client connections of one address, IPv6 by ipv6_prefix; off for no "
+        "limit. Trusted proxies are exempt.",
     )
     methods: Annotated[tuple[MoreMethods, ...], ListOf] = Field(
         (),
-        description="Methods that clients may use beside those of HTTP; other ones are answered "
+        description="Methods that clients may use besides those of HTTP; others are answered with "
         "501.",
     )
 
@@ -189,7 +196,7 @@ class ServerConfig(Model):
     @classmethod
     def _check_watchdog(cls, watchdog: int | None) -> int | None:
         if watchdog is not None and watchdog < LEAST_WATCHDOG_US:
-            raise problem("a process reports once a second", "at least 1s, or off")
+            raise problem("a process sends one beat per second", "use 1s or more, or off")
         return watchdog
 
 
@@ -213,7 +220,7 @@ class LogConfig(Model):
     output: str = Field("stdout", description="stdout, stderr or the path of a file.", min_length=1)
     access: Switch = Field(True, description="Whether each request is logged.")
     level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="The least severe events that are logged."
+        "info", description="The lowest level of events that are logged."
     )
 
     @field_validator("output")
@@ -225,5 +232,5 @@ class LogConfig(Model):
             check_path(output)
             return output
         raise problem(
-            f"{output!r} is neither stdout, stderr nor a path", f"a path has a slash: ./{output}"
+            f"{output!r} is not stdout, stderr or a path", f"a path contains a slash: ./{output}"
         )

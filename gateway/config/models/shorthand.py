@@ -1,12 +1,12 @@
-"""Short forms that join several parts of a configuration, written out in full.
+"""Expands short forms that combine several parts of a configuration.
 
 - `routes:` by pattern, or several routes under one pattern, becomes a list of routes;
 - the URL of an upstream on a route becomes an upstream of that name;
 - a limit on a route becomes a policy named after the route, one in a listener a policy named
   after that (`shorthand_listeners`).
 
-Works on plain data, whatever is wrong with it: what cannot be read is left for the models to
-complain about. Where each part was written is kept, so that complaints find their place.
+Works on plain data, valid or not: the models report what cannot be read. It records where each part
+was written, so that problems have their positions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POLICY_FIELDS: Final = (
     "eventual",
     "if_missing",
 )
-"""What may be said of a policy on the route itself."""
+"""Keys of a policy that may be written on the route itself."""
 
 
 class Expanded(NamedTuple):
@@ -43,9 +43,9 @@ class Expanded(NamedTuple):
 
     Attributes:
         data: what the models read.
-        origins: paths in `data` whose text stands under another path, and that path.
-        findings: what was wrong with the short forms.
-        limited: where policies are named in listeners.
+        origins: paths in `data` whose text was written under another path, and that path.
+        findings: problems of the short forms.
+        limited: the places in listeners that name policies.
     """
 
     data: object
@@ -55,12 +55,12 @@ class Expanded(NamedTuple):
 
 
 def is_extension(name: object) -> bool:
-    """Whether a key at the top of a file is for the file's own use, as in Compose: `x-limits`."""
+    """Return whether a top-level key only holds anchors, as in Compose: `x-limits`."""
     return isinstance(name, str) and name.startswith("x-")
 
 
 def expand(data: object) -> Expanded:
-    """Write the short forms out; the data given is not changed."""
+    """Expand short forms; the given data is not changed."""
     if not isinstance(data, Mapping):
         return Expanded(data, {}, [], [])
     expansion = _Expansion({name: one for name, one in data.items() if not is_extension(name)})
@@ -69,7 +69,7 @@ def expand(data: object) -> Expanded:
 
 
 class _Written(NamedTuple):
-    """A route as it was written: where, under which pattern, and what it says."""
+    """A route as written: its path in the file, its pattern and its content."""
 
     origin: Path
     pattern: str | None
@@ -86,7 +86,7 @@ class _Expansion:
     given: dict[str, Path] = field(default_factory=dict)
     limited: list[Path] = field(default_factory=list)
     targets: dict[str, str] = field(default_factory=dict)
-    """Upstreams that are written as a URL: the first spelling of each, by its usual one."""
+    """Upstreams that are written as a URL: the first spelling of each, by its normal form."""
 
     def run(self) -> None:
         if self.root.get("listeners"):
@@ -121,7 +121,7 @@ class _Expansion:
         self.origins.update(beside(listeners))
 
     def _collect_names(self, written: list[_Written]) -> None:
-        """Names that were given come first: those made from patterns are held against them."""
+        """Give each route a name: explicit names first, then names made from patterns."""
         for route in written:
             name = route.body.get("name") if isinstance(route.body, Mapping) else None
             if not isinstance(name, str):
@@ -129,7 +129,7 @@ class _Expansion:
             if name in self.names:
                 message = f"two routes are named {name!r}"
                 path = (*route.origin, "name")
-                self.findings.append(Finding(path, message, "each has a name of its own"))
+                self.findings.append(Finding(path, message, "use a different name for each"))
             self.names[name] = self.given[name] = route.origin
 
     def _route(self, index: int, written: _Written) -> object:
@@ -146,7 +146,7 @@ class _Expansion:
         return route
 
     def _pattern(self, index: int, written: _Written) -> dict[str, Any]:
-        """What the pattern says: path, host, methods."""
+        """Return the path, host and methods of the pattern."""
         if written.pattern is None or not isinstance(written.body, Mapping):
             return {}
         key = (*written.origin, KEY) if written.is_alone else (*written.origin[:-1], KEY)
@@ -162,8 +162,8 @@ class _Expansion:
             said["methods"] = list(parts.methods)
         for name in said:
             if name in written.body:
-                hint = f"leave one of the two out; here it is {written.pattern!r}"
-                message = f"{name} is said by the route's pattern already"
+                hint = f"remove one of the two; the pattern is {written.pattern!r}"
+                message = f"the route's pattern already has the {name}"
                 self.findings.append(Finding((*written.origin, name, KEY), message, hint))
             self.origins["routes", index, name] = key
         return said
@@ -178,9 +178,9 @@ class _Expansion:
             elif isinstance(methods, list | tuple) and methods:
                 name = f"{','.join(map(str, methods))} {name}"
         if name in self.given:
-            message = f"{name!r} is the name of another route too: that one has it from its pattern"
+            message = f"{name!r} is also the name of another route, which has it from its pattern"
             path = (*self.given[name], "name")
-            self.findings.append(Finding(path, message, "each has a name of its own"))
+            self.findings.append(Finding(path, message, "use a different name for each"))
         unique, number = name, 1
         while unique in self.names:
             number += 1
@@ -201,25 +201,25 @@ class _Expansion:
     def _lift_policy(
         self, body: dict[str, Any], origin: Path, name: object, usual: Mapping[str, Any]
     ) -> None:
-        """A limit that a route or a part of a listener says itself becomes a policy."""
+        """Turn a limit of a route, or of a part of a listener, into a policy."""
         inline = {name: body.pop(name) for name in POLICY_FIELDS if name in body}
         if not inline:
             return
         if not any(name in inline for name in LIMIT_FIELDS):
             for word in inline:
                 where = "route" if origin[:1] == ("routes",) else "place"
-                message = f"{word} goes with a limit, and this {where} has none of its own"
+                message = f"{word} requires a limit, and this {where} has none of its own"
                 hint = f"add a limit here, or write {word} in the policy"
                 self.findings.append(Finding((*origin, word, KEY), message, hint))
             return
         policies = self.root["policies"]
         if isinstance(policies, dict) and isinstance(name, str):
             if name in policies:
-                message = f"this limit makes a policy named {name!r}, and there is one already"
+                message = f"this limit creates a policy named {name!r}, which exists already"
                 said = next(word for word in LIMIT_FIELDS if word in inline)
-                hint = "give the route a name of its own, or take the policy by name"
+                hint = "give the route another name, or use the policy by name"
                 if origin[:1] != ("routes",):
-                    hint = "give that policy another name, or take it by name"
+                    hint = "give that policy another name, or use it by name"
                 self.findings.append(Finding((*origin, said, KEY), message, hint))
             else:
                 policies[name] = {**usual, **inline}
@@ -232,7 +232,7 @@ class _Expansion:
 
 
 def at(data: Any, path: Path) -> object:
-    """What is at a path of plain data; None if there is nothing."""
+    """Return the value at a path of plain data; None if there is nothing."""
     for part in path:
         try:
             data = data[part]

@@ -1,7 +1,7 @@
-"""Limits that are written in a listener, and the policies that they become.
+"""Turns limits that are written in a listener into policies.
 
-What a caller of another system's protocol is held to are policies like those of routes. A
-system's own module says where in its part of a listener limits may stand.
+Clients of other systems are limited by policies, like routes. Each system's module lists the places
+in its part of a listener where limits may be written.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from gateway.systems.smockron import config as frontend_smockron
 from gateway.systems.throttr import config as frontend_throttr
 
 Places = Callable[[Any, str], tuple[Any, list[ShorthandPlace]]]
-"""From a listener's own part, and its name, to its long form and the places in it.
+"""Converts a system's part of a listener, given its name, to the long form and its places.
 
-What is given is plain data, whatever is wrong with it, and is not to be changed.
+The input is plain data, valid or not, and must not be changed.
 """
 
 PLACES: Final[dict[str, Places]] = {
@@ -27,17 +27,16 @@ PLACES: Final[dict[str, Places]] = {
     "smockron": frontend_smockron.find_limits,
     "throttr": frontend_throttr.long_form,
 }
-"""By the key that says which protocol a listener speaks."""
+"""By the key that names the protocol of a listener."""
 
 BESIDE: Final[dict[str, tuple[str, ...]]] = {"throttr": ("size",)}
-"""What may stand beside that key instead of under it, so that the shortest form says all."""
+"""Keys that may be written beside that key instead of under it, for the shortest form."""
 
 
 def places(listeners: object) -> Iterator[tuple[Path, dict[str, Any], str, Mapping[str, Any]]]:
-    """Every mapping that may say limits: its path, itself, its policy's name and what is usual.
+    """Yield each mapping that may have limits: its path, itself, its policy's name and defaults.
 
-    The listeners are put into their long form in place, so they have to be a copy; so are the
-    mappings that are handed out.
+    The listeners are expanded in place, so pass a copy; the yielded mappings are copies too.
     """
     if not isinstance(listeners, list):
         return
@@ -58,10 +57,10 @@ def places(listeners: object) -> Iterator[tuple[Path, dict[str, Any], str, Mappi
 
 
 def beside(listeners: object) -> Iterator[tuple[Path, Path]]:
-    """Put what stands beside a protocol's key under it; paths there, and where it was written.
+    """Move keys beside a protocol's key under it; returns new paths and where each was written.
 
-    What stands in both places is left, and is a key that nobody knows. The listeners are copies
-    in the long form that `places` has made.
+    A key in both places stays, and is reported as unknown. The listeners are the expanded copies
+    made by `places`.
     """
     for index, listener in enumerate(listeners if isinstance(listeners, list) else ()):
         for kind, words in BESIDE.items():
@@ -73,7 +72,7 @@ def beside(listeners: object) -> Iterator[tuple[Path, Path]]:
 
 
 def _own(parent: Any, path: Path) -> dict[str, Any] | None:
-    """What is at a path, each level of it copied; None if there is no mapping."""
+    """Return the mapping at a path, with each level copied; None if there is none."""
     for part in path:
         try:
             child = parent[part]

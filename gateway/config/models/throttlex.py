@@ -1,8 +1,8 @@
-"""Policies in ThrottleX's words: its names, types and defaults, and the keys that it counts by.
+"""ThrottleX policies: its names, types and defaults, and the keys that it counts by.
 
-The names are those of its admin API (low-level design, section 4), so that a policy can be moved
-as it stands. What the numbers come to is in `gateway.limits.throttlex`, what a key looks like in
-`gateway.routing.throttlex_key`.
+The names are those of its admin API (low-level design, section 4), so that a policy can be copied
+unchanged. `gateway.limits.throttlex` has the meaning of the numbers,
+`gateway.routing.throttlex_key` the form of keys.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def _read_rate(value: object) -> Fraction:
     text = str(value + 0 if isinstance(value, int | float) else value)
     if isinstance(value, bool) or not re.fullmatch(RATE_PATTERN, text):
         hint = "tokens a second, such as 10 or 0.5; 0 never refills"
-        raise problem(f"found {describe(value)}", hint)
+        raise problem(f"{describe(value)} is not valid here", hint)
     rate = Fraction(text.strip())
     if rate > MAX_PER_SECOND:
-        raise problem(f"{text.strip()} tokens a second", f"at most {MAX_PER_SECOND}")
+        raise problem(f"{text.strip()} tokens a second", f"use at most {MAX_PER_SECOND}")
     return rate
 
 
@@ -67,21 +67,23 @@ Rate = Annotated[
         }
     ),
 ]
-"""Tokens a second, exactly; written `10` or `0.5`."""
+"""Tokens per second, exactly; written `10` or `0.5`."""
 
 
 def _read_key_word(value: object) -> str:
-    """One of our own key words that says a value of the request: `header:x-user-id`."""
+    """A key word for a value of the request: `header:x-user-id`."""
     text = value.strip() if isinstance(value, str) else ""
     try:
         if not text:
-            raise problem(f"found {describe(value)}", "such as header:X-User-Id")
+            raise problem(f"{describe(value)} is not valid here", "for example header:X-User-Id")
         line = Cursor(text)
         words = read_keys(line)
     except LimitSyntaxError as error:
         raise problem(error.reason, error.hint, column=error.column) from None
     if len(words) != 1 or line.position != len(text) or ":" not in words[0]:
-        raise problem(f"{text!r} says no value of a request", "such as header:X-User-Id")
+        raise problem(
+            f"{text!r} does not name a value of the request", "for example header:X-User-Id"
+        )
     return words[0]
 
 
@@ -100,7 +102,7 @@ KeyWord = Annotated[
 
 
 class ThrottlexConfig(Model):
-    """A limit in ThrottleX's words; what it leaves out is as ThrottleX has it."""
+    """A limit in ThrottleX's notation, with ThrottleX's defaults."""
 
     type: Literal["TOKEN_BUCKET", "SLIDING_WINDOW"] = Field(
         TOKEN_BUCKET, description="TOKEN_BUCKET refills continuously; SLIDING_WINDOW keeps a log."
@@ -110,33 +112,33 @@ class ThrottlexConfig(Model):
     )
     refillRate: Rate = Field(  # noqa: N815 - its name
         Fraction(DEFAULTS.refill_rate),
-        description="Tokens a second, also a fraction of one; 0 never refills. Of buckets only.",
+        description="Tokens per second, also a fraction; 0 never refills. Only for buckets.",
     )
     windowSeconds: Annotated[  # noqa: N815 - its name
         WholeNumber, Field(ge=1, le=MAX_WINDOW_S), whole_number_schema(1, MAX_WINDOW_S)
-    ] = Field(DEFAULTS.window_seconds, description="The length of a window. Of windows only.")
+    ] = Field(DEFAULTS.window_seconds, description="The length of a window. Only for windows.")
     per: Annotated[tuple[Word, ...], Field(min_length=1), ListOf] = Field(
         ("ip",),
-        description="What a key is made of, in ThrottleX's order whatever the order here: ip, "
-        "api_key, user, route.",
+        description="The parts of a key, always in ThrottleX's order: ip, api_key, user, route.",
     )
     api_key: KeyWord = Field(
-        "header:x-api-key", description="Where the API key is, as a limit line would say it."
+        "header:x-api-key", description="The key word of the API key, as in a limit."
     )
     user: KeyWord | None = Field(
         None,
-        description="Where the authenticated user is, such as header:X-User-Id if the application "
-        "that checks users is before this gateway, or client_cert.",
+        description="The key word of the authenticated user, such as header:X-User-Id if an "
+        "application in front of this gateway authenticates users, or client_cert.",
     )
     route: Literal["name", "path"] = Field(
         "name",
-        description="What the part route says: the name of the route, which is its pattern if it "
-        "has none of its own; or the path of the request, as in ThrottleX's design.",
+        description="The part route of a key: the name of the route, which defaults to its "
+        "pattern; or the path of the request, as in ThrottleX's design.",
     )
     policies: Literal["own", "table"] = Field(
         "own",
-        description="own for these numbers only; table looks every key up in throttlex_policy of "
-        "the MySQL store, and these numbers are for keys that have none there.",
+        description="own to use these numbers only; table to look up each key in "
+        "throttlex_policy of the MySQL store, with these numbers for keys without a "
+        "row.",
     )
 
     @field_validator("per")
@@ -144,36 +146,41 @@ class ThrottlexConfig(Model):
     def _in_order(cls, per: tuple[Word, ...]) -> tuple[Word, ...]:
         for place, word in enumerate(per):
             if word in per[:place]:
-                raise problem(f"{word!r} is named twice", "each key once", under=(place,))
+                raise problem(f"{word!r} is named twice", "name each key once", under=(place,))
         return tuple(word for word in ORDER if word in per)
 
     @model_validator(mode="after")
     def _check_numbers(self) -> ThrottlexConfig:
         if "user" in self.per and self.user is None:
-            message = "nothing says where a request has its user"
-            hint = "user: header:X-User-Id, if only your own proxy can set it; or user: client_cert"
+            message = "the user of a request is not configured"
+            hint = (
+                "set user: header:X-User-Id, if only your own proxy can set it; or user: "
+                "client_cert"
+            )
             raise problem(message, hint, under=("per",))
         if "route" in self.model_fields_set and "route" not in self.per:
-            message = "route says nothing, for keys have no such part"
-            raise problem(message, "per: [user, route], or leave it out", under=("route",))
+            message = "route has no effect, because keys have no such part"
+            raise problem(message, "add it: per: [user, route]; or remove route", under=("route",))
         if self.type == SLIDING_WINDOW and self.capacity > MAX_LOG_COUNT:
-            message = f"{SLIDING_WINDOW} would keep {self.capacity} times for each key"
-            hint = f"at most {MAX_LOG_COUNT}; {TOKEN_BUCKET} keeps one number"
+            message = f"{SLIDING_WINDOW} would keep {self.capacity} times per key"
+            hint = f"use at most {MAX_LOG_COUNT}; {TOKEN_BUCKET} keeps one number"
             raise problem(message, hint, under=("capacity",))
         rate = self.refillRate
         if self.type == TOKEN_BUCKET and rate and self.capacity * US > rate * MAX_FILL_US:
             message = "an empty bucket would take more than ten years to fill"
-            raise problem(message, "a higher refillRate; or 0, which never refills", under=(KEY,))
+            raise problem(
+                message, "use a higher refillRate; or 0, which never refills", under=(KEY,)
+            )
         return self
 
     @property
     def numbers(self) -> Numbers:
-        """What is said of the limit itself."""
+        """Return the numbers of the limit."""
         return Numbers(self.type, self.capacity, self.refillRate, self.windowSeconds)
 
     @property
     def line(self) -> LimitLine:
-        """The limit, as any other."""
+        """Return it as an ordinary limit."""
         sources: dict[Any, str | None] = {"api_key": self.api_key, "user": self.user}
         if self.route == "path":
             sources["route"] = "path"
@@ -182,4 +189,4 @@ class ThrottlexConfig(Model):
 
 
 PLACEHOLDER: Final = LimitLine("", limit_of(DEFAULTS), ("ip",))
-"""Stands for the line until `ThrottlexConfig` was read."""
+"""A placeholder for the line until `ThrottlexConfig` is read."""

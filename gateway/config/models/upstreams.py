@@ -1,4 +1,4 @@
-"""Upstreams: servers that requests are forwarded to, and how long they may take."""
+"""Upstreams: the servers that requests are forwarded to, and their timeouts."""
 
 from __future__ import annotations
 
@@ -40,21 +40,25 @@ from gateway.config.values.types import (
 
 
 class Timeouts(Model):
-    """How long an upstream may take."""
+    """Timeouts of an upstream."""
 
-    connect: Duration = Field(2_000_000, description="To make a connection.")
-    queue: Duration = Field(10_000_000, description="For a free connection, if all are in use.")
-    first_byte: Duration = Field(
-        60_000_000, description="From the request sent to the first byte of the answer."
+    connect: Duration = Field(2_000_000, description="To connect.")
+    queue: Duration = Field(
+        10_000_000, description="To wait for a free connection, if all are in use."
     )
-    idle: Duration = Field(60_000_000, description="Between two pieces of an answer.")
+    first_byte: Duration = Field(
+        60_000_000, description="From the end of the request to the first byte of the response."
+    )
+    idle: Duration = Field(60_000_000, description="Between two pieces of a response.")
     total: Annotated[Duration | None, Off] = Field(
         None,
-        description="For the whole exchange; off for no end. A WebSocket has it to be opened.",
+        description=(
+            "For the whole exchange; off for no limit. For a WebSocket, this covers the handshake."
+        ),
     )
     tunnel: Annotated[Duration | None, Off] = Field(
         3_600_000_000,
-        description="Without a byte from either side of a WebSocket; off for no end.",
+        description="Without a byte from either side of a WebSocket; off for no limit.",
     )
 
 
@@ -66,7 +70,7 @@ class Target(Model):
     port: int = 0
     socket: str = ""
     weight: Annotated[WholeNumber, Field(ge=1, le=1_000), whole_number_schema(1, 1_000)] = Field(
-        1, description="Its share of the requests, relative to the other targets."
+        1, description="Its share of requests, relative to other targets."
     )
 
     @model_validator(mode="before")
@@ -80,12 +84,12 @@ class Target(Model):
             return data
         if "url" not in data:
             raise problem(
-                "a target lacks its url", "such as {url: http://127.0.0.1:9000, weight: 2}"
+                "a target needs a url", "for example {url: http://127.0.0.1:9000, weight: 2}"
             )
         url = data["url"]
         if not isinstance(url, str):
             message = f"found {describe(url)}, a URL was expected"
-            raise problem(message, "such as http://127.0.0.1:9000", under=("url",))
+            raise problem(message, "for example http://127.0.0.1:9000", under=("url",))
         rest = {key: value for key, value in data.items() if key != "url"}
         return {**rest, **cls._parts(url, ("url",))}
 
@@ -101,20 +105,20 @@ class Target(Model):
 
     @property
     def url(self) -> str:
-        """Scheme, host and port as a URL, or the path of a socket after `unix:`."""
+        """Return scheme, host and port as a URL, or the path of a socket after `unix:`."""
         if self.socket:
             return f"unix:{self.socket}"
         return f"{self.scheme}://{Address(self.host, self.port)}"
 
     @property
     def authority(self) -> str:
-        """Host and port as a `Host` field has them: without a default port (RFC 9110, 4.2.3)."""
+        """Return host and port as in a `Host` field: without a default port (RFC 9110, 4.2.3)."""
         address = Address(self.host, self.port)
         return address.bare_host if self.port == DEFAULT_PORTS[self.scheme] else str(address)
 
     @property
     def tls_name(self) -> str:
-        """The host as TLS asks for it and checks it: without DNS's last dot (RFC 6066, 3)."""
+        """Return the host for TLS: without the trailing dot of DNS (RFC 6066, 3)."""
         return self.host.removesuffix(".")
 
 
@@ -122,25 +126,24 @@ class UpstreamTlsConfig(Model):
     """TLS to an upstream whose targets are `https://`."""
 
     ca: FilePath | None = Field(
-        None, description="PEM: the authorities to trust; those of the system if left out."
+        None, description="PEM: trusted authorities; default: those of the system."
     )
     cert: FilePath | None = Field(
-        None, description="PEM: the certificate that the gateway shows if it is asked for one."
+        None, description="PEM: the certificate that the gateway presents if asked."
     )
     key: FilePath | None = Field(None, description="Its private key, PEM.")
     key_password: KeyPassword | None = Field(
-        None, description="What opens the key, if it is encrypted: ${file:...}.", repr=False
+        None, description="The password of an encrypted key: ${file:...}.", repr=False
     )
     server_name: str | None = Field(
         None,
-        description="The name that is asked for (SNI) and checked; the host of the target if left "
-        "out.",
+        description="The name requested (SNI) and verified; default: the host of the target.",
     )
-    verify: Switch = Field(True, description="Whether the certificate and its name are checked.")
+    verify: Switch = Field(True, description="Whether the certificate and its name are verified.")
     strict: Switch = Field(
         False,
-        description="Whether certificates, the authorities' own too, must have every extension "
-        "that RFC 5280 asks for, such as the Authority Key Identifier.",
+        description="Whether certificates, including those of authorities, must have every "
+        "extension that RFC 5280 requires, such as the Authority Key Identifier.",
     )
 
     @field_validator("server_name")
@@ -153,23 +156,23 @@ class UpstreamTlsConfig(Model):
         except AddressError as error:
             raise problem(error.message, error.hint) from None
         if host.startswith("*."):
-            raise problem(f"{name!r} is a pattern", "one name, such as api.internal")
+            raise problem(f"{name!r} is a pattern", "use one name, for example api.internal")
         return host.strip("[]")
 
     @model_validator(mode="after")
     def _check_pair(self) -> UpstreamTlsConfig:
         if (self.cert is None) != (self.key is None):
             said, lacks = ("cert", "key") if self.key is None else ("key", "cert")
-            raise problem(f"{said} without {lacks}", "name both: { cert: ..., key: ... }")
+            raise problem(f"{said} without {lacks}", "set both: { cert: ..., key: ... }")
         if self.key_password is not None and self.key is None:
-            hint = "put it beside the key that it opens"
+            hint = "put it beside the key that it decrypts"
             raise problem("key_password without key", hint, under=("key_password",))
         if not self.verify and self.ca is not None:
-            message = "ca is there to verify, and verify is off"
-            raise problem(message, "leave one of the two out", under=("ca",))
+            message = "ca has no effect: verify is off"
+            raise problem(message, "remove one of the two", under=("ca",))
         if not self.verify and self.strict:
-            message = "strict is how to verify, and verify is off"
-            raise problem(message, "leave one of the two out", under=("strict",))
+            message = "strict has no effect: verify is off"
+            raise problem(message, "remove one of the two", under=("strict",))
         return self
 
 
@@ -177,50 +180,55 @@ class UpstreamConfig(Model):
     """A named pool of servers that requests are forwarded to."""
 
     targets: Annotated[tuple[Target, ...], Field(min_length=1), ListOf] = Field(
-        description="Where requests go: one URL, or a list of URLs or {url, weight}."
+        description="The targets: one URL, or a list of URLs or {url, weight}."
     )
-    timeouts: Timeouts = Field(untouched(Timeouts), description="How long it may take.")
+    timeouts: Timeouts = Field(untouched(Timeouts), description="Timeouts.")
     retry: Annotated[RetryConfig | None, Off] = Field(
-        None, description="When a request that failed is sent again: how many tries, or more."
+        None, description="Retries: the number of tries, or a mapping with options."
     )
-    max_connections: Positive = Field(1024, description="Open connections to each target at most.")
+    max_connections: Positive = Field(1024, description="The most open connections to each target.")
     max_pending: Pending = Field(
         "auto",
-        description="Requests that may wait for a free connection to a target; more are answered "
-        "503. auto for as many as there may be clients.",
+        description="Requests that may wait for a free connection to a target; others are answered "
+        "with 503. auto for as many as there may be clients.",
     )
     keepalive: Duration = Field(
         60_000_000, description="How long an unused connection is kept open."
     )
     resolve_every: Annotated[Duration | None, Off] = Field(
         30_000_000,
-        description="How often the names of targets are looked up again; off for only when no "
+        description="How often names of targets are resolved again; off to do so only when no "
         "connection can be made.",
     )
     tls: UpstreamTlsConfig | None = Field(
-        None, description="How targets with https:// are verified, and what they are shown."
+        None,
+        description="TLS: how https:// targets are verified, and the certificate of the gateway.",
     )
     balance: Balance = Field(
         "round_robin",
-        description="Which target is next: round_robin in turn by weight, least_requests the one "
-        "with the fewest in flight, random_two the better of two, {hash: KEY} the same for the "
-        "same key, such as header:x-user.",
+        description="How targets are chosen: round_robin in turn, by weight; least_requests the "
+        "one with the fewest in flight; random_two the better of two; {hash: KEY} "
+        "the same one for the same key, such as header:x-user.",
     )
     health: Annotated[HealthConfig | None, Off] = Field(
-        None, description="Checks that leave out a target that is not well: a path, tcp, or more."
+        None,
+        description=(
+            "Health checks, which exclude unhealthy targets: a path, tcp, or a mapping with "
+            "options."
+        ),
     )
     eject: Annotated[EjectConfig | None, Off] = Field(
-        untouched(EjectConfig), description="When failing requests leave a target out."
+        untouched(EjectConfig), description="When failed requests exclude a target."
     )
     breaker: Annotated[BreakerConfig | None, Off] = Field(
-        None, description="When the whole upstream is not asked any more for a while."
+        None, description="When the whole upstream is not used for a while."
     )
     slow_start: Annotated[Duration | None, Off] = Field(
-        None, description="The time in which a target that came back gets its whole weight again."
+        None, description="The time in which a returning target regains its full weight."
     )
     if_none_healthy: Literal["all", "reject"] = Field(
         "all",
-        description="With all targets left out: all uses them nevertheless, reject answers 503.",
+        description="If no target is available: all uses them anyway, reject answers 503.",
     )
 
     @model_validator(mode="before")

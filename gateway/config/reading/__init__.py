@@ -1,1 +1,1 @@
-"""From files to nodes that know their place."""
+"""Reads files into nodes with positions."""

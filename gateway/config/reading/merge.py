@@ -1,6 +1,6 @@
-"""Several files as one configuration: mappings are joined by name, at every depth.
+"""Merges several files into one configuration: mappings are merged by name, at every depth.
 
-A value may be said in one file only: there is no file that silently wins over another.
+Each value may be in one file only: no file silently overrides another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gateway.config.values.findings import Path
 
 
 def merge(roots: Sequence[Node]) -> tuple[Node, list[Problem]]:
-    """Join the roots of several files, and name what two of them say."""
+    """Merge the roots of several files, and report values that two of them have."""
     problems: list[Problem] = []
     joined = roots[0]
     for root in roots[1:]:
@@ -47,7 +47,7 @@ def _join(first: Node, second: Node, path: Path, problems: list[Problem]) -> Nod
 
 
 def _is_section(path: Path) -> bool:
-    """Sections are joined; one upstream, policy or route is written in one place."""
+    """Merge sections; each upstream, policy or route must be in one file."""
     return len(path) == 1
 
 
@@ -55,9 +55,9 @@ def _said_twice(first: FilePlace, second: FilePlace, path: Path, node: Node) -> 
     what = show_path(path) or "this file"
     there = f"{first.document.file}:{first.line}"
     if isinstance(node, SequenceNode) and path:
-        message, hint = f"{what} is a list in {there} already", "lists are written in one file"
+        message, hint = f"{what} is already a list in {there}", "write a list in one file"
     elif path:
-        message, hint = f"{what} stands in {there} already", "each name in one file only"
+        message, hint = f"{what} is already in {there}", "write each name in one file only"
     else:
-        message, hint = "this file is no mapping, so it cannot be joined with others", ""
+        message, hint = "this file is not a mapping, so it cannot be merged with others", ""
     return second.problem(message, hint, show_path(path))

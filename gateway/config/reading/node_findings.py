@@ -1,4 +1,4 @@
-"""What is said of values as they were written: what is missing or ambiguous, and what is secret."""
+"""Checks of values as they were written: missing, ambiguous and secret ones."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gateway.config.values.written import WrittenInt
 
 _OCTAL: Final = re.compile(r"([-+]?)0+([0-7]+)")
 _OCTAL_KEYS: Final = ("mode",)
-"""What is written in octal digits however it begins."""
+"""Keys whose values are octal digits, however they begin."""
 
 
 def without_extensions(root: Node) -> Node:
-    """Return the root of a file without its `x-` keys, which only hold what anchors name."""
+    """Return the root of a file without its `x-` keys, which only hold anchors."""
     if not isinstance(root, MappingNode):
         return root
     kept = {name: one for name, one in root.members.items() if not is_extension(name)}
@@ -26,19 +26,19 @@ def without_extensions(root: Node) -> Node:
 
 
 def without_secrets(node: Node, path: Path, message: str, hint: str) -> tuple[str, str]:
-    """Return what is said of a value, without what it has from files of secrets and passwords.
+    """Return a problem of a value, without secrets and passwords.
 
     Args:
         node: the value.
-        path: where it stands.
-        message: what is wrong with it.
-        hint: what would do.
+        path: its path.
+        message: the mistake.
+        hint: how to fix it.
     """
     if isinstance(node, ScalarNode):
-        # What clients are sent is no secret.
+        # The text of a response is not secret.
         is_sent = "error_pages" in path or "respond" in path
         if node.is_secret and not is_sent:
-            return "what the file holds will not do here", ""
+            return "the content of the file is not valid here", ""
         if hint.startswith("quote it: ") and "${" in node.written:
             hint = f'quote it: "{node.written}"'
         secrets = node.secrets
@@ -51,10 +51,10 @@ def without_secrets(node: Node, path: Path, message: str, hint: str) -> tuple[st
 
 
 def shown_secrets(root: Node) -> Secrets:
-    """Return the secrets that an explanation might show: those from files in places that it tells.
+    """Return the secrets from files that an explanation might show.
 
-    Passwords of URLs, header fields and what opens a key are never told, so that words which happen
-    to be one of these can be.
+    Passwords of URLs, header fields and passwords of keys are never shown, so words that happen to
+    equal one of them need not be masked.
     """
     secrets = Secrets()
     for path, node in scalars(root):
@@ -72,7 +72,7 @@ def _is_untold(path: Path) -> bool:
 
 
 def unwritten(root: Node) -> list[Problem]:
-    """Return a problem for each key without a value, and for each number that has two meanings.
+    """Return a problem for each key without a value, and for each ambiguous number.
 
     Args:
         root: a configuration that has no other problem.
@@ -89,16 +89,16 @@ def unwritten(root: Node) -> list[Problem]:
 
 def _said_of(path: Path, node: ScalarNode) -> tuple[str, str] | None:
     name = path[-1] if path else ""
-    # A domain without a limit is only logged, and metadata is any data.
+    # A domain without limits is only logged, and metadata may be any data.
     is_data = path[-2:-1] == ("domains",) or "metadata" in path
     if node.value is None and not is_data:
         what = f"{name} has no value" if isinstance(name, str) else "this entry has no value"
         if node.written.startswith("${"):
             what = f"{node.written} is empty"
-        return what, "write one, or leave it out to take what is usual"
+        return what, "write one, or remove it to use the default"
     octal = _OCTAL.fullmatch(node.written)
     if not isinstance(node.value, WrittenInt) or octal is None or name in _OCTAL_KEYS:
         return None
     sign, digits = octal.groups()
-    message = f"{node.written} is {int(node.value)} to YAML 1.2, and {int(digits, 8)} to YAML 1.1"
+    message = f"{node.written} is {int(node.value)} in YAML 1.2, and {int(digits, 8)} in YAML 1.1"
     return message, f"write {sign}{digits}, or {sign}0o{digits} for the other"

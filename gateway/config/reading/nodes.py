@@ -1,7 +1,7 @@
-"""Values that remember where they were written.
+"""Values with their positions in the file.
 
-Three kinds of node, as in YAML. `find` follows a path to the place that it stands for, and
-`plain` turns nodes into the data that models read.
+There are three kinds of node, as in YAML. `find` follows a path to its position, and `plain` turns
+nodes into the data that models read.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Document:
     lines: list[str]
 
     def around(self, number: int, column: int) -> tuple[str, int]:
-        """The text of a line around a column, with passwords in URLs blanked out.
+        """Return the text of a line around a column, with passwords in URLs masked.
 
         Args:
-            number: of the line, counted from 1.
+            number: the line number, counted from 1.
             column: counted from 1.
 
         Returns:
@@ -48,7 +48,7 @@ class FilePlace(NamedTuple):
     column: int
 
     def problem(self, message: str, hint: str = "", path: str = "") -> Problem:
-        """Something that is wrong here, with the line for display."""
+        """A mistake at this position, with the line for display."""
         source, source_column = self.document.around(self.line, self.column)
         return Problem(
             file=self.document.file,
@@ -68,14 +68,14 @@ class ScalarNode:
 
     Attributes:
         value: None, bool, int, float or str.
-        place: where it begins, after an opening quote.
-        is_verbatim: whether columns inside the value are columns of the file too.
-        is_secret: whether it came from a secret file, and must not be shown. A URL is not
-            secret for having a password: messages about URLs leave it out.
-        is_broken: whether it could not be read; the problem is known already.
-        written: as it stands in the file, without quotes.
-        secrets: what of it must not be shown.
-        is_plain: whether it stands there without quotes, and may be a number.
+        place: its beginning, after an opening quote.
+        is_verbatim: whether columns inside the value are also columns of the file.
+        is_secret: whether it came from a secret file and must not be shown. A URL with a password
+            is not secret: messages about URLs omit the password.
+        is_broken: whether it could not be read; the problem is already recorded.
+        written: the text in the file, without quotes.
+        secrets: the parts that must not be shown.
+        is_plain: whether it is unquoted in the file, and may be a number.
     """
 
     value: object
@@ -90,7 +90,7 @@ class ScalarNode:
 
 
 class Member(NamedTuple):
-    """An entry of a mapping: where its key stands, and its value."""
+    """An entry of a mapping: the position of its key, and its value."""
 
     key: FilePlace
     node: Node
@@ -98,7 +98,7 @@ class Member(NamedTuple):
 
 @dataclass(slots=True)
 class MappingNode:
-    """A mapping; `size` counts all values in it, aliases written out."""
+    """A mapping; `size` counts all values in it, with aliases expanded."""
 
     place: FilePlace
     members: dict[str, Member] = field(default_factory=dict)
@@ -118,14 +118,14 @@ Node = ScalarNode | MappingNode | SequenceNode
 
 
 class FoundNode(NamedTuple):
-    """The end of a path: its node, the place to point at, and its path as it was written.
+    """The end of a path: its node, the position to point at, and its path as written.
 
     Attributes:
-        node: the node, or the last one on the way if there is no such part.
+        node: the node, or the last existing one on the way.
         place: where the node begins.
         key: where the key or list entry that holds the node begins.
         path: the path up to `node`.
-        is_broken: whether something on the way could not be read.
+        is_broken: whether a node on the way could not be read.
     """
 
     node: Node
@@ -136,10 +136,10 @@ class FoundNode(NamedTuple):
 
 
 def find(root: Node, path: Path) -> FoundNode:
-    """Follow a path as far as it goes.
+    """Follow a path as far as it exists.
 
-    A short form has no node for every part of the long one (a limit on its own is the first
-    of a list), so parts that do not exist are passed over.
+    A short form lacks some nodes of the long one (a single limit is the first of a list), so
+    missing parts are skipped.
     """
     node, place, key = root, root.place, root.place
     walked: list[str | int] = []
@@ -166,7 +166,7 @@ def find(root: Node, path: Path) -> FoundNode:
 
 
 def node_of(data: object, name: str) -> Node:
-    """Nodes for data that never was text: their place is the `name` alone."""
+    """Return nodes for data that has no text: their only position is `name`."""
     place = FilePlace(Document(name, []), 0, 0)
     if isinstance(data, Mapping):
         members = {str(key): Member(place, node_of(value, name)) for key, value in data.items()}
@@ -177,7 +177,7 @@ def node_of(data: object, name: str) -> Node:
 
 
 def scalars(node: Node, path: Path = ()) -> Iterator[tuple[Path, ScalarNode]]:
-    """Yield every single value with its path; what is repeated by alias under each of its paths."""
+    """Yield each scalar with its path; aliased values under each of their paths."""
     if isinstance(node, ScalarNode):
         yield path, node
     elif isinstance(node, MappingNode):
@@ -189,12 +189,12 @@ def scalars(node: Node, path: Path = ()) -> Iterator[tuple[Path, ScalarNode]]:
 
 
 def plain(node: Node) -> Any:
-    """The data without places. Nodes that occur several times share their data."""
+    """Return the data without positions. Nodes that occur several times share their data."""
     return _plain(node, {})
 
 
 def show_path(path: Path) -> str:
-    """A path for people: `routes./v1/pay.limits[1]`."""
+    """Return a path for display: `routes./v1/pay.limits[1]`."""
     text = ""
     for part in path:
         if isinstance(part, int):

@@ -1,9 +1,9 @@
-"""YAML text to nodes that remember their place.
+"""Parses YAML text into nodes with positions.
 
-A strict and safe subset: scalars as in the core schema of YAML 1.2 (`on`, `no`, `1:30` and
-dates are text), keys are text and stand once, no tags, one document. Aliases and merge keys
-are counted before they are followed, and depth and number of values are bounded, so that no
-file makes the gateway swell. Problems are collected; what can be read is.
+It accepts a strict and safe subset: scalars as in the core schema of YAML 1.2 (`on`, `no`, `1:30`
+and dates are text), keys are unique text, no tags, one document. Aliases and merge keys are counted
+before they are followed, and depth and number of values are bounded, so that no file uses excessive
+memory. Problems are collected, and the valid parts are read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_TEXT: Final = 64 << 10
 MAX_VALUES: Final = 200_000
 MAX_ALIASED: Final = 100_000
 MAX_SHOWN: Final = 6
-"""Parts of a path that are shown; nothing valid is nested deeper."""
+"""Parts of a path that are shown; valid configurations are not nested deeper."""
 
 _LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _NOT_PRINTABLE: Final = re.compile(
@@ -59,7 +59,7 @@ _BASE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def resolve(text: str) -> object:
-    """The value of an unquoted scalar; infinities, such as 1e999, and not-a-number stay text."""
+    """Return the value of an unquoted scalar; infinities (1e999) and not-a-number stay text."""
     if text in _NULL:
         return None
     if text in _BOOL:
@@ -85,16 +85,16 @@ def read(
     Args:
         file: its name, for messages.
         content: its bytes.
-        environ: the variables that values may refer to; None where a `${` is text.
-        read_secret: gives the text of a file that a value refers to.
-        secrets: takes what must not be shown of keys; values have their own.
+        environ: the variables that values may refer to; with None, `${` is literal text.
+        read_secret: returns the text of a file that a value refers to.
+        secrets: receives the secrets in keys; values have their own.
 
     Returns:
-        The root, or None if there is none to speak of; and everything that is wrong.
+        The root, or None if there is none, and all problems.
     """
     if len(content) > MAX_BYTES:
         size = f"the file is larger than {MAX_BYTES >> 20} MiB"
-        return None, [Problem(file, 0, 0, "", size, "split it: a folder of files will do")]
+        return None, [Problem(file, 0, 0, "", size, "split it into a folder of files")]
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -108,7 +108,7 @@ def read(
 
 
 def _secrets_of(text: str, filled: str = "", found: Iterable[str] = ()) -> Secrets | None:
-    """What must not be shown of a value, before and after its references are filled in."""
+    """Return what must not be shown of a value, before and after references are replaced."""
     if "://" not in text and "://" not in filled and not found:
         return None
     secrets = Secrets()
@@ -120,11 +120,11 @@ def _secrets_of(text: str, filled: str = "", found: Iterable[str] = ()) -> Secre
 
 
 class _Stop(Exception):
-    """Nothing more can be read from this file; the problem is noted."""
+    """The rest of this file cannot be read; the problem is recorded."""
 
 
 class _Reader:
-    """Turns the events of a YAML parser into nodes; recursion is bounded by `MAX_DEPTH`."""
+    """Builds nodes from the events of a YAML parser; recursion is bounded by `MAX_DEPTH`."""
 
     def __init__(
         self,
@@ -150,8 +150,8 @@ class _Reader:
         if odd:
             lines = _LINE_BREAK.split(text[: odd.start()])
             place = FilePlace(self.document, len(lines), len(lines[-1]) + 1)
-            message = f"the character U+{ord(odd.group()):04X} may not stand in YAML"
-            self.problems.append(place.problem(message, "in double quotes it has an escape"))
+            message = f"the character U+{ord(odd.group()):04X} is not allowed in YAML"
+            self.problems.append(place.problem(message, "write it as an escape in double quotes"))
             return None
         self._events = iter(yaml.parse(text, Loader=_BASE_LOADER))
         try:
@@ -170,11 +170,13 @@ class _Reader:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
                     place = self._place(event.start_mark)
-                    self._stop(place, "a second document begins here", "one file, one document")
+                    self._stop(
+                        place, "a second document begins here", "write one document per file"
+                    )
                 root = self._node(next(self._events), 0)
         if root is None or (isinstance(root, ScalarNode) and root.value is None):
             message = "the file is empty"
-            hint = "such as routes: {/**: {upstream: http://127.0.0.1:9000}}"
+            hint = "for example routes: {/**: {upstream: http://127.0.0.1:9000}}"
             self.problems.append(Problem(self.document.file, 0, 0, "", message, hint))
             return None
         return root
@@ -188,12 +190,14 @@ class _Reader:
             self._stop(place, f"more than {MAX_VALUES} values", "split the file")
         if depth > MAX_DEPTH:
             self._stop(
-                place, f"nested more than {MAX_DEPTH} deep", "nothing here is nested so deep"
+                place,
+                f"nested more than {MAX_DEPTH} deep",
+                "no valid configuration is nested so deep",
             )
         if event.tag and event.tag != "!":
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            message = f"the tag {tag!r} is not used here"
-            self._note(place, message, "leave it out; quote what shall be text")
+            message = f"the tag {tag!r} is not supported"
+            self._note(place, message, "remove it; quote text")
         anchor = event.anchor
         if anchor:
             self._open_anchors.add(anchor)
@@ -235,13 +239,13 @@ class _Reader:
             self._path.append(key)
             value = self._node(next(self._events), depth + 1)
             self._path.pop()
-            # In quotes it is a key like any other.
+            # A quoted key is like any other.
             if key == "<<" and not event.style:
                 merges.append((key_place, value))
             elif key in node.members:
                 first = node.members[key].key
-                message = f"{key!r} stands twice; it is in line {first.line} already"
-                self._note(key_place, message, "leave one of the two out")
+                message = f"{key!r} is given twice; the first is in line {first.line}"
+                self._note(key_place, message, "remove one of the two")
             else:
                 node.members[key] = Member(key_place, value)
                 node.size += value.size
@@ -253,14 +257,14 @@ class _Reader:
         if not isinstance(event, yaml.ScalarEvent):
             self._node(event, depth + 1)
             hint = "quote it if it begins with { or ["
-            self._note(place, "a key is plain text", hint)
+            self._note(place, "a key must be plain text", hint)
             return None
         if event.anchor:
             self._anchors[event.anchor] = ScalarNode(event.value, place)
         key = str(event.value)
         self.secrets.add_from_url(key)
         if "${" in key:
-            hint = "variables stand in values only"
+            hint = "use variables in values only"
             self._note(place, f"a variable in the key {key!r}", hint)
         return key
 
@@ -268,8 +272,12 @@ class _Reader:
         node = self._anchors.get(anchor)
         if node is None:
             if anchor in self._open_anchors:
-                self._stop(place, f"*{anchor} stands inside what it repeats", "it would never end")
-            self._stop(place, f"*{anchor} repeats what is not marked &{anchor} before it")
+                self._stop(
+                    place,
+                    f"*{anchor} is inside the value that it repeats",
+                    "the result would be infinite",
+                )
+            self._stop(place, f"the alias *{anchor} has no anchor &{anchor} before it")
         self._count_aliased(node.size, place)
         return node
 
@@ -277,8 +285,8 @@ class _Reader:
         parts = value.items if isinstance(value, SequenceNode) else [value]
         for part in parts:
             if not isinstance(part, MappingNode):
-                message = "<< takes in a mapping, or a list of mappings"
-                self._note(place, message, "such as <<: *base")
+                message = "<< takes a mapping, or a list of mappings"
+                self._note(place, message, "for example <<: *base")
                 continue
             self._count_aliased(len(part.members), place)
             for key, member in part.members.items():
@@ -289,8 +297,8 @@ class _Reader:
     def _count_aliased(self, size: int, place: FilePlace) -> None:
         self._aliased += size
         if self._aliased > MAX_ALIASED:
-            message = f"aliases repeat more than {MAX_ALIASED} values"
-            self._stop(place, message, "write less by alias")
+            message = f"aliases expand to more than {MAX_ALIASED} values"
+            self._stop(place, message, "use fewer aliases")
 
     # Scalars.
 
@@ -304,7 +312,7 @@ class _Reader:
             is_plain or self.document.lines[place.line - 1].startswith(text, place.column - 1)
         )
         if len(text) > MAX_TEXT:
-            self._note(place, f"a value of more than {MAX_TEXT >> 10} KiB", "write less")
+            self._note(place, f"a value of more than {MAX_TEXT >> 10} KiB", "use a shorter one")
             return ScalarNode(None, place, is_broken=True)
         secrets = _secrets_of(text)
         if self.environ is None or "${" not in text:
@@ -324,7 +332,7 @@ class _Reader:
         value = filled if isinstance(value, str) else remember(value, text, filled)
         return ScalarNode(value, place, is_secret=is_secret, written=text, secrets=secrets)
 
-    # Places and problems.
+    # Positions and problems.
 
     def _place(self, mark: Any) -> FilePlace:
         return FilePlace(self.document, mark.line + 1, mark.column + 1)

@@ -1,8 +1,8 @@
-"""`${VAR}`, `${VAR:-default}` and `${file:/run/secrets/x}` inside values; `$${` is a plain `${`.
+"""`${VAR}`, `${VAR:-default}` and `${file:/run/secrets/x}` in values; `$${` is a literal `${`.
 
-Only the text of single values is touched, never the text of the file: what a variable holds
-can therefore never add keys or change the shape of a configuration. Nor can it change the shape
-of a URL that it is the user or password of: there it is escaped, so that any will do.
+References are replaced in single values, never in the text of the file: a variable can never add
+keys or change the structure of a configuration. Nor can the user or password of a URL change the
+structure of the URL: there, values are escaped, so that any value is valid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import quote
 from gateway.config.values.written import Filled, WrittenPart
 
 ReadSecret = Callable[[str], str]
-"""Gives the text of a file; raises OSError or UnicodeDecodeError."""
+"""Returns the text of a file; raises OSError or UnicodeDecodeError."""
 
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
 _SCHEME: Final = r"\s*[A-Za-z][A-Za-z0-9+.-]*://"
@@ -27,13 +27,13 @@ _USER: Final = re.compile(
 _OPTION: Final = re.compile(
     rf"{_SCHEME}.*[?&]\w*password=(?P<option>(?:\$\{{[^{{}}]*\}}|[^&#\s])*)"
 )
-"""Where user and password of a URL stand, in text whose references are not yet replaced."""
+"""The position of user and password of a URL, in text whose references are not yet replaced."""
 _NOT_UTF8: Final = re.compile("[\ud800-\udfff]")
 _VARIABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
 class SubstitutionError(ValueError):
-    """A reference that stands for nothing; `offset` is where in the text it begins."""
+    """A reference that cannot be replaced; `offset` is where in the text it begins."""
 
     def __init__(self, message: str, hint: str, offset: int) -> None:
         super().__init__(message)
@@ -46,8 +46,8 @@ class Substituted(NamedTuple):
     """Text with its references replaced.
 
     Attributes:
-        text: what the references stand for, and what is around them.
-        is_secret: whether it holds a secret that is not the password of a URL.
+        text: the values of the references, and the text around them.
+        is_secret: whether it contains a secret that is not the password of a URL.
         secrets: what must not be shown.
     """
 
@@ -59,9 +59,9 @@ class Substituted(NamedTuple):
 def substitute(text: str, environ: Mapping[str, str], read_secret: ReadSecret) -> Substituted:
     """Replace every reference in a value.
 
-    A variable that is unset or empty takes its default; the newline that ends a secret file
-    is not part of the secret. What stands for the user or password of a URL, before the `@` or
-    after `password=`, is percent-encoded.
+    A variable that is unset or empty takes its default; the newline at the end of a secret file is
+    not part of the secret. References for the user or password of a URL, before the `@` or after
+    `password=`, are percent-encoded.
 
     Raises:
         SubstitutionError: a variable is unset and has no default, a file cannot be read, or
@@ -96,12 +96,12 @@ def substitute(text: str, environ: Mapping[str, str], read_secret: ReadSecret) -
 
 
 class _Login(NamedTuple):
-    """Where in a text the user and the password of a URL are; nowhere if it is none.
+    """The positions of the user and the password of a URL in a text, if it is one.
 
     Attributes:
         user: where the user begins and ends.
         password: likewise.
-        has_colon: whether the two are apart in the text; a variable may hold both.
+        has_colon: whether a colon in the text separates them; one variable may contain both.
     """
 
     user: tuple[int, int]
@@ -110,7 +110,7 @@ class _Login(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> _Login:
-        """Find them."""
+        """Find the positions in a text."""
         user = _USER.match(text)
         if user is not None:
             has_colon = user["colon"] is not None
@@ -120,11 +120,11 @@ class _Login(NamedTuple):
         return cls((0, 0), option.span("option") if option else (0, 0), has_colon=True)
 
     def is_password(self, at: int) -> bool:
-        """Whether what begins there is the password, or all that lets one in."""
+        """Return whether the password, or all credentials, begin at a position."""
         return self.password[0] <= at < self.password[1] and self.has_colon
 
     def escape(self, value: str, at: int) -> str:
-        """A value as it has to stand in the URL."""
+        """Return a value as it must be written in the URL."""
         if self.password[0] <= at < self.password[1] or self.user[0] <= at < self.user[1]:
             return quote(value, safe="" if self.has_colon else ":%")
         return value
@@ -136,14 +136,17 @@ def _variable(body: str, environ: Mapping[str, str], offset: int) -> str:
         name = re.match(r"[A-Za-z_][A-Za-z0-9_]*", body)
         if name and body[name.end() :].startswith(("-", ":", "?", "=")):
             default = body[name.end() :].lstrip(":-?=")
-            hint = f"a default is written ${{{name.group()}:-{default or 'default'}}}"
+            hint = f"write a default as ${{{name.group()}:-{default or 'default'}}}"
         else:
-            hint = "such as ${PORT}, ${PORT:-8080} or ${file:/run/secrets/key}; a plain ${ is $${"
+            hint = (
+                "for example ${PORT}, ${PORT:-8080} or ${file:/run/secrets/key}; a literal "
+                "${ is $${"
+            )
         raise SubstitutionError(f"${{{body}}} is not a variable", hint, offset)
     name_text, default = match[1], match[2]
     value = environ.get(name_text)
     if value is not None and not is_utf8(value):
-        hint = "text in UTF-8; or ${file:...} of a file in UTF-8"
+        hint = "use UTF-8 text; or ${file:...} with a file in UTF-8"
         raise SubstitutionError(f"the variable {name_text} is not UTF-8", hint, offset)
     if value or (value is not None and default is None):
         return value
@@ -156,18 +159,18 @@ def _variable(body: str, environ: Mapping[str, str], offset: int) -> str:
 
 
 def is_utf8(value: str) -> bool:
-    """Whether it was UTF-8: Python puts surrogates where bytes of an environment are not."""
+    """Return whether it is UTF-8: Python replaces other bytes of the environment by surrogates."""
     return not _NOT_UTF8.search(value)
 
 
 def _secret(path: str, read_secret: ReadSecret, offset: int) -> str:
     if not path:
-        hint = "such as ${file:/run/secrets/key}"
+        hint = "for example ${file:/run/secrets/key}"
         raise SubstitutionError("${file:} names no file", hint, offset)
     try:
         text = read_secret(path)
     except UnicodeDecodeError:
-        hint = "text in UTF-8"
+        hint = "use UTF-8 text"
         raise SubstitutionError(f"the file {path} is not text", hint, offset) from None
     except OSError as error:
         message = f"the file {path} cannot be read"
@@ -181,7 +184,7 @@ def _secret(path: str, read_secret: ReadSecret, offset: int) -> str:
 def _malformed(text: str, offset: int) -> SubstitutionError:
     rest = text[offset + 2 :]
     if "}" in rest and "{" in rest.partition("}")[0]:
-        hint = "a default is plain text; references are not nested"
+        hint = "a default is plain text; references cannot be nested"
         return SubstitutionError("a reference inside a reference", hint, offset)
-    hint = "close it with }, or write $${ for a plain ${"
+    hint = "close it with }, or write $${ for a literal ${"
     return SubstitutionError("${ is not closed", hint, offset)

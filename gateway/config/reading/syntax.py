@@ -1,4 +1,4 @@
-"""What is probably meant where a file is not YAML, in words of people instead of parsers'."""
+"""Explains what is probably meant where a file is not valid YAML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 MAX_LINE: Final = 500
-"""How much of a line is looked at: the patterns here are not for text of any length."""
+"""How much of a line is examined: the patterns here are not for text of any length."""
 
 _TAB_INDENT: Final = re.compile(r"^ *\t")
 _UNQUOTED_STAR: Final = re.compile(r"(?:^|[\s,\[{:-])(\*[^\s\"',]*)")
@@ -24,7 +24,7 @@ _RESERVED_START: Final = re.compile(r"(?:^|:\s+|-\s+)([@`%][^\s]*)")
 
 
 class Syntax(NamedTuple):
-    """Where the trouble is, counted from 0, what it is, and what would do."""
+    """The position of the mistake, counted from 0, the mistake, and the hint."""
 
     line: int
     column: int
@@ -39,17 +39,17 @@ def explain_syntax(
     context: str,
     begin: tuple[int, int],
 ) -> Syntax:
-    """Turn the complaint of a YAML parser into a useful one.
+    """Turn an error of a YAML parser into a useful message.
 
     Args:
         lines: the lines of the file.
-        at: line and column, from 0, that the parser stumbled over.
-        problem: the parser's words.
-        context: what it was doing.
-        begin: where it began to do so.
+        at: line and column, from 0, where the parser failed.
+        problem: the parser's message.
+        context: what the parser was reading.
+        begin: where that began.
     """
     line, column = min(at[0], len(lines) - 1), at[1]
-    # A parser notices some mistakes at the beginning of the next line only.
+    # Parsers notice some mistakes only at the beginning of the next line.
     for number in (line, line - 1):
         known = None
         if number >= 0:
@@ -68,24 +68,24 @@ def explain_syntax(
         hint = "quote the value, or begin a new line after the first"
         return Syntax(line, column, "a second colon in one line", hint)
     if "block" in context:
-        hint = "keys of one mapping begin in one column; a value with : or # is quoted"
-        return Syntax(line, column, "this line does not fit into what is around it", hint)
+        hint = "keys of one mapping begin in one column; quote values with : or #"
+        return Syntax(line, column, "this line does not fit the lines around it", hint)
     return Syntax(line, column, f"this is not YAML: {problem}", "")
 
 
 def _begun(context: str) -> tuple[str, str] | None:
-    """What was begun and never ended, by the parser's words for it."""
+    """What was opened and never closed, by the parser's message."""
     if "quoted scalar" in context:
         return "a quote is opened here and never closed", "close it"
     if "flow" in context:
-        return "what this bracket opens is broken off", "close it, and put commas between its parts"
+        return "this bracket is never closed", "close it, and put commas between its entries"
     if "simple key" in context:
-        return "a key lacks its colon", "write 'key: value'"
+        return "a key needs a colon", "write 'key: value'"
     return None
 
 
 def _known_mistake(text: str, line: int, column: int) -> Syntax | None:
-    """The mistake in a line, if it is a well-known one; column -1 for the line before."""
+    """Return the mistake in a line, if it is a common one; column -1 for the line before."""
     found = _tab(text, column) or _unquoted(text)
     if found is None and column >= 0:
         found = _odd_start(text, column)
@@ -94,7 +94,7 @@ def _known_mistake(text: str, line: int, column: int) -> Syntax | None:
 
 
 def _tab(text: str, column: int) -> tuple[int, str, str] | None:
-    message = "a tab where YAML wants spaces"
+    message = "a tab where YAML needs spaces"
     tab = _TAB_INDENT.match(text)
     if tab:
         return tab.end() - 1, message, "indent by two spaces"
@@ -104,19 +104,19 @@ def _tab(text: str, column: int) -> tuple[int, str, str] | None:
 
 
 def _unquoted(text: str) -> tuple[int, str, str] | None:
-    """What would be fine outside brackets, or with quotes."""
+    """Return values that would be valid outside brackets, or with quotes."""
     variable = _FLOW_VARIABLE.search(text)
     if variable:
-        hint = f'inside braces or brackets it is quoted: "{variable[1]}"'
+        hint = f'quote it inside braces or brackets: "{variable[1]}"'
         return variable.start(1), f"{variable[1]} is not quoted", hint
     braces = _FLOW_BRACES.search(text)
     if braces:
-        message = "inside braces or brackets, a value with braces of its own is quoted"
+        message = "inside braces or brackets, quote a value that contains braces"
         return braces.start(1), message, f'quote it: "{braces[1]}"'
     bracket = _BRACKET_HOST.search(text)
     if bracket:
         hint = f'write "{bracket[1]}"'
-        return bracket.start(1), "an address in brackets is not quoted", hint
+        return bracket.start(1), "quote an address in brackets", hint
     return None
 
 
@@ -129,24 +129,24 @@ def _no_space(text: str) -> tuple[int, str, str] | None:
 
 
 def split_glued(text: str) -> tuple[str, str] | None:
-    """Key and value of `upstream:http://127.0.0.1:9000`, which YAML takes for one text."""
+    """Return key and value of `upstream:http://127.0.0.1:9000`, which YAML reads as one text."""
     glued = _NO_SPACE.fullmatch(text)
     return (glued[1], glued[2]) if glued else None
 
 
 def glued_key(key: str, value: str) -> tuple[str, str]:
-    """What is wrong with a key and a value without a space between, and what would do."""
+    """Return the problem of a missing space between key and value, and the hint."""
     return f"there is no space after {key}:", f"write {key}: {value}"
 
 
 def _odd_start(text: str, column: int) -> tuple[int, str, str] | None:
-    """Text that begins with what has a meaning of its own in YAML."""
+    """Return the problem of text that begins with a special character of YAML."""
     star = _UNQUOTED_STAR.search(text)
     if star and star.start(1) <= column <= star.end(1):
         hint = f'quote it: "{star[1].rstrip(":")}"'
-        return star.start(1), "text that begins with * is quoted", hint
+        return star.start(1), "text that begins with * must be quoted", hint
     reserved = _RESERVED_START.search(text)
     if reserved and reserved.start(1) == column:
-        message = f"text that begins with {reserved[1][0]} is quoted"
+        message = f"text that begins with {reserved[1][0]} must be quoted"
         return column, message, f'write "{reserved[1]}"'
     return None

@@ -1,6 +1,6 @@
-"""Where to listen and where to forward: `host:port` and `http://host:port`, and hosts.
+"""Addresses to listen on and forward to: `host:port` and `http://host:port`, and hosts.
 
-Text becomes values here; nothing is looked up or opened.
+This module only parses text; nothing is resolved or opened.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from gateway.config.values.redaction import redact
 MAX_URL: Final = 2_048
 MAX_PORT: Final = 65_535
 MAX_SOCKET_PATH: Final = 107
-"""Bytes that `sun_path` has (unix(7)), its end apart."""
+"""Bytes that `sun_path` has (unix(7)), without its terminator."""
 DEFAULT_PORTS: Final[dict[str, int]] = {"http": 80, "https": 443}
 
 _SWITCHES: Final = frozenset({"on", "true", "yes"})
-"""What is written for an address by who only wants it: that of the admin listener."""
+"""Words that people write to request the default address, that of the admin listener."""
 _OFF: Final = frozenset({"off", "no", "none", "false"})
-"""What is written for a host by who wants none; no host is called so."""
+"""Words that people write for no host; no host has such a name."""
 _MAPPED: Final = IPv6Network("::ffff:0:0/96")
 """IPv4 addresses as IPv6 sockets show them (RFC 4291, section 2.5.5.2)."""
 
 _BRACKETS: Final = "an IPv6 host goes in brackets: http://[::1]:9000"
 
 AddressError = HostError
-"""Text that is no address; `hint` says what would do."""
+"""Text that is not a valid address; `hint` says how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Address:
     """A TCP address to listen on.
 
     Attributes:
-        host: an address or a name; empty means every interface.
+        host: an address or a name; empty means all interfaces.
         port: 0 lets the system choose a free one.
     """
 
@@ -60,13 +60,13 @@ class Address:
 
     @property
     def reachable(self) -> Address:
-        """Where this machine itself reaches a listener on it."""
+        """Return the address under which this machine reaches a listener on it."""
         everywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a word
         return Address(everywhere.get(self.host, self.host), self.port)
 
     @property
     def bare_host(self) -> str:
-        """The host as a URL has it: an IPv6 address in brackets."""
+        """Return the host as in a URL: an IPv6 address in brackets."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
     def __str__(self) -> str:
@@ -75,10 +75,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
-    """A socket of this machine to listen on.
+    """A Unix socket to listen on.
 
     Attributes:
-        path: where its file is.
+        path: the path of its file.
     """
 
     path: str
@@ -89,7 +89,7 @@ class UnixAddress:
 
 @dataclass(frozen=True, slots=True)
 class TargetOrigin:
-    """Scheme, host and port of a URL that names nothing more."""
+    """Scheme, host and port of a URL without other parts."""
 
     scheme: Literal["http", "https"]
     host: str
@@ -97,13 +97,13 @@ class TargetOrigin:
 
 
 def lone_port(port: str) -> AddressError:
-    """Return what is said of a port where a host and a port are expected."""
-    hint = f"such as 127.0.0.1:{port}, or :{port} for every interface"
+    """Return the hint for a port alone where a host and a port are expected."""
+    hint = f"for example 127.0.0.1:{port}, or :{port} for all interfaces"
     return AddressError(f"{port} is a port without a host", hint)
 
 
 def parse_address(text: str) -> Address:
-    """Read `host:port`, `[::1]:8080` or `:8080` (every interface).
+    """Read `host:port`, `[::1]:8080` or `:8080` (all interfaces).
 
     Raises:
         AddressError: it is something else.
@@ -114,7 +114,7 @@ def parse_address(text: str) -> Address:
         message = f"{redact(text)!r} is a URL"
         raise AddressError(message, "an address is host:port, without a scheme")
     if text.startswith(("unix:", "/")):
-        raise AddressError(f"{text!r} is not a TCP address", "such as 127.0.0.1:8080")
+        raise AddressError(f"{text!r} is not a TCP address", "for example 127.0.0.1:8080")
     if text.isdigit():
         raise lone_port(text)
     if text.count(":") > 1 and not text.startswith("["):
@@ -126,7 +126,7 @@ def parse_address(text: str) -> Address:
         is_switch = text.lower() in _SWITCHES
         usual = "127.0.0.1" if text.lower() in _OFF else text or "127.0.0.1"
         shown = "127.0.0.1:9901" if is_switch else f"{usual}:8080"
-        raise AddressError(f"{text!r} has no port", f"such as {shown}")
+        raise AddressError(f"{text!r} has no port", f"for example {shown}")
     port = _parse_port(port_text, text)
     if host in {"", "*"}:
         return Address("", port)
@@ -148,20 +148,22 @@ def parse_socket(text: str, example: str) -> UnixAddress:
     """Read `unix:/run/app.sock`.
 
     Raises:
-        AddressError: it is something else; `example` is what would do.
+        AddressError: it is something else; `example` is a valid one.
     """
     path = text.strip().removeprefix("unix:")
     lone = next(filter(is_lone_variable, path.split("/")), None)
     if lone is not None:
         raise AddressError(f"{lone!r} in a path is text", unfilled_hint(lone))
     if path == text.strip():
-        raise AddressError(f"{path!r} is a path", f"a socket of this machine is unix:{path}")
+        raise AddressError(f"{path!r} is a path", f"write a Unix socket as unix:{path}")
     path = f"/{path.lstrip('/')}" if path.startswith("//") else path
     if path and not path.startswith("/"):
-        message = f"the path of a socket is absolute, and {path!r} is not"
-        raise AddressError(message, f"such as {example}")
+        message = f"the path of a socket must be absolute, and {path!r} is not"
+        raise AddressError(message, f"for example {example}")
     if not path or path.endswith("/"):
-        raise AddressError(f"{text.strip()!r} is not the path of a socket", f"such as {example}")
+        raise AddressError(
+            f"{text.strip()!r} is not the path of a socket", f"for example {example}"
+        )
     if len(path.encode()) > MAX_SOCKET_PATH:
         hint = f"at most {MAX_SOCKET_PATH} bytes"
         raise AddressError(f"the path of the socket is too long: {path!r}", hint)
@@ -169,7 +171,7 @@ def parse_socket(text: str, example: str) -> UnixAddress:
 
 
 def is_target(text: str) -> bool:
-    """Whether a text is meant as the place of a server, and not as a name of an upstream."""
+    """Return whether a text is meant as an address, and not as a name of an upstream."""
     return "://" in text or text.strip().startswith("unix:")
 
 
@@ -185,13 +187,13 @@ def parse_target(text: str) -> TargetOrigin | UnixAddress:
     scheme, _, rest = text.partition("://")
     if rest.startswith("unix:"):
         rest = rest.split(":")[1]
-        message = f"a socket of this machine is named without {scheme}://"
+        message = f"a Unix socket is written without {scheme}://"
         raise AddressError(message, f"write unix:{rest}; requests keep their path")
     return parse_origin(text)
 
 
 def same_target(text: str) -> str:
-    """Return the text under which all spellings of a target are one; as it is if it is none."""
+    """Return the normal form of a target; other text is returned as it is."""
     try:
         target = parse_target(text)
     except AddressError:
@@ -213,19 +215,19 @@ def parse_origin(text: str) -> TargetOrigin:
         raise AddressError("the URL is too long", f"at most {MAX_URL} characters")
     shown = redact(text)
     if re.search(r"[\s\x00-\x1f]", text):
-        # urlsplit() takes some of them out, and what is left may be another host.
-        hint = unfilled_hint(text) or "such as http://127.0.0.1:9000"
+        # urlsplit() removes some of them, and the rest may be another host.
+        hint = unfilled_hint(text) or "for example http://127.0.0.1:9000"
         raise AddressError(f"{shown!r} has a blank in it", hint)
     try:
         parts = urlsplit(text)
     except ValueError:
-        raise AddressError(f"{shown!r} is not a URL", "such as http://127.0.0.1:9000") from None
+        raise AddressError(f"{shown!r} is not a URL", "for example http://127.0.0.1:9000") from None
     try:
         port = parts.port
     except ValueError:
-        message = f"{shown!r} has a port that cannot be"
+        message = f"{shown!r} has an invalid port"
         is_bare = parts.netloc.count(":") > 1 and "[" not in parts.netloc
-        usual = _BRACKETS if is_bare else f"a port from 1 to {MAX_PORT}"
+        usual = _BRACKETS if is_bare else f"use a port from 1 to {MAX_PORT}"
         hint = unfilled_hint(parts.netloc.rpartition(":")[2]) or usual
         raise AddressError(message, hint) from None
     if parts.scheme not in DEFAULT_PORTS or "://" not in text:
@@ -233,20 +235,23 @@ def parse_origin(text: str) -> TargetOrigin:
     if "@" in parts.netloc:
         raise AddressError(
             f"{shown!r} has credentials",
-            "requests keep their own Authorization header; leave user and password out",
+            "remove user and password; requests keep their own Authorization header",
         )
     if parts.path not in {"", "/"}:
         raise AddressError(
             f"{shown!r} has a path",
-            "write scheme, host and port; a route's add_prefix puts a path before that of requests",
+            (
+                "write scheme, host and port; a route's add_prefix adds a path before that "
+                "of requests"
+            ),
         )
     if parts.query or parts.fragment or "?" in text or "#" in text:
         raise AddressError(
             f"{shown!r} has a query or fragment",
-            "requests keep the query they came with; write scheme, host and port only",
+            "write scheme, host and port only; requests keep their query",
         )
     if port == 0:
-        raise AddressError(f"{shown!r} has port 0", "a port from 1 to 65535")
+        raise AddressError(f"{shown!r} has port 0", "use a port from 1 to 65535")
     place = split_host(parts.netloc)
     if place is None:
         raise AddressError(f"{shown!r} has no valid host", _BRACKETS)
@@ -256,14 +261,14 @@ def parse_origin(text: str) -> TargetOrigin:
 
 
 def parse_authority(text: str) -> str:
-    """Return what a `Host` field may say, `host` or `host:port`, as it is written.
+    """Return a valid value of a `Host` field, `host` or `host:port`, as it is written.
 
     Raises:
         AddressError: it is something else.
     """
     text = text.strip()
     if any(character in text for character in "/@?#"):
-        raise AddressError(f"{redact(text)!r} is not a host", "such as app.internal")
+        raise AddressError(f"{redact(text)!r} is not a host", "for example app.internal")
     parse_origin(f"http://{text}")
     return text
 
@@ -271,17 +276,17 @@ def parse_authority(text: str) -> str:
 def parse_network(text: str) -> IPv4Network | IPv6Network:
     """Read `10.0.0.0/8`, `fd00::/8`, or one address.
 
-    One of IPv4-mapped addresses, such as `::ffff:10.0.0.0/104`, is the IPv4 network that it stands
-    for: so are the addresses that are looked for in it.
+    A network of IPv4-mapped addresses, such as `::ffff:10.0.0.0/104`, becomes the IPv4 network, as
+    addresses do before they are looked up.
 
     Raises:
         AddressError: it is something else, or has bits set outside its prefix.
     """
     text = text.strip()
     if "%" in text and ":" in text:
-        # What is compared with networks has no zone: one would hold for every interface.
-        message = f"{text!r} names an interface, which networks do not know"
-        raise AddressError(message, "leave out what begins with the %")
+        # Addresses compared with networks have no zone: a zone would match on every interface.
+        message = f"{text!r} names an interface, which networks cannot have"
+        raise AddressError(message, "remove the part from the % on")
     try:
         return _unmapped(ip_network(text))
     except ValueError:
@@ -310,10 +315,10 @@ def _network_hint(text: str) -> str:
         except ValueError:
             pass
         else:
-            return f"write {meant}: without zeros in front"
+            return f"write {meant}: without leading zeros"
     if "," in text or len(text.split()) > 1:
-        return "several are a list: [10.0.0.0/8, 172.16.0.0/12]"
-    return "such as 10.0.0.0/8, fd00::/8 or 192.0.2.1"
+        return "write several as a list: [10.0.0.0/8, 172.16.0.0/12]"
+    return "for example 10.0.0.0/8, fd00::/8 or 192.0.2.1"
 
 
 def parse_host_pattern(text: str) -> str:
@@ -326,45 +331,47 @@ def parse_host_pattern(text: str) -> str:
     bare = text.removeprefix("*.")
     if "@" in text or "/" in text:
         message = f"{redact(text)!r} is not a host"
-        raise AddressError(message, "a host only, such as api.example.com")
+        raise AddressError(message, "use only a host, for example api.example.com")
     if text == "*" or text.lower() in _OFF:
         what = "any host" if text == "*" else "no host"
-        raise AddressError(f"{text!r} is {what}", "leave the host out")
+        raise AddressError(f"{text!r} is {what}", "remove the host")
     if (re.search(r"[^:]:[0-9]*$", bare) and bare.count(":") == 1) or "]:" in bare:
-        hint = "the port of a request's Host plays no part; leave it out"
+        hint = "remove it: routes ignore the port of a request's Host"
         raise AddressError(f"{text!r} has a port", hint)
     if "*" in bare:
-        hint = "a wildcard stands in front, for one or more labels: *.example.com"
-        raise AddressError(f"{text!r} has a wildcard in another place than the first", hint)
+        hint = "a wildcard must be the first label, and stands for one or more: *.example.com"
+        raise AddressError(f"{text!r} has a wildcard that is not the first label", hint)
     if ":" in bare:
         return _parse_ipv6_pattern(bare, text)
     host = parse_host(bare, text).lower().rstrip(".")
     if text.startswith("*."):
         if re.fullmatch(r"[0-9.]+", host):
-            raise AddressError(f"{text!r} has a wildcard before an address", "names only")
+            raise AddressError(
+                f"{text!r} has a wildcard before an address", "use it with names only"
+            )
         return f"*.{host}"
     return host
 
 
 def _parse_ipv6_pattern(bare: str, text: str) -> str:
-    """An IPv6 address as `routing.host` gives it: mapped ones stay as they are, there as here."""
+    """Return an IPv6 address as `routing.host` does: IPv4-mapped ones stay as they are."""
     parse_host(bare, text)
     if "%" in bare:
-        raise AddressError(f"{text!r} has a zone, and no Host has one", "leave it out")
+        raise AddressError(f"{text!r} has a zone, which Host fields do not have", "remove it")
     if text.startswith("*."):
-        raise AddressError(f"{text!r} has a wildcard before an address", "names only")
+        raise AddressError(f"{text!r} has a wildcard before an address", "use it with names only")
     return f"[{IPv6Address(bare.strip('[]'))}]"
 
 
 def is_ip_address(host: str) -> bool:
-    """Whether a host is an address, and no name that has to be looked up."""
+    """Return whether a host is an address, not a name that must be resolved."""
     return read_address(host) is not None
 
 
 def listens_on(address: Address, host: str, port: int) -> bool:
-    """Whether connecting to `host:port` from this machine would reach a listener on `address`.
+    """Return whether a connection to `host:port` from this machine reaches a listener on `address`.
 
-    Names other than `localhost` are taken as they are written; nothing is looked up.
+    Names other than `localhost` are compared as written; nothing is resolved.
     """
     if port != address.port or port == 0:
         return False
@@ -380,7 +387,7 @@ def listens_on(address: Address, host: str, port: int) -> bool:
 
 
 def collide(first: Address, second: Address) -> bool:
-    """Whether the second listener cannot be opened beside the first."""
+    """Return whether the second listener cannot be opened beside the first."""
     if first.port != second.port or first.port == 0:
         return False
     if first.host.lower() == second.host.lower():
@@ -394,7 +401,7 @@ def collide(first: Address, second: Address) -> bool:
 
 
 def _addresses_of(host: str) -> list[IPv4Address | IPv6Address]:
-    """The addresses that a host stands for, as far as that is known without looking it up."""
+    """Return the addresses that a host stands for, as far as known without resolving it."""
     if not host:
         return [IPv4Address(0), IPv6Address(0)]
     if host.lower().rstrip(".") == "localhost":
@@ -405,35 +412,35 @@ def _addresses_of(host: str) -> list[IPv4Address | IPv6Address]:
 
 def _parse_port(port_text: str, text: str) -> int:
     if not port_text:
-        raise AddressError(f"{text!r} has no port", f"such as {text}8080")
+        raise AddressError(f"{text!r} has no port", f"for example {text}8080")
     if not (port_text.isascii() and port_text.isdigit()) or len(port_text) > 5:
-        hint = unfilled_hint(port_text) or f"a number from 0 to {MAX_PORT}"
+        hint = unfilled_hint(port_text) or f"use a number from 0 to {MAX_PORT}"
         raise AddressError(f"{port_text!r} is not a port", hint)
     port = int(port_text)
     if port > MAX_PORT:
-        raise AddressError(f"{port} is not a port", f"a number from 0 to {MAX_PORT}")
+        raise AddressError(f"{port} is not a port", f"use a number from 0 to {MAX_PORT}")
     return port
 
 
 def _explain_scheme(parts: SplitResult, text: str, shown: str) -> tuple[str, str]:
     if "://" not in text:
-        return f"{shown!r} is not a URL", f"such as http://{shown or '127.0.0.1:9000'}"
+        return f"{shown!r} is not a URL", f"for example http://{shown or '127.0.0.1:9000'}"
     if parts.scheme in {"ws", "wss"}:
         scheme = "https" if parts.scheme == "wss" else "http"
         return f"{parts.scheme!r} is not needed", f"write {scheme}://; upgrades pass through it"
     message = f"{parts.scheme!r} is not a scheme of an upstream"
     if parts.scheme in {"h2", "h2c", "grpc", "grpcs"}:
-        return message, "HTTP/2 is not spoken to upstreams; http:// or https://"
-    return message, "http:// or https://"
+        return message, "use http:// or https://; HTTP/2 to upstreams is not supported"
+    return message, "use http:// or https://"
 
 
 def _check_quotes(text: str) -> None:
-    """Quotes that belong to a shell, or to a file of variables, and came along.
+    """Refuse quotes that belong to a shell, or to a file of variables.
 
     Raises:
-        AddressError: there are some.
+        AddressError: there are quotes.
     """
     if text[:1] in {"'", '"'} or text[-1:] in {"'", '"'}:
         bare = redact(text.strip("'\""))
-        message = "the quotes are a part of the text"
-        raise AddressError(message, f"write {bare}; in a file of variables too, without quotes")
+        message = "the quotes are part of the text"
+        raise AddressError(message, f"write {bare}; without quotes in a file of variables, too")

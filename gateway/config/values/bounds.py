@@ -1,4 +1,4 @@
-"""Types of values that say how many of something there are, and how slow it may be."""
+"""Types of counts and minimum rates."""
 
 from __future__ import annotations
 
@@ -29,20 +29,23 @@ def _auto_or_number(most: int, least: int = 1) -> Callable[[object], Literal["au
         value = read_whole_number(value)
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
             return value
-        raise problem(f"found {describe(value)}", f"auto, or a whole number from {least} to {most}")
+        raise problem(
+            f"{describe(value)} is not valid here",
+            f"use auto, or a whole number from {least} to {most}",
+        )
 
     return read
 
 
 def _auto_or_number_schema(most: int, least: int = 1) -> dict[str, Any]:
-    """For what `_auto_or_number` reads."""
+    """Return the schema of values that `_auto_or_number` reads."""
     return {"anyOf": [{"const": "auto"}, *whole_numbers(least, most)]}
 
 
 def _read_speed(value: object, info: ValidationInfo) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         if is_from_file(info):
-            raise problem(f"{value} in what time?", f"such as {value}B/s")
+            raise problem(f"{value} has no unit of time", f"for example {value}B/s")
         speed = value
     elif isinstance(value, str):
         try:
@@ -51,9 +54,9 @@ def _read_speed(value: object, info: ValidationInfo) -> int:
             raise problem(error.message, error.hint) from None
     else:
         message = f"found {describe(value)}, bytes in a second were expected"
-        raise problem(message, "such as 50B/s; off for none")
+        raise problem(message, "for example 50B/s; off for none")
     if speed <= 0:
-        raise problem("a rate of zero or less", "at least 1B/s; off for none")
+        raise problem("a rate of zero or less", "use 1B/s or more; off for none")
     return speed
 
 
@@ -62,7 +65,7 @@ Speed = Annotated[
     PlainValidator(_read_speed),
     WithJsonSchema({"type": "string", "pattern": SPEED_PATTERN, "examples": ["50B/s", "1KiB/s"]}),
 ]
-"""Whole bytes in a second, more than 0; written `50B/s`, `1KiB/s`."""
+"""Whole bytes per second, more than 0; written `50B/s`, `1KiB/s`."""
 
 Share = Annotated[
     Literal["auto"] | int,
@@ -81,7 +84,7 @@ Connections = Annotated[
     PlainValidator(_auto_or_number(MAX_CONNECTIONS)),
     WithJsonSchema(_auto_or_number_schema(MAX_CONNECTIONS)),
 ]
-"""A number of connections, or `auto` for as many as the system lets a process have."""
+"""A number of connections, or `auto` for as many as the system allows a process."""
 
 Pending = Annotated[
     Literal["auto"] | int,

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, before it has a place in a file."""
+"""Problems of a configuration before they have a position in a file."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 Path = tuple[str | int, ...]
 
 KEY: Final = -1
-"""As the last part of a path: the key itself, not the value under it."""
+"""As the last part of a path: the key itself, not its value."""
 
 
 class Finding(NamedTuple):
-    """Something wrong that has a path but not yet a place in a file."""
+    """A problem with a path but without a position in a file."""
 
     path: Path
     message: str

@@ -1,4 +1,4 @@
-"""What header fields may be called, and which names have a meaning that nobody may change."""
+"""Names of header fields, and names whose meaning is fixed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Hosts: names and addresses, read in one way wherever a configuration has one.
+"""Hosts: names and addresses, parsed in one way everywhere in a configuration.
 
-What is accepted here is a host to everything that connects, listens or compares later, and
-equivalent spellings give the same text. Nothing is looked up.
+Text that is accepted here is a valid host for everything that connects, listens or compares later,
+and equivalent spellings give the same text. Nothing is resolved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_NAME: Final = 253
 _LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
 _ENDS_IN_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0[xX][0-9A-Fa-f]*)\.?")
-"""What resolvers take for an IPv4 address, however odd (WHATWG URL, section 3.5)."""
+"""Text that resolvers treat as an IPv4 address, however odd (WHATWG URL, section 3.5)."""
 _HOST_AND_PORT: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]*))?")
 
 _WORD: Final = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -30,7 +30,7 @@ _LONE_VARIABLE: Final = re.compile(r"\$(?:[A-Z][A-Z0-9_]*|\([A-Z][A-Z0-9_]*\))")
 
 
 class HostError(ValueError):
-    """Text that is no host or address; `hint` says what would do."""
+    """Text that is not a host or address; `hint` says how to fix it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -39,27 +39,27 @@ class HostError(ValueError):
 
 
 class HostAndPort(NamedTuple):
-    """The authority of a URL taken apart; the port is empty if it is left out."""
+    """The parts of an authority of a URL; the port is empty if it is missing."""
 
     host: str
     port: str
 
 
 def parse_host(host: str, text: str = "") -> str:
-    """Return a host in its usual spelling: a name as written, an address in its shortest form.
+    """Return a host in its normal form: a name as written, an address in its shortest form.
 
-    IPv6 may be in brackets, and is returned without; an IPv4 address that is written as one of
-    IPv6 (`::ffff:10.0.0.1`) is returned as what it is.
+    IPv6 may be in brackets, and is returned without; an IPv4-mapped address (`::ffff:10.0.0.1`) is
+    returned as IPv4.
 
     Args:
-        host: what was written for the host.
-        text: what it was written in, for messages.
+        host: the text of the host.
+        text: the surrounding text, for messages.
 
     Raises:
         HostError: it is neither a name nor an address.
     """
     if not host:
-        raise HostError(f"{text!r} has no host", "such as 127.0.0.1:9000")
+        raise HostError(f"{text!r} has no host", "for example 127.0.0.1:9000")
     unfilled = unfilled_hint(host)
     if unfilled:
         raise HostError(f"{host!r} is not a host", unfilled)
@@ -73,27 +73,27 @@ def parse_host(host: str, text: str = "") -> str:
 
 
 def same_host(host: str) -> str:
-    """Return the text under which all spellings of a host are one.
+    """Return the same text for all spellings of a host.
 
-    A dot at the end stays: without it a name may be looked up below the machine's own domain.
+    A trailing dot stays: without it, a name may be resolved below the machine's own domain.
 
     Raises:
-        HostError: it is no host.
+        HostError: it is not a host.
     """
     return parse_host(host).lower()
 
 
 def split_host(text: str) -> HostAndPort | None:
-    """Take `host`, `host:80` or `[::1]:80` apart; None if it is none of these."""
+    """Split `host`, `host:80` or `[::1]:80`; None if it is none of these."""
     match = _HOST_AND_PORT.fullmatch(text)
     return None if match is None else HostAndPort(match[1], match[2] or "")
 
 
 def read_address(text: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a text is, or None.
+    """Return the address in a text, or None.
 
-    An IPv4-mapped one is the IPv4 address that it stands for: what Python says of the mapped form
-    (whether it is loopback, unspecified, private) differs between its versions.
+    An IPv4-mapped address becomes the IPv4 address: whether Python treats the mapped form as
+    loopback, unspecified or private differs between its versions.
     """
     try:
         address = ip_address(text)
@@ -104,13 +104,13 @@ def read_address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def unfilled_hint(text: str) -> str:
-    """Return what to write for a variable or template that nothing has filled in; or empty.
+    """Return the hint for a variable or template that was not filled in; or empty.
 
-    What is before an @ or behind a question mark is not looked at: it may be a password.
+    Text before an @ or after a question mark is ignored: it may be a password.
     """
     text = text.rpartition("@")[2].partition("?")[0]
     if _TEMPLATE.search(text):
-        return "a template has to be filled in before; a variable is written ${NAME}"
+        return "fill in the template first; variables are written ${NAME}"
     found = _VARIABLE.search(text)
     if found is None:
         return ""
@@ -118,7 +118,7 @@ def unfilled_hint(text: str) -> str:
 
 
 def is_lone_variable(text: str) -> bool:
-    """Whether a text is nothing but a variable as a shell writes it, or a template's braces."""
+    """Return whether a text is just a variable of a shell, or a template's braces."""
     return bool(_LONE_VARIABLE.fullmatch(text) or _TEMPLATE.fullmatch(text))
 
 
@@ -126,7 +126,7 @@ def _parse_ipv6(host: str) -> str:
     is_bracketed = host.startswith("[") and host.endswith("]")
     address = read_address(host[1:-1] if is_bracketed else host)
     if address is None or ":" not in host:
-        raise HostError(f"{host!r} is not an IPv6 address", "such as [::1] or [fd00::1]")
+        raise HostError(f"{host!r} is not an IPv6 address", "for example [::1] or [fd00::1]")
     return str(address)
 
 
@@ -138,18 +138,18 @@ def _parse_ipv4(host: str) -> str:
 
 
 def _ipv4_hint(host: str) -> str:
-    """What an old or odd spelling of an address stands for."""
+    """Return the hint for an old or odd spelling of an address."""
     labels = host.removesuffix(".").split(".")
     if all(label.isascii() and label.isdigit() for label in labels) and len(labels) == 4:
         plain = ".".join(str(int(label)) for label in labels)
         if all(int(label) <= 255 for label in labels):
-            return f"write {plain}: without zeros in front and a dot at the end"
+            return f"write {plain}: without leading zeros and a trailing dot"
     if len(labels) == 1 and labels[0].isdigit():
-        return "four numbers from 0 to 255, such as 10.0.0.1"
+        return "use four numbers from 0 to 255, for example 10.0.0.1"
     try:
         meant = socket.inet_ntoa(socket.inet_aton(host.removesuffix(".")))
     except OSError:
-        return "four numbers from 0 to 255, such as 10.0.0.1"
+        return "use four numbers from 0 to 255, for example 10.0.0.1"
     return f"did you mean {meant}?"
 
 
@@ -159,11 +159,11 @@ def _name_hint(host: str) -> str:
             return f"write {_to_ascii(host)}"
         except UnicodeError:
             pass
-    return "letters, digits, dots and hyphens, such as api.internal"
+    return "use letters, digits, dots and hyphens, for example api.internal"
 
 
 def _to_ascii(host: str) -> str:
-    """An internationalised name as it is looked up (RFC 5891)."""
-    import idna  # aiohttp brings it; nobody else needs it to start
+    """Return an internationalised name as it is resolved (RFC 5891)."""
+    import idna  # aiohttp installs it; nothing else needs it at start.
 
     return idna.encode(host, uts46=True).decode("ascii")

@@ -1,6 +1,6 @@
 """Patterns of routes: `/v1/**`, `api.example.com/v1/pay`, `POST,PUT /users/{id}`.
 
-Text is checked and taken apart here; matching is done by `gateway.routing`.
+This module checks and splits the text; `gateway.routing` matches requests.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NOT_IN_URLS: Final = re.compile(r"[\"<>\\^`|]")
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f]")
 _GLUED: Final = re.compile(r"\s*(\S*/\S*):\{")
 _OTHER_PARAMETER: Final = re.compile(r"<(?:[a-z]+:)?([A-Za-z_]\w*)>|\{([A-Za-z_]\w*):[^{}]*\}")
-"""As Flask and Django write it, and as chi and aiohttp do."""
+"""Parameters of Flask and Django, and of chi and aiohttp."""
 _EXPRESSION: Final = re.compile(r"\.[*+]|\\[dwsDWS./]|\(\?|\[[^\]]*\][*+?{]|\$\s*$")
 _METHOD_WORDS: Final = frozenset((*METHODS, *NEVER_FORWARDED))
 
 
 class PathError(ValueError):
-    """Text that is no pattern; `hint` says what would do."""
+    """Text that is not a pattern; `hint` says how to fix it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class PathError(ValueError):
 
 
 class PatternParts(NamedTuple):
-    """A pattern taken apart; host and path are not yet checked."""
+    """The parts of a pattern; host and path are not yet checked."""
 
     methods: tuple[str, ...]
     host: str | None
@@ -48,25 +48,25 @@ class PatternParts(NamedTuple):
 
 
 def split_pattern(text: str) -> PatternParts:
-    """Take `[METHOD[,METHOD] ][host]/path` apart.
+    """Split `[METHOD[,METHOD] ][host]/path`.
 
     Raises:
-        PathError: there is no path in it, or what stands before it is no method.
+        PathError: it has no path, or the word before it is not a method.
     """
     url = _URL.search(text)
     if url:
         shown = redact(url.group().strip())
         bare = shown.partition("://")[2].rpartition("@")[2]
-        raise PathError(f"{shown!r} is a URL", f"host and path only, such as {bare}")
+        raise PathError(f"{shown!r} is a URL", f"write only host and path, for example {bare}")
     glued = _GLUED.match(text)
     if glued:
-        message = f"there is no space after {glued[1]}:"
+        message = f"add a space after {glued[1]}:"
         raise PathError(message, f"write {glued[1]}: {{upstream: ...}}")
     _check_no_expression(text)
     last = text.split()[-1:]
     if text.strip().startswith("/") and last and last[0] in _METHOD_WORDS:
         bare = text.strip().removesuffix(last[0]).strip()
-        raise PathError(f"{last[0]!r} is a method, and comes first", f"write {last[0]} {bare}")
+        raise PathError(f"{last[0]!r} is a method, and must come first", f"write {last[0]} {bare}")
     before, space, rest = text.strip().partition(" ")
     methods: tuple[str, ...] = ()
     if space and not before.startswith("/"):
@@ -75,9 +75,9 @@ def split_pattern(text: str) -> PatternParts:
             before += more
         if not _METHODS.fullmatch(before):
             words = re.split(r"[^A-Za-z-]+", before)
-            hint = "such as 'POST /v1/pay'"
+            hint = "for example 'POST /v1/pay'"
             if before == "*":
-                hint = f"for any method leave it out: {rest.strip()}"
+                hint = f"for all methods, remove it: {rest.strip()}"
             elif len(words) > 1 and set(words) <= _METHOD_WORDS:
                 hint = f"write {','.join(words)} {rest.strip()}"
             raise PathError(f"{before!r} is not a method", hint)
@@ -91,13 +91,13 @@ def split_pattern(text: str) -> PatternParts:
     if not slash:
         hint = f"did you mean /{rest}? For a whole host write {rest}/**"
         if rest in {"*", "**"}:
-            hint = "for every path write /**"
-        raise PathError(f"{rest!r} has no path", hint if rest else "such as /v1/pay")
+            hint = "for all paths, write /**"
+        raise PathError(f"{rest!r} has no path", hint if rest else "for example /v1/pay")
     return PatternParts(methods, host or None, slash + path)
 
 
 def _check_no_expression(text: str) -> None:
-    """Regular expressions and other servers' parameters are told from paths.
+    """Refuse regular expressions and parameters of other servers.
 
     Raises:
         PathError: it is one.
@@ -106,14 +106,14 @@ def _check_no_expression(text: str) -> None:
     if parameter:
         name = parameter[1] or parameter[2]
         raise PathError(f"{parameter[0]!r} is not a parameter", f"write {{{name}}}")
-    # Before the first slash is a host, whose dots and stars are its own.
+    # The part before the first slash is a host, which may contain dots and stars.
     if text.lstrip().startswith(("~", "^")) or _EXPRESSION.search(text, max(text.find("/"), 0)):
-        message = f"{text.strip()!r} looks like a regular expression, and routes have none"
-        raise PathError(message, "{name} stands for one segment, and /** for all below")
+        message = f"{text.strip()!r} looks like a regular expression, which routes do not support"
+        raise PathError(message, "{name} stands for one segment, and /** for everything below")
 
 
 def _check_words(methods: tuple[str, ...], words: list[str], path: str) -> None:
-    """A method in the place of a host is one that was meant as a method.
+    """Refuse a host that was meant as a method.
 
     Raises:
         PathError: there is one.
@@ -124,22 +124,22 @@ def _check_words(methods: tuple[str, ...], words: list[str], path: str) -> None:
     others = "".join(word for word in words if word.strip(",") not in _METHOD_WORDS)
     meant = f"{','.join((*methods, *taken))} {others}{path}"
     if methods:
-        raise PathError("several methods are joined by a comma", f"write {meant}")
-    message = f"{taken[0]!r} is a method, and stands in the place of a host"
-    raise PathError(message, f"a space after it: {meant}")
+        raise PathError("join several methods with commas", f"write {meant}")
+    message = f"{taken[0]!r} is a method, and is in the place of a host"
+    raise PathError(message, f"write a space after it: {meant}")
 
 
 def parse_path(text: str) -> str:
     """Check the path of a route: exact, prefix (`/v1/**`), or with `{name}` segments.
 
     Raises:
-        PathError: it could never match, or says something that it does not mean.
+        PathError: it could never match, or probably means something else.
     """
     text = text.strip()
     first, space, rest = text.partition(" ")
     if space and set(first.split(",")) <= _METHOD_WORDS:
         hint = f"write methods: [{', '.join(first.split(','))}] and path: {rest.strip()}"
-        raise PathError(f"{first!r} is no part of a path", hint)
+        raise PathError(f"{first!r} is not part of a path", hint)
     if not text.startswith("/"):
         host, slash, path = text.partition("/")
         hint = f"did you mean /{text}?"
@@ -147,14 +147,14 @@ def parse_path(text: str) -> str:
             hint = f"write host: {host} and path: /{path}"
         raise PathError(f"{text!r} does not begin with /", hint)
     if len(text) > MAX_PATH:
-        raise PathError("the path is too long", f"at most {MAX_PATH} characters")
+        raise PathError("the path is too long", f"use at most {MAX_PATH} characters")
     _check_characters(text)
     segments = text[1:].split("/")
     names: set[str] = set()
     for index, segment in enumerate(segments):
         is_last = index == len(segments) - 1
         if not segment and not is_last:
-            raise PathError(f"{text!r} has an empty segment", "single slashes only")
+            raise PathError(f"{text!r} has an empty segment", "use single slashes")
         if segment in {".", ".."}:
             raise PathError(f"{text!r} has a dot segment", "write the path that it leads to")
         if segment == "**" and is_last:
@@ -166,18 +166,19 @@ def parse_path(text: str) -> str:
 def _check_segment(segment: str, text: str, names: set[str], *, is_last: bool) -> None:
     if "*" in segment:
         if segment == "**":
-            hint = "** stands at the end only; use {name} for one segment"
+            hint = "** is allowed at the end only; use {name} for one segment"
         elif segment == "*":
-            hint = "use {name} for one segment" + (", or ** for all below" if is_last else "")
+            more = ", or ** for everything below" if is_last else ""
+            hint = f"use {{name}} for one segment{more}"
         else:
-            hint = "a whole segment only: {name}, or ** at the end"
+            hint = "{name} must be a whole segment, and ** the last one"
         raise PathError(f"{segment!r} is not a segment", hint)
     if "{" in segment or "}" in segment:
         if not _PARAMETER.fullmatch(segment):
-            hint = "a whole segment in braces, such as /users/{id}/orders"
+            hint = "use a whole segment in braces, for example /users/{id}/orders"
             raise PathError(f"{segment!r} is not a parameter", hint)
         if segment in names:
-            raise PathError(f"{segment} stands twice in {text!r}", "each name once")
+            raise PathError(f"{segment} occurs twice in {text!r}", "use each name once")
         names.add(segment)
 
 
@@ -185,22 +186,22 @@ def _check_characters(text: str) -> None:
     if "?" in text or "#" in text:
         raise PathError(f"{text!r} has a query or fragment", "routes match the path only")
     if _CONTROL.search(text):
-        raise PathError(f"{text!r} has a space or control character", "a space is written %20")
+        raise PathError(f"{text!r} has a space or control character", "write a space as %20")
     odd = _NOT_IN_URLS.search(text)
     if odd:
         hint = f"write {quote(odd.group())}"
-        raise PathError(f"{odd.group()} may not stand in a path", hint)
+        raise PathError(f"{odd.group()} is not allowed in a path", hint)
     if not text.isascii():
         hint = f"write {quote(text, safe='/%*{}~!$&()+,;=:@')}"
         raise PathError(f"{text!r} has characters outside ASCII", hint)
     for escape in _ESCAPE.finditer(text):
         if escape[1] is None:
             raise PathError(
-                f"{text!r} has a % that begins no escape", "a percent sign is written %25"
+                f"{text!r} has a % that is not an escape", "write a percent sign as %25"
             )
         if escape[1] != escape[1].upper():
-            raise PathError(f"{escape[0]} is in small letters", f"write {escape[0].upper()}")
+            raise PathError(f"{escape[0]} must be in capitals", f"write {escape[0].upper()}")
     plain = _UNRESERVED.search(text)
     if plain:
         character = chr(int(plain[1], 16))
-        raise PathError(f"{plain[0]} is an escape that is not needed", f"write {character}")
+        raise PathError(f"{plain[0]} is a needless escape", f"write {character}")

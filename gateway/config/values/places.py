@@ -1,4 +1,4 @@
-"""Types of places: files (and what opens them), networks, and where a gateway listens; fields."""
+"""Types of files (and passwords of keys), networks, listen addresses and header fields."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NETWORK_PATTERN: Final = r"^\s*[0-9A-Fa-f:.]+(/[0-9]{1,3})?\s*$"
 
 
 def from_file(folder: Path | None) -> dict[str, Any]:
-    """The validation context of values that stand in files of a folder, if they do."""
+    """The validation context of the folder that relative paths start from."""
     return {**FROM_FILE, "folder": folder}
 
 
@@ -60,9 +60,9 @@ def _read_address(value: object, parse: Callable[[str], T]) -> T:
 
 
 def check_path(text: str) -> None:
-    """Refuse what only shells understand in a path. Raises `problem`."""
+    """Refuse paths that only a shell would expand. Raises `problem`."""
     if text.startswith("~"):
-        raise problem(f"{text!r} begins with ~, which only shells know", "write the whole path")
+        raise problem(f"{text!r} begins with ~, which only shells expand", "write the full path")
     for segment in text.split("/"):
         if is_lone_variable(segment):
             raise problem(f"{segment!r} in a path is text", unfilled_hint(segment))
@@ -75,9 +75,11 @@ def _read_path(value: object, info: ValidationInfo) -> Path:
         raise problem(f"found {describe(value)}, the path of a file was expected")
     text = value.strip()
     if text.startswith("-----"):
-        raise problem("found the text of a file, its path was expected", "such as /run/key.pem")
+        raise problem(
+            "found the content of a file, its path was expected", "for example /run/key.pem"
+        )
     if not text or text.endswith("/"):
-        raise problem(f"{text!r} is not the path of a file", "such as /etc/sluice/tls/cert.pem")
+        raise problem(f"{text!r} is not the path of a file", "for example /etc/sluice/tls/cert.pem")
     check_path(text)
     context: Any = info.context
     folder = context.get("folder") if isinstance(context, Mapping) else None
@@ -88,8 +90,8 @@ def _read_key_password(value: object) -> str:
     value = as_text(value)
     if isinstance(value, str) and value:
         return value
-    # What was found is not said: it is a secret.
-    raise problem("this is no passphrase", "text in quotes, or ${file:/run/secrets/key}")
+    # The value is not shown: it is a secret.
+    raise problem("this is not a valid password", "use text in quotes, or ${file:/run/secrets/key}")
 
 
 def _read_field_text(value: object) -> str:
@@ -124,24 +126,24 @@ ListenerAddress = Annotated[
         }
     ),
 ]
-"""Where to listen for requests: TCP, or a socket of this machine."""
+"""Where to listen for requests: TCP, or a Unix socket."""
 
 FilePath = Annotated[
     Path,
     PlainValidator(_read_path),
     WithJsonSchema({"type": "string", "minLength": 1, "examples": ["/etc/sluice/tls/cert.pem"]}),
 ]
-"""The path of a file; a relative one begins at the configuration."""
+"""The path of a file; relative paths start from the configuration."""
 
 KeyPassword = Annotated[
     str,
     PlainValidator(_read_key_password),
     WithJsonSchema({"type": "string", "minLength": 1}),
 ]
-"""What opens a private key; never shown."""
+"""The password of a private key; never shown."""
 
 FieldText = Annotated[str, PlainValidator(_read_field_text), WithJsonSchema({"type": "string"})]
-"""The value of a header field; what a reference holds is text, whatever it looks like."""
+"""The value of a header field; references are text, even if they look like numbers."""
 
 Network = Annotated[
     IPv4Network | IPv6Network,

@@ -1,9 +1,9 @@
-"""Passwords and secrets, kept out of everything that is shown.
+"""Keeps passwords and secrets out of all output.
 
-Two ways that back each other up. A URL is hidden by its structure (`redact` and its kin), never
-by what its password is made of: all before the last `@` goes, whatever it holds. And what is
-known to be secret is taken out of what is said of the value that it came from (`Secrets`): not of
-every sentence, or a password `policy` would both spoil the others and give itself away.
+Two methods complement each other. URLs are redacted by structure (`redact` and related functions),
+not by the characters of the password: everything before the last `@` is removed. And known secrets
+are removed from messages about the value that they came from (`Secrets`), but not from all
+messages: otherwise a password `policy` would garble the others and reveal itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.stores.kinds import rules_of
 
 HIDDEN: Final = "***"
 MIN_LENGTH: Final = 4
-"""Shorter secrets are not looked for in sentences: every other word would have them."""
+"""Shorter secrets are not searched for in sentences: they would match other words."""
 
 _SCHEME: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 _PLAIN_HOST: Final = re.compile(
@@ -30,7 +30,7 @@ _KEY_PASSWORD: Final = re.compile(r"key_password[\"']?\s*:\s*")
 CREDENTIAL: Final = (
     r"authorization|cookie|credential|passw|secret|token|signature|api[-_]?key|auth[-_]?key"
 )
-"""What is in the names of header fields that let somebody in; for a pattern without case."""
+"""Parts of names of header fields that carry credentials; for a case-insensitive pattern."""
 _FIELD: Final = re.compile(
     r"(?<![\w:-])(?:authorization|cookie|"
     rf"(?=[\w-]{{0,64}}-)[\w-]{{0,64}}(?:{CREDENTIAL})[\w-]{{0,64}})[\"']?:\s{{1,9}}"
@@ -70,7 +70,7 @@ def _without_login(text: str) -> str:
         return head + HIDDEN if has_option else f"{head}{HIDDEN}@{rest.rpartition('@')[2]}"
     is_web = head.strip().lower() in {"http://", "https://"}
     if head and not is_web and not _PLAIN_HOST.match(rest):
-        # Perhaps a password whose host was forgotten; upstreams have none.
+        # Perhaps a password whose host is missing; upstreams have none.
         return f"{head}{_before_colon(rest)}{HIDDEN}"
     if not has_option:
         return text
@@ -79,12 +79,12 @@ def _without_login(text: str) -> str:
 
 
 def redact_prose(text: str) -> str:
-    """A sentence that may quote URLs, without their credentials."""
+    """Return a sentence that may quote URLs, without their credentials."""
     return _IN_PROSE.sub(f"://{HIDDEN}@", text)
 
 
 def redact_line(line: str) -> str:
-    """A line of a file with stars for credentials; columns and references stay."""
+    """Return a line of a file with stars for credentials; columns and references stay."""
     shown = list(line)
     for begin, end in _hidden_parts(line):
         shown[begin:end] = _blank("".join(shown[begin:end]))
@@ -111,19 +111,19 @@ def _hidden_parts(line: str) -> Iterator[tuple[int, int]]:
 
 
 class Secrets:
-    """Texts that must not be shown, as they were found while a configuration was read."""
+    """Texts that must not be shown, collected while a configuration is read."""
 
     def __init__(self) -> None:
         self._texts: set[str] = set()
 
     def add(self, text: str) -> None:
-        """Remember one; in the forms, too, in which messages and URLs quote it."""
+        """Add a secret, also in the forms in which messages and URLs quote it."""
         for form in (text, text.strip(), unquote(text)):
             if len(form) >= MIN_LENGTH:
                 self._texts |= {form, repr(form)[1:-1], quote(form, safe="")}
 
     def add_from_url(self, text: str) -> None:
-        """Remember the password that a text has, if it is a URL with one."""
+        """Add the password of a text, if it is a URL with one."""
         scheme = _SCHEME.match(text)
         if scheme is None:
             return
@@ -131,18 +131,18 @@ class Secrets:
         user, at, _ = rest.rpartition("@")
         option = _OPTION.search(rest)
         if at and not option:
-            # Who somebody is to a server is no secret, and often a word of everyday.
+            # A user name is not secret, and is often an everyday word.
             self.add(user.partition(":")[2])
         elif option:
-            # Where it ends nobody knows: it may hold what separates options.
+            # Its end is unknown: it may contain characters that separate options.
             self.add(rest[rest.find(":") + 1 if at else option.end() :])
 
     def update(self, others: Secrets) -> None:
-        """Remember what others hold, too."""
+        """Add all secrets of others."""
         self._texts |= others._texts
 
     def hide(self, text: str) -> str:
-        """The text with every secret taken out."""
+        """Return the text with every secret removed."""
         for secret in sorted(self._texts, key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
         return text
@@ -154,7 +154,7 @@ def _before_colon(rest: str) -> str:
 
 
 def _blank(text: str) -> str:
-    """Stars for all but references, which give nothing away but their default."""
+    """Return stars for everything except references, which reveal only their default."""
     shown = []
     for part in _REFERENCE.split(text):
         if _REFERENCE.fullmatch(part):

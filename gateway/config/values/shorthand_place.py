@@ -1,4 +1,4 @@
-"""Where in a listener's own part limits may stand, as the module of its system says."""
+"""Places in a system's part of a listener where limits may be written."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ Path = tuple[str | int, ...]
 
 
 class ShorthandPlace(NamedTuple):
-    """A mapping inside a listener's own part that may say limits, or name policies.
+    """A mapping in a system's part of a listener that may have limits or name policies.
 
     Attributes:
-        path: from the listener's own part to the mapping.
-        name: of the policy that a limit in it becomes.
-        usual: what such a policy says where it leaves it out, such as its algorithm.
+        path: the path from that part to the mapping.
+        name: the name of the policy that its limit becomes.
+        usual: the defaults of such a policy, such as its algorithm.
     """
 
     path: Path

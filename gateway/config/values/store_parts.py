@@ -21,13 +21,13 @@ _TEMPLATE: Final = re.compile(r"\{\{.*\}\}|\{%.*%\}", re.DOTALL)
 
 
 def check_filled(text: str) -> None:
-    """See that no template and no variable in another program's spelling is left in a URL.
+    """Refuse templates and variables of other programs in a URL.
 
     Raises:
-        StoreUrlError: one is; what it is in is not said, as it may be a password.
+        StoreUrlError: there is one; the text around it is not shown, as it may be a password.
     """
     if _TEMPLATE.search(text):
-        hint = "fill the template in before, or write variables as ${NAME}"
+        hint = "fill in the template first, or write variables as ${NAME}"
         raise StoreUrlError("the URL of the store is a template", hint)
     before, at, after = text.partition("://")[2].rpartition("@")
     user, _, password = before.partition(":")
@@ -40,13 +40,13 @@ def check_filled(text: str) -> None:
         ("option", values),
     ):
         for value in filter(is_lone_variable, values_of):
-            hint = f"{unfilled_hint(value)}; a plain $ is written %24"
-            message = f"the {what} of the store is a variable that nothing replaces"
+            hint = f"{unfilled_hint(value)}; a literal $ is written %24"
+            message = f"the {what} of the store is a variable that is not replaced"
             raise StoreUrlError(message, hint)
 
 
 def check_hosts(parts: SplitResult, text: str) -> None:
-    """See that every host is one, and every port.
+    """Check that all hosts and ports are valid.
 
     Raises:
         StoreUrlError: one is not.
@@ -54,21 +54,21 @@ def check_hosts(parts: SplitResult, text: str) -> None:
     if not parts.netloc:
         return
     if re.search(r"[\s\x00-\x1f\x7f]", text):
-        # urlsplit() takes some of them out, and what is left may be another host.
-        hint = unfilled_hint(parts.netloc.rpartition("@")[2]) or "leave it out"
+        # urlsplit() removes some of them, and the rest may be another host.
+        hint = unfilled_hint(parts.netloc.rpartition("@")[2]) or "remove it"
         raise StoreUrlError(f"{redact(text)!r} has a blank in it", hint)
     for name in parts.netloc.rpartition("@")[2].split(","):
         place = split_host(name)
         hint = unfilled_hint(name)
         if place is None:
             if not hint and name.count(":") > 1:
-                hint = "an IPv6 host goes in brackets: [::1]"
+                hint = "write an IPv6 host in brackets: [::1]"
             raise StoreUrlError(f"{redact(text)!r} has no valid host and port", hint)
         port = int(place.port[:9] or 1)
         if not 0 < port <= MAX_PORT:
-            # Port 0 taken for none would lead to another server: the one on the usual port.
+            # Port 0 taken for none would lead to another server: the one on the default port.
             message = f"{redact(text)!r} has port {port}"
-            raise StoreUrlError(message, f"a port from 1 to {MAX_PORT}")
+            raise StoreUrlError(message, f"use a port from 1 to {MAX_PORT}")
         try:
             parse_host(place.host or "left-out")
         except HostError as error:

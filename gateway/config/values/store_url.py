@@ -29,7 +29,7 @@ _CALLED: Final = {
     "inmemory": "memory",
     "throttr": "throttr+v5",
 }
-"""Words in schemes of other programs, such as mysql+pymysql, and what each is here."""
+"""Parts of schemes of other programs, such as mysql+pymysql, and the scheme here."""
 
 _UNESCAPED: Final = re.compile(r"://.*[/?#@\[\]\s\x00-\x1f\x7f].*@", re.DOTALL)
 _ESCAPE_HINT: Final = (
@@ -50,11 +50,11 @@ def parse_store_url(url: str) -> StoreUrl:
     """Read the URL of a store.
 
     Raises:
-        StoreUrlError: no store has that scheme, or the rest does not suit it.
+        StoreUrlError: no store has that scheme, or the rest is not valid for it.
     """
     text = url.strip()
     if len(text) > MAX_URL:
-        raise StoreUrlError("the URL of the store is too long", f"at most {MAX_URL} characters")
+        raise StoreUrlError("the URL of the store is too long", f"use at most {MAX_URL} characters")
     scheme = text.partition("://")[0]
     if "://" not in text:
         raise StoreUrlError(f"{redact(text)!r} is not the URL of a store", _missing_hint(text))
@@ -87,7 +87,7 @@ def explain_store_url(url: str, domain: str) -> Sequence[str]:
 
 
 def is_same_store(one: StoreUrl, other: StoreUrl) -> bool:
-    """Whether two URLs lead to the same counts, as far as that can be told without asking.
+    """Return whether two URLs lead to the same counts, as far as the text tells.
 
     Names of this machine are one name, and one server in common makes two Clusters or two groups
     of Sentinels the same.
@@ -98,7 +98,7 @@ def is_same_store(one: StoreUrl, other: StoreUrl) -> bool:
 
 
 def _servers(url: StoreUrl) -> set[str]:
-    """Its hosts and ports, or its socket, each under one name."""
+    """Return its hosts and ports, or its socket, each in normal form."""
     if url.place.startswith("/"):
         return {url.place}
     pairs = (place.rpartition(":") for place in url.place.split(", "))

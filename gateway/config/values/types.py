@@ -1,6 +1,6 @@
-"""Types of single values: how each is read from text, and what an editor may expect of it.
+"""Types of single values: how each is parsed, and its schema for editors.
 
-Every reader says in plain words what was found and what would do. Models put these together.
+Every parser reports what it found and how to fix it. Models are composed of these types.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gateway.limits.rate import Limit
 from gateway.routing.methods import METHOD_PATTERN, METHODS, NEVER_FORWARDED, is_method
 
 FROM_FILE: Final = {"from_file": True}
-"""Validation context of values that a person wrote: a bare number is then no duration."""
+"""The validation context of values that a person wrote: a bare number is then not a duration."""
 
 
 T = TypeVar("T")
@@ -54,8 +54,8 @@ class LimitLine:
     """One limit of a policy.
 
     Attributes:
-        text: the line as it was written.
-        limit: what it means, with the algorithm and the longest wait of its policy.
+        text: the line as written.
+        limit: its meaning, with the algorithm and the longest wait of its policy.
         per: canonical key words, in order; never empty.
     """
 
@@ -78,10 +78,10 @@ class LimitLine:
         count_refused: bool,
         may_owe: bool = False,
     ) -> LimitLine:
-        """The same line under what its policy says of all its limits.
+        """Return the line with the options of its policy applied.
 
-        A line that says its algorithm itself keeps it, as all do if the policy names none (the
-        empty text). What is in flight has no queue by time.
+        A line that implies its algorithm keeps it, as all lines do if the policy names none (the
+        empty text). Limits on requests in flight have no queue by time.
         """
         limit = self.limit
         if limit.algorithm == "concurrency":
@@ -91,7 +91,7 @@ class LimitLine:
             algorithm=limit.algorithm if limit.calendar or not algorithm else algorithm,
             max_wait_us=max_wait_us,
             count_refused=count_refused,
-            # As much again as may pass at once: what is owed is to have an end.
+            # As much as the burst: debt must be bounded.
             debt=limit.burst if may_owe else 0,
         )
         return replace(self, limit=limit)
@@ -100,32 +100,32 @@ class LimitLine:
 def problem(
     message: str, hint: str = "", *, column: int = 0, under: tuple[str | int, ...] = ()
 ) -> PydanticCustomError:
-    """An error of our own words.
+    """Return a validation error with a message of our own.
 
     Args:
-        message: what was found and why it will not do.
-        hint: what would do.
-        column: where in the text of the value, counted from 1; 0 for its beginning.
-        under: the path from the value being read to the one to blame.
+        message: what was found and why it is wrong.
+        hint: how to fix it.
+        column: the position in the text of the value, counted from 1; 0 for its beginning.
+        under: the path from the value being read to the one at fault.
     """
     context = {"message": message, "hint": hint, "column": column, "under": under}
     return PydanticCustomError("sluice", "{message}", context)
 
 
 def problems(found: Sequence[PydanticCustomError]) -> PydanticCustomError:
-    """Several errors of one value, each from `problem`, as one to be raised."""
+    """Combine several errors of one value, each from `problem`, into one to raise."""
     also = [error.context for error in found[1:]]
     return PydanticCustomError("sluice", "{message}", {**(found[0].context or {}), "also": also})
 
 
 def is_from_file(info: ValidationInfo) -> bool:
-    """Whether the value was written by a person, not built in Python."""
+    """Return whether the value was written by a person, not built in Python."""
     context: Any = info.context
     return isinstance(context, Mapping) and bool(context.get("from_file"))
 
 
 def describe(value: object) -> str:
-    """What was found, in words: `the number 5`, `a list`, `nothing`."""
+    """Return what was found, in words: `the number 5`, `a list`, `nothing`."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -154,26 +154,26 @@ def _read_delay(value: object, info: ValidationInfo) -> int:
     if isinstance(value, int) and is_number and not is_from_file(info):
         duration = value
     elif is_number:
-        raise problem(f"{value} of what? A duration has a unit", f"such as {value}s or {value}ms")
+        raise problem(f"{value} has no unit of time", f"for example {value}s or {value}ms")
     else:
         try:
             duration = parse_duration(_text(value, "a duration such as 500ms or 2s"))
         except UnitError as error:
             raise problem(error.message, error.hint) from None
     if duration < 0:
-        raise problem("a duration below zero", "0s or more, such as 500ms")
+        raise problem("a duration below zero", "use 0s or more, for example 500ms")
     return duration
 
 
 def _read_duration(value: object, info: ValidationInfo) -> int:
     duration = _read_delay(value, info)
     if duration == 0:
-        raise problem("a duration of zero", "more than 0, such as 500ms")
+        raise problem("a duration of zero", "use more than 0, for example 500ms")
     return duration
 
 
 def read_size(value: object) -> int:
-    """Whole bytes from `512`, `16KiB` or a number. Raises `problem`."""
+    """Read whole bytes from `512`, `16KiB` or a number. Raises `problem`."""
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
     else:
@@ -182,7 +182,7 @@ def read_size(value: object) -> int:
         except UnitError as error:
             raise problem(error.message, error.hint) from None
     if size <= 0:
-        raise problem("a size of zero or less", "at least 1 byte, such as 16KiB")
+        raise problem("a size of zero or less", "use at least 1 byte, for example 16KiB")
     return size
 
 
@@ -190,7 +190,7 @@ _SWITCH_WORDS: Final = {
     **dict.fromkeys(("yes", "y", "on", "true", "1", "enabled", "enable"), "true"),
     **dict.fromkeys(("no", "n", "off", "false", "0", "disabled", "disable"), "false"),
 }
-"""What is a switch in YAML 1.1, and elsewhere."""
+"""Words that are switches in YAML 1.1 and elsewhere."""
 
 
 def _read_switch(value: object) -> bool:
@@ -199,13 +199,15 @@ def _read_switch(value: object) -> bool:
     if isinstance(value, str) and value in {"on", "off"}:
         return value == "on"
     meant = _SWITCH_WORDS.get(str(value).lower())
-    raise problem(f"found {describe(value)}", f"write {meant}" if meant else "true or false")
+    raise problem(
+        f"{describe(value)} is not valid here", f"write {meant}" if meant else "use true or false"
+    )
 
 
 def _reader(
     parse: Callable[[str], T], result: type | tuple[type, ...], expected: str
 ) -> Callable[[object], T]:
-    """A validator that reads text by `parse` and lets values of type `result` through."""
+    """Return a validator that parses text with `parse` and accepts values of type `result`."""
 
     def read(value: object) -> T:
         if isinstance(value, result):
@@ -229,19 +231,19 @@ def _read_text_by(parse: Callable[[str], str], expected: str) -> Callable[[objec
 
 
 def read_whole_number(value: object) -> object:
-    """Text that is a whole number, as one; all else as it is."""
+    """Convert text that is a whole number; leave everything else."""
     if isinstance(value, str) and re.fullmatch("[0-9]{1,12}", value):
         return int(value)
     return value
 
 
 def whole_number_schema(least: int, most: int) -> WithJsonSchema:
-    """For a `WholeNumber` between two others."""
+    """Return the schema of a `WholeNumber` between two others."""
     return WithJsonSchema({"anyOf": whole_numbers(least, most)})
 
 
 def whole_numbers(least: int, most: int) -> list[dict[str, Any]]:
-    """The ways in which one may be written."""
+    """Return the ways in which one may be written."""
     number = {"type": "integer", "minimum": least, "maximum": most}
     return [number, {"type": "string", "pattern": "^[0-9]{1,12}$"}]
 
@@ -251,9 +253,11 @@ def _read_limit_line(value: object) -> LimitLine:
         return value
     try:
         if isinstance(value, int) and not isinstance(value, bool):
-            raise problem(f"{value} in what time?", f"such as {value}/s, {value}/m or {value}/d")
+            raise problem(
+                f"{value} has no unit of time", f"for example {value}/s, {value}/m or {value}/d"
+            )
         if isinstance(value, Mapping):
-            hint = "a limit is one line, such as 10/s burst 20 per header:X-API-Key"
+            hint = "a limit is one line, for example 10/s burst 20 per header:X-API-Key"
             raise problem(f"found {describe(value)}, a limit was expected", hint)
         return LimitLine.parse(_text(value, "a limit such as 10/s burst 20"))
     except LimitSyntaxError as error:
@@ -314,10 +318,10 @@ Switch = Annotated[
     PlainValidator(_read_switch),
     WithJsonSchema({"enum": [True, False, "on", "off"]}),
 ]
-"""true or false; `on` and `off` will do."""
+"""true or false; `on` and `off` are accepted."""
 
 WholeNumber = Annotated[int, BeforeValidator(read_whole_number), Strict()]
-"""A whole number, also as text: inside braces YAML wants quotes around `${VAR}`."""
+"""A whole number, also as text: inside braces YAML needs quotes around `${VAR}`."""
 
 Positive = Annotated[
     WholeNumber, Field(ge=1, le=1_000_000_000), whole_number_schema(1, 1_000_000_000)
@@ -362,22 +366,26 @@ def read_method(value: object) -> str:
     if text in METHODS:
         return text
     if text == "*":
-        raise problem("'*' is any method", "leave the methods out")
+        raise problem("'*' means all methods", "remove the methods")
     upper = text.upper()
     if upper in NEVER_FORWARDED:
         message = f"{upper} never reaches a route: the gateway answers it with 405"
-        raise problem(message, "leave it out")
+        raise problem(message, "remove it")
     if upper in METHODS:
         raise problem(f"methods are written in capitals, not {text!r}", f"write {upper}")
     if upper in {"ANY", "ALL"}:
-        raise problem(f"{text!r} is not a method", "for any method leave it out")
+        raise problem(f"{text!r} is not a method", "for all methods, remove it")
     if is_method(text):
-        # Whether it is one of `server.methods` is seen when all is read.
+        # Whether it is one of `server.methods` is checked once everything is read.
         return text
     near = get_close_matches(upper, METHODS, 1, 0.6)
-    # FETCH is not meant as PATCH.
+    # FETCH does not mean PATCH.
     is_alike = near and near[0][0] == upper[0]
-    hint = f"did you mean {near[0]}?" if is_alike else "such as GET or POST; several as a list"
+    hint = (
+        f"did you mean {near[0]}?"
+        if is_alike
+        else "for example GET or POST; write several as a list"
+    )
     raise problem(f"{text!r} is not a method", hint)
 
 
@@ -396,17 +404,17 @@ Method = Annotated[
 
 
 def _as_list(value: object) -> object:
-    """One value as a list of one; lists as they are."""
+    """Wrap a single value in a list; return lists as they are."""
     return [value] if isinstance(value, str | int | float | Mapping) else value
 
 
 def _off_as_none(value: object) -> object:
-    """The word `off` as None."""
+    """Read the word `off` as None."""
     return None if value == "off" and isinstance(value, str) else value
 
 
 class ListOf:
-    """Marks a list that may be written as the one value in it."""
+    """Marks a list that may be written as its only value."""
 
     @classmethod
     def __get_pydantic_core_schema__(
@@ -423,7 +431,7 @@ class ListOf:
 
 
 class Off:
-    """Marks an optional value that is switched off by the word `off`."""
+    """Marks an optional value that the word `off` switches off."""
 
     @classmethod
     def __get_pydantic_core_schema__(

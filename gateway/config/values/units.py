@@ -1,7 +1,7 @@
 """Durations and sizes as people write them: `50ms`, `1.5h`, `16KiB`, and back to text.
 
-A duration is whole microseconds, a size whole bytes. Units of time are those of limits, by the
-same words. Knows nothing of YAML or models.
+A duration is whole microseconds, a size whole bytes. Units of time have the same names as in
+limits. Independent of YAML and models.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NEAR_WORDS: Final[dict[str, str]] = {
 
 
 class UnitError(ValueError):
-    """Text that is no duration or size; `hint` says what would do."""
+    """Text that is not a duration or size; `hint` says how to fix it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ def parse_duration(text: str) -> int:
     """Microseconds of `50ms`, `2s`, `1m`, `1.5h`, `1 day`; never negative.
 
     Raises:
-        UnitError: a unit is missing or unknown, or it is no number.
+        UnitError: a unit is missing or unknown, or it is not a number.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None or not DURATION.match(text):
@@ -77,9 +77,9 @@ def parse_duration(text: str) -> int:
     exact = Decimal(match[1]) * DURATIONS[_WORDS[match[2]]]
     value_us = int(exact)
     if value_us != exact:
-        raise UnitError(f"{text.strip()} is not a whole number of us", "such as 500ms or 250us")
+        raise UnitError(f"{text.strip()} is not a whole number of us", "for example 500ms or 250us")
     if value_us > MAX_DURATION_US:
-        raise UnitError(f"{text.strip()} is too long", "at most 3660d")
+        raise UnitError(f"{text.strip()} is too long", "use at most 3660d")
     return value_us
 
 
@@ -87,37 +87,39 @@ def parse_size(text: str) -> int:
     """Bytes of `512`, `16KiB`, `1MiB`, `10MB`.
 
     Raises:
-        UnitError: the unit is unknown, or it is no number.
+        UnitError: the unit is unknown, or it is not a number.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None or not _SIZE.match(text):
         raise _explain_size(text, match)
     size = Decimal(match[1]) * SIZES[match[2] or "B"]
     if size != int(size):
-        raise UnitError(f"{text.strip()} is not a whole number of bytes", "such as 512 or 16KiB")
+        raise UnitError(
+            f"{text.strip()} is not a whole number of bytes", "for example 512 or 16KiB"
+        )
     if size > MAX_SIZE:
-        raise UnitError(f"{text.strip()} is too large", "at most 1024TiB")
+        raise UnitError(f"{text.strip()} is too large", "use at most 1024TiB")
     return int(size)
 
 
 def parse_speed(text: str) -> int:
-    """Bytes in a second of `50B/s`, `1KiB/s`.
+    """Bytes per second of `50B/s`, `1KiB/s`.
 
     Raises:
-        UnitError: it says no time, another than a second, or no size.
+        UnitError: the time is missing or not a second, or there is no size.
     """
     size, slash, time = text.partition("/")
     if not slash:
         shown = text.strip() if text.strip()[:1].isdigit() else "1KiB"
-        raise UnitError(f"{text.strip()} in what time?", f"such as {shown}/s")
+        raise UnitError(f"{text.strip()} has no unit of time", f"for example {shown}/s")
     if _WORDS.get(time.strip()) != "s":
         message = f"{time.strip()!r} is not a second"
-        raise UnitError(message, "bytes in a second, such as 50B/s or 1KiB/s")
+        raise UnitError(message, "use bytes per second, for example 50B/s or 1KiB/s")
     return parse_size(size)
 
 
 def write_duration(value_us: int) -> str:
-    """Microseconds as a configuration would say it, exactly: `75s`, `1m`, `20ms`."""
+    """Return microseconds exactly, as in a configuration: `75s`, `1m`, `20ms`."""
     if value_us == 0:
         return "0s"
     unit = next(unit for unit in reversed(DURATIONS) if value_us % DURATIONS[unit] == 0)
@@ -125,14 +127,14 @@ def write_duration(value_us: int) -> str:
 
 
 def write_size(size: int) -> str:
-    """Bytes as a configuration would say it, exactly: `16KiB`, `512B`."""
+    """Return bytes exactly, as in a configuration: `16KiB`, `512B`."""
     names = ("TiB", "GiB", "MiB", "KiB", "B")
     name = next(name for name in names if size % SIZES[name] == 0)
     return f"{size // SIZES[name]}{name}"
 
 
 def format_duration(value_us: int) -> str:
-    """Microseconds for people, rounded to about three digits: `100 ms`, `1 min 30 s`, `2 h`."""
+    """Return microseconds for people, to about three digits: `100 ms`, `1 min 30 s`, `2 h`."""
     if value_us < 1_000:
         return f"{value_us} µs"
     if value_us < 1_000_000:
@@ -149,7 +151,7 @@ def format_duration(value_us: int) -> str:
 
 
 def format_size(size: int) -> str:
-    """Bytes for people: `16 KiB`, or `10 MB` where that is the rounder number."""
+    """Return bytes for people: `16 KiB`, or `10 MB` if that is the rounder number."""
     is_decimal = size % 1_000 == 0 and size % 1_024 != 0
     names = ("TB", "GB", "MB", "kB") if is_decimal else ("TiB", "GiB", "MiB", "KiB")
     for name in names:
@@ -168,13 +170,15 @@ def _explain_duration(text: str, match: re.Match[str] | None) -> UnitError:
     shown = text.strip()
     if match is None:
         if shown.startswith("-"):
-            return UnitError(f"{shown} is negative", "such as 500ms, 2s or 1m")
+            return UnitError(f"{shown} is negative", "for example 500ms, 2s or 1m")
         if re.fullmatch(r"([0-9.]+\s*[a-z]+\s*){2,}", shown):
-            return UnitError(f"{shown!r} has two units", "one number and one unit, such as 90s")
-        return UnitError(f"{shown!r} is not a duration", "such as 500ms, 2s or 1m")
+            return UnitError(
+                f"{shown!r} has two units", "use one number and one unit, for example 90s"
+            )
+        return UnitError(f"{shown!r} is not a duration", "for example 500ms, 2s or 1m")
     number, unit = match[1], match[2]
     if not unit:
-        return UnitError(f"{number} of what? A duration has a unit", f"such as {number}s")
+        return UnitError(f"{number} has no unit of time", f"for example {number}s")
     return UnitError(f"{unit!r} is not a unit of time", _unit_hint(number, unit))
 
 
@@ -192,7 +196,7 @@ def _explain_size(text: str, match: re.Match[str] | None) -> UnitError:
     shown = text.strip()
     if match is None:
         message = f"{shown} is negative" if shown.startswith("-") else f"{shown!r} is not a size"
-        return UnitError(message, "such as 512, 16KiB or 1MiB")
+        return UnitError(message, "for example 512, 16KiB or 1MiB")
     number, unit = match[1], match[2]
     first = unit[:1].upper()
     if first in {"K", "M", "G", "T"}:

@@ -1,4 +1,4 @@
-"""Words that several explanations share."""
+"""Words shared by several explanations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def key_word(word: str) -> str:
-    """A canonical key word, such as `header:x-user`, in words."""
+    """Return a canonical key word, such as `header:x-user`, in words."""
     kind, _, name = word.partition(":")
     if kind == "client_cert":
         return f"client certificate ({name})"
@@ -16,12 +16,12 @@ def key_word(word: str) -> str:
 
 
 def join(words: Sequence[str], conjunction: str = "and") -> str:
-    """`a, b and c`; empty for none."""
+    """Return `a, b and c`; empty for none."""
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"
 
 
 def number(count: int) -> str:
-    """A number with commas between its thousands."""
+    """Return a number with commas between its thousands."""
     return f"{count:,}"

@@ -1,8 +1,8 @@
-"""Values that remember how they were written in a file.
+"""Values that keep their spelling in the file.
 
-Python's reading of a number loses its spelling (`1.10`, `0660`, `0x1F`), and text whose references
-are filled in no longer says which part of it came from elsewhere. Both are wanted: messages quote
-what a person wrote, and what a variable or a file holds is never a template nor shown.
+A parsed number loses its spelling (`1.10`, `0660`, `0x1F`), and text with replaced references no
+longer shows which parts came from elsewhere. Both are needed: messages quote what a person wrote,
+and the content of a variable or file is never treated as a template or shown.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _is_credential: Final = re.compile(CREDENTIAL, re.IGNORECASE).search
 
 
 class WrittenPart(NamedTuple):
-    """A part of a text: as it stands in the file, or what a reference in its place stands for."""
+    """A part of a text: literal text, or a reference with its value."""
 
     text: str
     is_given: bool
 
 
 class Filled(str):
-    """Text with its references filled in.
+    """Text with its references replaced.
 
     Attributes:
         written: the text in the file, with the references.
-        parts: what it is made of, in order.
+        parts: its parts, in order.
     """
 
     __slots__ = ("parts", "written")
@@ -44,11 +44,11 @@ class Filled(str):
 
 
 class WrittenInt(int):
-    """A whole number that shows itself as it was written, such as `0660` or `0x1F`.
+    """A whole number that is displayed as it was written, such as `0660` or `0x1F`.
 
     Attributes:
-        written: how.
-        filled: the text that it was made of, if references were filled in; otherwise None.
+        written: its spelling.
+        filled: the text after references were replaced, if there were any; otherwise None.
     """
 
     written: str = ""
@@ -59,10 +59,10 @@ class WrittenInt(int):
 
 
 class WrittenFloat(float):
-    """A number with a fraction or exponent that shows itself as it was written, such as `1.10`.
+    """A number with a fraction or exponent that is displayed as it was written, such as `1.10`.
 
     Attributes:
-        written: how.
+        written: its spelling.
         filled: as in `WrittenInt`.
     """
 
@@ -74,7 +74,7 @@ class WrittenFloat(float):
 
 
 def remember(value: object, written: str, filled: Filled | None = None) -> object:
-    """Return a number that knows how it was written; other values as they are."""
+    """Return a number that keeps its spelling; other values as they are."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     if str(value) == written:
@@ -85,23 +85,23 @@ def remember(value: object, written: str, filled: Filled | None = None) -> objec
 
 
 def as_text(value: object) -> object:
-    """Return what references hold as the text that it is, though it looks like a number."""
+    """Return the value of references as text, even if it looks like a number."""
     filled = value.filled if isinstance(value, WrittenInt | WrittenFloat) else None
     return value if filled is None else filled
 
 
 def reference_or_digits(value: int) -> str:
-    """Return a number as it may stand in an address: the reference it is from, or its digits."""
+    """Return a number as in an address: the reference that it came from, or its digits."""
     filled = value.filled if isinstance(value, WrittenInt) else None
     return filled.written if filled is not None else f"{int(value)}"
 
 
 def literal(text: str, escapes: dict[str, str]) -> str:
-    """Return a text in which what came from references is escaped, and the rest is not.
+    """Return a text with the parts from references escaped, and the rest unchanged.
 
     Args:
         text: any text; only `Filled` has such parts.
-        escapes: what is written for each character that means something.
+        escapes: the replacement of each special character.
     """
     if not isinstance(text, Filled):
         return text
@@ -112,12 +112,12 @@ def literal(text: str, escapes: dict[str, str]) -> str:
 
 
 def show_field(name: str, value: str, written: str) -> str:
-    """Return a header field for people to read, without what may be a secret in it.
+    """Return a header field for display, without possible secrets.
 
     Args:
-        name: of the field.
-        value: what it is.
-        written: what is in the file: references are shown as such.
+        name: the name of the field.
+        value: its value.
+        written: its text in the file, in which references are shown as such.
     """
     if value == "*" or written != value:
         return f"{name}: {written}"

@@ -1,1 +1,1 @@
-"""What may be changed of a message, compiled once: no I/O, bytes in and bytes out."""
+"""Changes to messages, compiled once: no I/O, bytes in and bytes out."""

@@ -1,4 +1,4 @@
-"""Header lines set, added and taken away."""
+"""Setting, adding and removing header fields."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 _MARK: Final = r"[!#$%&'*+.^_`|~-]"
-"""Characters of names that are no letters and digits (RFC 9110, section 5.6.2)."""
+"""Characters of names other than letters and digits (RFC 9110, section 5.6.2)."""
 
 
 class FieldEdit(Generic[T]):
     """The edits of one route, in one direction.
 
     Args:
-        gone: names of the fields that are taken away; what is set is among them. `-`, `_` and
-            the like are one here, as they are for applications behind CGI and WSGI.
-        lines: the fields that are put in, with the value or what makes it for a request.
+        gone: names of the fields that are removed, including those that are set. `-`, `_` and the
+            like are equivalent, as they are for applications behind CGI and WSGI.
+        lines: the fields that are added, each with its value or a function that makes it for a
+            request.
     """
 
     __slots__ = ("_constant", "_made", "_without")
@@ -47,9 +48,9 @@ class FieldEdit(Generic[T]):
         ]
 
     def apply(self, block: bytes, request: T) -> bytes:
-        """The lines of a head after the edit; each has its line end.
+        """Return the lines of a head after the edit, each with its line end.
 
-        A value that is made for the request and is empty is not sent.
+        A field whose value is made for the request and is empty is not sent.
         """
         if self._without is not None:
             block = self._without(b"", block)

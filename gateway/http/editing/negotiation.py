@@ -1,4 +1,4 @@
-"""Which of several forms of an answer a client would rather have (RFC 9110, section 12.5.1)."""
+"""Which form of a response a client prefers (RFC 9110, section 12.5.1)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 K = TypeVar("K")
 
 MAX_RANGES: Final = 32
-"""Media ranges of one request that are looked at; browsers send less than ten."""
+"""How many media ranges of one request are considered; browsers send fewer than ten."""
 MAX_BYTES: Final = 2048
 
 _range: Final = re.compile(
@@ -24,8 +24,8 @@ def preferred(accept: Sequence[str], offers: Mapping[K, Sequence[str]], usual: K
 
     Args:
         accept: the values of the request's `Accept` fields.
-        offers: media types in lower case, by what they stand for.
-        usual: what is chosen among equals, and if nothing on offer is accepted.
+        offers: the name of each form and its media type in lower case.
+        usual: the choice among equals, and if no offer is accepted.
     """
     text = ", ".join(accept)[:MAX_BYTES]
     if not text:
@@ -33,7 +33,7 @@ def preferred(accept: Sequence[str], offers: Mapping[K, Sequence[str]], usual: K
     qualities: dict[str, float] = {}
     for one in text.split(",", MAX_RANGES)[:MAX_RANGES]:
         match = _range(one)
-        # A range with parameters of its own asks for a variant that is not on offer.
+        # A range with parameters asks for a variant that is not offered.
         if match is not None:
             qualities[match[1].lower()] = float(match[2] or 1)
     best = usual
@@ -46,7 +46,7 @@ def preferred(accept: Sequence[str], offers: Mapping[K, Sequence[str]], usual: K
 
 
 def _quality(kind: str, qualities: Mapping[str, float]) -> float:
-    """What the most specific range says of a media type."""
+    """Return what the most specific range says about a media type."""
     for one in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
         if one in qualities:
             return qualities[one]

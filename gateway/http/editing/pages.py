@@ -22,5 +22,5 @@ class Page(NamedTuple):
 
 
 def fill_page(text: str, status: int, reason: str) -> str:
-    """A page with its variables filled in; other braces stay as they are."""
+    """Return a page with its variables filled in; other braces stay as they are."""
     return text.replace("{status}", str(status)).replace("{reason}", reason)

@@ -1,8 +1,8 @@
 """Values of header fields with variables in them: `blue-{client_ip}`.
 
-A name in braces stands for something that is known of the request; doubled braces are plain
-ones. What a variable holds is taken as it was sent and never decoded, and whatever comes out
-has no line end: a header that a client could split would be two.
+A name in braces stands for a property of the request; doubled braces are literal braces. Values of
+variables are used as they were sent, never decoded, and the result never contains a line end, so
+that a client cannot inject a header.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 T = TypeVar("T")
 
 HEADER: Final = "header."
-"""What a variable begins with that stands for a header field of the request."""
+"""The prefix of variables that stand for a header field of the request."""
 VARIABLES: Final = ("client_ip", "host", "method", "path", "query", "route", "scheme")
 
 _piece: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
@@ -24,7 +24,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class TemplateError(ValueError):
-    """Text that is no template; `hint` says what would do, `offset` where it is."""
+    """Text that is not a valid template; `hint` says how to fix it, `offset` where it is wrong."""
 
     def __init__(self, message: str, hint: str, offset: int = 0) -> None:
         super().__init__(message)
@@ -34,11 +34,11 @@ class TemplateError(ValueError):
 
 
 class Template(NamedTuple):
-    """Text and variables in turn.
+    """Alternating text and variables.
 
     Attributes:
         text: as it was written.
-        literals: what stands before, between and after the variables; one more than these.
+        literals: the text before, between and after the variables; one more than these.
         names: the variables.
     """
 
@@ -52,16 +52,15 @@ def parse_template(text: str, known: Collection[str] = VARIABLES) -> Template:
 
     Args:
         text: as it was written.
-        known: the variables that there are; header fields are among them if `HEADER` is.
+        known: the allowed variables; header fields are allowed if `HEADER` is among them.
 
     Raises:
-        TemplateError: a variable is not known, a brace stands alone, or there is a control
-            character.
+        TemplateError: a variable is unknown, a brace is unmatched, or there is a control character.
     """
     control = _CONTROL.search(text)
     if control:
-        message = "a control character cannot stand in a header field"
-        raise TemplateError(message, "one line of text", control.start())
+        message = "a header field cannot contain a control character"
+        raise TemplateError(message, "write one line of text", control.start())
     literals = [""]
     names: list[str] = []
     end = 0
@@ -73,13 +72,15 @@ def parse_template(text: str, known: Collection[str] = VARIABLES) -> Template:
             literals[-1] += match[0][0]
         elif name is None:
             raise TemplateError(
-                f"{match[0]!r} stands alone", f"a plain one is doubled: {match[0] * 2}", end - 1
+                f"{match[0]!r} is unmatched", f"write {match[0] * 2} for a literal brace", end - 1
             )
         elif (name in known and name != HEADER) or (HEADER in known and _is_header(name)):
             names.append(name)
             literals.append("")
         else:
-            raise TemplateError(f"{{{name}}} is not known", _hint(name, known), match.start())
+            raise TemplateError(
+                f"{{{name}}} is not a known variable", _hint(name, known), match.start()
+            )
     literals[-1] += text[end:]
     return Template(text, tuple(literals), tuple(names))
 
@@ -89,18 +90,18 @@ def _hint(name: str, known: Collection[str]) -> str:
     if near:
         return f"did you mean {{{near[0]}}}?"
     names = [f"{{{HEADER}NAME}}" if one == HEADER else f"{{{one}}}" for one in known]
-    return f"known: {', '.join(names)}; a plain brace is doubled"
+    return f"known variables: {', '.join(names)}; write {{{{ or }}}} for a literal brace"
 
 
 def renderer(
     template: Template, getters: Mapping[str, Callable[[T], str]]
 ) -> Callable[[T], bytes] | bytes:
-    """What makes the value for a request: its bytes, if it is the same for all.
+    """Return what makes the value for a request: a function, or bytes if it is always the same.
 
     Args:
         template: what to fill in.
-        getters: for each variable, what finds it in a request. It gives text as it was sent,
-            in which surrogates stand for bytes that are not UTF-8.
+        getters: for each variable, a function that finds it in a request. It returns the text as it
+            was sent, with surrogates for bytes that are not UTF-8.
     """
     first = template.literals[0].encode()
     if not template.names:
@@ -114,7 +115,7 @@ def renderer(
         value = first
         for get, literal in rest:
             value += get(request).encode("utf-8", "surrogateescape") + literal
-        # No value that comes from a request has a line end; should one ever, it ends here.
+        # No value from a request contains a line end; if one ever does, it is cut here.
         return value.translate(None, b"\r\n\0")
 
     return render

@@ -1,6 +1,6 @@
-"""TLS, of listeners and to upstreams: certificates, their choice and their renewal.
+"""TLS of listeners and upstreams: certificates, their selection and renewal.
 
-`certificate`, `names` and `peer` are pure: what a certificate says, which one a client asked for,
-and who a client is. `files` makes contexts of files; `server` and `client` hold those that are in
-use; `renewal` looks whether files have changed.
+`certificate`, `names` and `peer` are pure: the content of a certificate, the one a client asked
+for, and the identity of a client. `files` makes contexts from files; `server` and `client` hold
+those in use; `renewal` checks whether files have changed.
 """

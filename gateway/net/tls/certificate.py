@@ -1,7 +1,7 @@
-"""What a server's certificate says: its names, its validity and the kind of its key.
+"""The content of a server certificate: names, validity and kind of key.
 
-Python's `ssl` tells this of a peer's certificate only, and after a handshake; `cryptography` reads
-it from the file. Nothing is verified here, OpenSSL does that.
+Python's `ssl` reports these only for a peer's certificate, after a handshake; `cryptography` reads
+them from the file. OpenSSL does all verification.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class CertificateError(ValueError):
-    """Bytes that are no certificate, or not as RFC 5280 asks."""
+    """Bytes that are not a certificate, or not one according to RFC 5280."""
 
 
 class Certificate(NamedTuple):
-    """What a server's certificate says.
+    """The content of a server certificate.
 
     Attributes:
-        names: host names and addresses that it is for, in lower case; its common name if it
-            has no alternative names.
+        names: its host names and addresses, in lower case; its common name if it has no alternative
+            names.
         not_before, not_after: seconds since 1970 between which it is valid.
         key: the kind of its public key: `RSA`, `Ed25519` or the name of a curve, such as
             `secp256r1`; empty for others.
@@ -39,13 +39,13 @@ def read_certificate(der: bytes) -> Certificate:
     """Read a certificate.
 
     Raises:
-        CertificateError: it is none.
+        CertificateError: it is not a certificate.
     """
-    # Whoever has no TLS does without the import.
+    # Imported here, because processes without TLS do not need it.
     from cryptography import x509
 
     try:
-        # Of serial numbers that are not positive and of long names, whose fault is not ours.
+        # About serial numbers that are not positive and long names, which we cannot change.
         with warnings.catch_warnings(action="ignore"):
             found = x509.load_der_x509_certificate(der)
             return Certificate(
@@ -60,7 +60,7 @@ def read_certificate(der: bytes) -> Certificate:
         x509.DuplicateExtension,
         x509.UnsupportedGeneralNameType,
     ) as error:
-        raise CertificateError("not a certificate as RFC 5280 describes them") from error
+        raise CertificateError("not a certificate according to RFC 5280") from error
 
 
 def _alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def _alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:
         if isinstance(name, x509.DNSName):
             found.append(name.value.encode("ascii").decode().lower())
         elif isinstance(name, x509.IPAddress):
-            # A whole network is no name of a server.
+            # A network is not the name of a server.
             found.append(str(ip_address(str(name.value))))
     return tuple(found)
 
@@ -97,7 +97,8 @@ def _kind_of_key(certificate: x509.Certificate, der: bytes) -> str:
     except (UnsupportedAlgorithm, ValueError):
         return ""
     if key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) not in der:
-        # RSA for signatures by PSS alone, or a curve that is spelled out: few libraries take these.
+        # RSA for PSS signatures only, or a curve with explicit parameters: few libraries support
+        # these.
         return ""
     if isinstance(key, ec.EllipticCurvePublicKey):
         return key.curve.name

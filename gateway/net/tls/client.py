@@ -1,4 +1,4 @@
-"""TLS to one upstream, as its files are at the moment."""
+"""TLS to one upstream, with its current files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class UpstreamTls(Renewed):
     Args:
         ca: as in `files.client_context`.
         pair: likewise.
-        server_name: the name that is asked for and checked; empty for the target's own.
-        verifies: whether certificate and name are checked.
+        server_name: the name that is requested and verified; empty for the target's own.
+        verifies: whether certificate and name are verified.
         is_strict: as in `files.client_context`.
 
     Attributes:

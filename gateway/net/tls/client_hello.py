@@ -1,7 +1,6 @@
-"""The first message of a TLS client (RFC 8446, section 4.1.2): which protocols it names.
+"""The first message of a TLS client (RFC 8446, section 4.1.2): the protocols it offers.
 
-Pure. OpenSSL has read and judged the message before anybody asks here, so what does not fit is
-answered with "names none" and left to it.
+Pure. OpenSSL has already validated the message, so anything unexpected is treated as "offers none".
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _ALPN: Final = 16
 
 
 class _Bytes:
-    """Reads vectors whose length stands before them."""
+    """Reads vectors with a length prefix."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -40,13 +39,13 @@ class _Bytes:
 
 
 def offered_protocols(records: bytes) -> tuple[bytes, ...] | None:
-    """The protocols that a client offers by ALPN (RFC 7301), in its order.
+    """Return the protocols that a client offers by ALPN (RFC 7301), in its order.
 
     Args:
-        records: what it sent first, whole records of TLS.
+        records: its first bytes, whole TLS records.
 
     Returns:
-        None if it sent no such extension, or what it sent cannot be read.
+        None if it sent no such extension, or it cannot be parsed.
     """
     try:
         return _alpn(_Bytes(_message(_Bytes(records))))
@@ -55,7 +54,7 @@ def offered_protocols(records: bytes) -> tuple[bytes, ...] | None:
 
 
 def _message(records: _Bytes) -> bytes:
-    """The body of the first handshake message, which may lie in several records."""
+    """Return the body of the first handshake message, which may span several records."""
     data = b""
     while records:
         kind, _, size = records.number(1), records.number(2), records.number(2)

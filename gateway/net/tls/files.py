@@ -1,7 +1,7 @@
-"""Contexts made of files: keys, certificates and authorities, as they are on the disk now.
+"""Contexts made from files: keys, certificates and authorities, as they are on disk.
 
-What OpenSSL says of them in numbers becomes a `TlsFileError` here, which names the field to
-blame. Everything here blocks: an event loop runs it in a thread.
+OpenSSL's errors become a `TlsFileError`, which names the key at fault. Everything here blocks: an
+event loop runs it in a thread.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from gateway.net.tls.certificate import Certificate, CertificateError, read_cert
 from gateway.net.tls.handshake import PROTOCOLS, ServerContext
 
 MAX_BYTES: Final = 1 << 20
-"""A file of certificates is no larger; bundles of all public authorities have 200 KiB."""
+"""The maximum size of a file; bundles of all public authorities have 200 KiB."""
 
 CIPHERS: Final = (
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
     "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
     "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
 )
-"""Mozilla's "intermediate" for TLS 1.2 (version 5.7), without DHE, which needs parameters and is
-asked for by nobody who could not do better; those of TLS 1.3 are all good."""
+"""Mozilla's "intermediate" for TLS 1.2 (version 5.7), without DHE, which needs parameters and which
+no client depends on; all those of TLS 1.3 are good.
+"""
 
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -34,12 +35,12 @@ Field = Literal["cert", "key", "key_password", "ca"]
 
 
 class TlsFileError(Exception):
-    """A file that will not do.
+    """A file that cannot be used.
 
     Attributes:
-        field: the key that names it, or what goes with it.
+        field: the key that names it, or a related one.
         message: what is wrong.
-        hint: what would do; may be empty.
+        hint: how to fix it; may be empty.
     """
 
     def __init__(self, field: Field, message: str, hint: str = "") -> None:
@@ -50,12 +51,12 @@ class TlsFileError(Exception):
 
 
 class KeyPair(NamedTuple):
-    """Where a certificate and its key are.
+    """The paths of a certificate and its key.
 
     Attributes:
-        cert: the certificate, followed by those between it and the authority, as PEM.
+        cert: the certificate, followed by intermediate certificates, as PEM.
         key: its private key, as PEM.
-        key_password: what opens the key; None if nothing is needed.
+        key_password: the password of the key; None if it is not encrypted.
     """
 
     cert: Path
@@ -64,12 +65,12 @@ class KeyPair(NamedTuple):
 
 
 class ClientAuth(NamedTuple):
-    """What is asked of clients.
+    """The certificates that clients must or may present.
 
     Attributes:
-        ca: the authorities whose certificates clients may have, as PEM.
-        is_required: whether a client without one is turned away.
-        is_strict: whether certificates need every extension that RFC 5280 asks for.
+        ca: the authorities that sign them, as PEM.
+        is_required: whether clients without one are refused.
+        is_strict: whether certificates need every extension that RFC 5280 requires.
     """
 
     ca: Path
@@ -78,13 +79,13 @@ class ClientAuth(NamedTuple):
 
 
 def files_of(pairs: Iterable[KeyPair], authorities: Path | None) -> tuple[Path, ...]:
-    """All files of some certificates, and of authorities if there are any."""
+    """Return all files of some certificates, and of authorities if there are any."""
     files = [path for pair in pairs for path in (pair.cert, pair.key)]
     return (*files, *(() if authorities is None else (authorities,)))
 
 
 def digest(paths: Iterable[Path]) -> bytes:
-    """Tells whether files have changed; one that cannot be read counts as empty."""
+    """Return a fingerprint that changes with the files; an unreadable file counts as empty."""
     total = sha256()
     for path in paths:
         try:
@@ -96,17 +97,17 @@ def digest(paths: Iterable[Path]) -> bytes:
 
 
 def leaf(pair: KeyPair) -> Certificate | None:
-    """The first certificate of a pair's file; None if only OpenSSL may be able to read it.
+    """Return the first certificate of a pair's file; None if perhaps only OpenSSL can read it.
 
     Raises:
-        TlsFileError: there is none.
+        TlsFileError: there is no certificate.
     """
     text = _read(pair.cert, "cert", _test_pair_hint(pair))
     begin = text.find(ssl.PEM_HEADER)
     end = text.find(ssl.PEM_FOOTER, begin)
     if begin < 0 or end < 0:
-        hint = "a text that begins with -----BEGIN CERTIFICATE-----"
-        raise TlsFileError("cert", f"{pair.cert} holds no certificate in PEM form", hint)
+        hint = "use text that begins with -----BEGIN CERTIFICATE-----"
+        raise TlsFileError("cert", f"{pair.cert} contains no certificate in PEM format", hint)
     try:
         der = ssl.PEM_cert_to_DER_cert(text[begin : end + len(ssl.PEM_FOOTER)])
     except ValueError:
@@ -117,34 +118,34 @@ def leaf(pair: KeyPair) -> Certificate | None:
 
 
 def _broken(pair: KeyPair) -> TlsFileError:
-    return TlsFileError("cert", f"{pair.cert} holds a certificate that is broken")
+    return TlsFileError("cert", f"{pair.cert} contains a damaged certificate")
 
 
 def load_pair(
     context: ssl.SSLContext,
     pair: KeyPair,
-    if_encrypted: str = "name it: key_password: ${file:/run/secrets/key_password}",
+    if_encrypted: str = "set it: key_password: ${file:/run/secrets/key_password}",
 ) -> Certificate | None:
-    """Let a context show a certificate; returns what that says.
+    """Load a certificate into a context; returns its content.
 
-    OpenSSL takes some that are not as RFC 5280 asks, and of which nothing is known then.
+    OpenSSL accepts some that do not conform to RFC 5280; their content is unknown.
 
     Args:
         context: the context.
         pair: the certificate.
-        if_encrypted: what would do where a passphrase is needed and there is none.
+        if_encrypted: the hint if the key is encrypted and there is no password.
 
     Raises:
-        TlsFileError: it cannot, with the reason.
+        TlsFileError: it cannot be loaded, with the reason.
     """
     certificate = leaf(pair)
     if "PRIVATE KEY-----" not in _read(pair.key, "key"):
-        hint = "a text that begins with -----BEGIN PRIVATE KEY-----"
-        raise TlsFileError("key", f"{pair.key} holds no private key in PEM form", hint)
+        hint = "use text that begins with -----BEGIN PRIVATE KEY-----"
+        raise TlsFileError("key", f"{pair.key} contains no private key in PEM format", hint)
     is_asked = False
 
     def password() -> str:
-        # Without a function, OpenSSL would ask whoever sits at the terminal.
+        # Without a function, OpenSSL would prompt on the terminal.
         nonlocal is_asked
         is_asked = True
         return pair.key_password or ""
@@ -153,15 +154,15 @@ def load_pair(
         context.load_cert_chain(pair.cert, pair.key, password)
     except (ssl.SSLError, OSError, ValueError) as error:
         if is_asked and pair.key_password is None:
-            message = f"{pair.key} is protected by a passphrase"
+            message = f"{pair.key} is encrypted, and there is no password"
             raise TlsFileError("key", message, if_encrypted) from None
         reason = getattr(error, "reason", None) or str(error)
         if reason == "KEY_VALUES_MISMATCH":
             message = f"{pair.key} is not the key of {pair.cert}"
-            hint = "the certificate's own comes first in its file, then those that signed it"
+            hint = "put the certificate itself first in its file, then those that signed it"
             raise TlsFileError("key", message, hint) from None
         if is_asked:
-            message = f"the passphrase does not open {pair.key}"
+            message = f"the password does not decrypt {pair.key}"
             raise TlsFileError("key_password", message) from None
         if certificate is None:
             raise _broken(pair) from None
@@ -172,29 +173,29 @@ def load_pair(
 
 
 def load_authorities(context: ssl.SSLContext, path: Path) -> None:
-    """Let a context trust the authorities in a file.
+    """Make a context trust the authorities in a file.
 
     Raises:
-        TlsFileError: it holds none.
+        TlsFileError: the file contains none.
     """
     text = _read(path, "ca")
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
-        message = f"{path} holds no certificates in PEM form"
-        hint = "texts that begin with -----BEGIN CERTIFICATE-----"
+        message = f"{path} contains no certificates in PEM format"
+        hint = "use texts that begin with -----BEGIN CERTIFICATE-----"
         raise TlsFileError("ca", message, hint) from None
 
 
 def server_context(min_version: str, clients: ClientAuth | None) -> ssl.SSLContext:
-    """A context for connections from clients, which shows no certificate yet.
+    """Return a context for connections from clients, without a certificate yet.
 
     Args:
         min_version: `1.2` or `1.3`.
-        clients: what is asked of clients; None for nothing.
+        clients: the certificates to ask clients for; None for none.
 
     Raises:
-        TlsFileError: a file will not do.
+        TlsFileError: a file cannot be used.
     """
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[min_version]
@@ -212,16 +213,16 @@ def server_context(min_version: str, clients: ClientAuth | None) -> ssl.SSLConte
 def client_context(
     ca: Path | None, pair: KeyPair | None, *, verifies: bool, is_strict: bool = False
 ) -> ssl.SSLContext:
-    """A context for connections to an upstream.
+    """Return a context for connections to an upstream.
 
     Args:
         ca: the authorities to trust; None for those of the system.
-        pair: the certificate to show if one is asked for.
-        verifies: whether the upstream's certificate and name are checked.
-        is_strict: whether certificates need every extension that RFC 5280 asks for.
+        pair: the certificate to present if asked.
+        verifies: whether the upstream's certificate and name are verified.
+        is_strict: whether certificates need every extension that RFC 5280 requires.
 
     Raises:
-        TlsFileError: a file will not do.
+        TlsFileError: a file cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -241,7 +242,7 @@ def client_context(
 
 
 def _test_pair_hint(pair: KeyPair) -> str:
-    """How to make a certificate to try things with, where there is neither certificate nor key."""
+    """Return a command that makes a test certificate, if there is neither certificate nor key."""
     if pair.cert.exists() or pair.key.exists():
         return ""
     folder = pair.cert.parent
@@ -255,7 +256,7 @@ def _test_pair_hint(pair: KeyPair) -> str:
 
 
 def _judge(context: ssl.SSLContext, *, is_strict: bool) -> None:
-    """Decide how strictly certificates are judged, rather than leave it to some Python."""
+    """Set how strictly certificates are verified, whatever the version of Python."""
     if is_strict:
         context.verify_flags |= ssl.VERIFY_X509_STRICT
     else:
@@ -272,5 +273,5 @@ def _read(path: Path, field: Field, if_missing: str = "") -> str:
         raise TlsFileError(field, message, hint) from None
     if len(content) > MAX_BYTES:
         raise TlsFileError(field, f"{path} is larger than {MAX_BYTES >> 20} MiB")
-    # Comments may be in any encoding; OpenSSL's functions want ASCII.
+    # Comments may be in any encoding; OpenSSL's functions need ASCII.
     return content.decode("ascii", "replace").replace("\N{REPLACEMENT CHARACTER}", "?")

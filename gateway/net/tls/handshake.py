@@ -1,8 +1,8 @@
-"""Handshakes with clients: what a client offers, and the alert that tells it why one failed.
+"""Handshakes with clients: what a client offers, and the alert after a failure.
 
-Event loops drop a connection whose handshake failed without sending what OpenSSL has to say of
-it. The objects here send that alert themselves (RFC 8446, section 6.2), and remember the client's
-first message until it has been judged, since `ssl` does not tell which protocols it names.
+Event loops close a connection after a failed handshake without sending OpenSSL's alert. The objects
+here send the alert themselves (RFC 8446, section 6.2), and keep the client's first message until it
+has been checked, because `ssl` does not report the protocols it offers.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ ALERT_NO_APPLICATION_PROTOCOL: Final = 120
 """RFC 7301, section 3.2; `ssl.AlertDescription` lacks it."""
 
 PROTOCOLS: Final = ("http/1.1", "http/1.0")
-"""What listeners speak, by the names of ALPN."""
+"""The protocols of listeners, by their ALPN names."""
 
 
 class Handshake:
     """One handshake on an accepted connection.
 
     Args:
-        sock: the connection; not blocking.
+        sock: the connection; non-blocking.
 
     Attributes:
-        refused: a second handle on the connection, once an alert was sent on it; whoever takes it
-            closes it. Until then the client can read the alert.
+        refused: a second handle on the connection, once an alert was sent on it. The code that
+            takes it must close it; until then the client can read the alert.
     """
 
     __slots__ = ("_sock", "refused")
@@ -40,7 +40,7 @@ class Handshake:
         self.refused: socket.socket | None = None
 
     def send_alert(self, alert: bytes) -> None:
-        """Send the last bytes of a handshake that failed; a client that has left misses them."""
+        """Send the last bytes of a failed handshake; a client that has left does not get them."""
         if not alert or self.refused is not None:
             return
         with suppress(OSError):
@@ -50,7 +50,7 @@ class Handshake:
 
 
 handshake_under_way: ContextVar[Handshake] = ContextVar("handshake_under_way")
-"""The handshake that the current task waits for: event loops hand nothing else through."""
+"""The handshake that the current task waits for: event loops pass nothing else through."""
 
 
 class ServerConnection(ssl.SSLObject):
@@ -64,7 +64,7 @@ class ServerConnection(ssl.SSLObject):
     def watch(
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, handshake: Handshake | None
     ) -> None:
-        """Take what the handshake is watched by; to be called before it begins."""
+        """Register the handshake's observer; call this before it begins."""
         self._incoming = incoming
         self._outgoing = outgoing
         self._handshake = handshake
@@ -72,13 +72,13 @@ class ServerConnection(ssl.SSLObject):
 
     @property
     def speaks_ours(self) -> bool:
-        """Whether the client names a protocol of ours, or none at all (RFC 7301, section 3.2)."""
+        """Return whether the client offers a supported protocol or none (RFC 7301, section 3.2)."""
         offered = offered_protocols(self._hello or b"")
         self._hello = None
         return offered is None or any(name.encode() in offered for name in PROTOCOLS)
 
     def do_handshake(self) -> None:
-        """Go on with the handshake."""
+        """Continue the handshake."""
         if self._hello is not None:
             arrived = self._incoming.read()
             self._hello += arrived
@@ -102,7 +102,7 @@ class ServerContext(ssl.SSLContext):
     def wrap_bio(
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **kwargs: Any
     ) -> ssl.SSLObject:
-        """As `ssl.SSLContext.wrap_bio`."""
+        """Like `ssl.SSLContext.wrap_bio`."""
         connection = super().wrap_bio(incoming, outgoing, *args, **kwargs)
         assert isinstance(connection, ServerConnection)
         connection.watch(incoming, outgoing, handshake_under_way.get(None))

@@ -1,4 +1,4 @@
-"""Which certificate a client asked for by name (RFC 6066, section 3)."""
+"""The certificate for a server name (RFC 6066, section 3)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 
 class NameTable:
-    """Server names and the certificates that are for them.
+    """Server names and their certificates.
 
     Args:
-        names: those of each certificate, as `certificate.Certificate.names` has them; where two
-            certificates have the same name, the first one is taken.
+        names: the names of each certificate, as in `certificate.Certificate.names`; if two
+            certificates have the same name, the first one is used.
     """
 
     __slots__ = ("_exact", "_wildcards")
@@ -25,7 +25,7 @@ class NameTable:
                 table.setdefault(name[2:] if is_wildcard else name, index)
 
     def find(self, server_name: str | None) -> int | None:
-        """The certificate for a server name; None if there is none.
+        """Return the certificate for a server name; None if there is none.
 
         A wildcard stands for exactly one label (RFC 6125, section 6.4.3).
         """

@@ -1,6 +1,6 @@
-"""Who a client is, by the certificate that it proved to have.
+"""The identity of a client, from its verified certificate.
 
-Values are text in one form for one certificate: they become keys of limits and header fields.
+Values have exactly one form per certificate: they become keys of limits and header fields.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _not_printable: Final = re.compile(r"[^\x20-\x7e]")
 
 
 class ClientCertificate(NamedTuple):
-    """A certificate that was verified.
+    """A verified certificate.
 
     Attributes:
         subject: its distinguished name, such as `CN=alice,O=Example` (RFC 4514).
         san: its alternative names, such as `DNS:alice.example.com,URI:spiffe://example/alice`;
             empty if it has none.
-        fingerprint: SHA-256 of the whole, as 64 hexadecimal digits.
+        fingerprint: SHA-256 of the certificate, as 64 hexadecimal digits.
     """
 
     subject: str
@@ -43,7 +43,7 @@ class ClientCertificate(NamedTuple):
 
 
 def client_certificate(decoded: Mapping[str, Any], der: bytes) -> ClientCertificate:
-    """Read what `ssl` says of a certificate that it has verified.
+    """Return the identity in a certificate that `ssl` has verified.
 
     Args:
         decoded: as `SSLSocket.getpeercert()` returns it.
@@ -61,7 +61,7 @@ def client_certificate(decoded: Mapping[str, Any], der: bytes) -> ClientCertific
 
 
 def distinguished_name(names: tuple[tuple[tuple[str, str], ...], ...]) -> str:
-    """The text of a name (RFC 4514): the last part first, in printable ASCII."""
+    """Return the text of a name (RFC 4514): the last part first, in printable ASCII."""
     return ",".join(
         "+".join(f"{_SHORT.get(kind, kind)}={_value(value)}" for kind, value in relative)
         for relative in reversed(names)
@@ -69,7 +69,7 @@ def distinguished_name(names: tuple[tuple[tuple[str, str], ...], ...]) -> str:
 
 
 def _value(text: str) -> str:
-    """A value, escaped: no other value gives the same text."""
+    """Return a value, escaped: no other value gives the same text."""
     return _not_printable.sub(_escape, _special.sub(lambda match: f"\\{match[0]}", text))
 
 

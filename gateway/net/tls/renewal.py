@@ -1,4 +1,4 @@
-"""Looks whether certificates have changed on the disk, now and then and when told to."""
+"""Checks whether certificates have changed on disk, periodically and on request."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from gateway.net.tls.files import TlsFileError
 log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 10.0
-"""How often is looked: what renews certificates does so days before they end."""
+"""How often to check: tools renew certificates days before they expire."""
 
 
 class Renewable(Protocol):
-    """What is made of files."""
+    """Objects made from files."""
 
     @property
     def paths(self) -> Sequence[Path]:
         """The files."""
 
     def renew(self) -> bool:
-        """As `Renewed.renew`."""
+        """Like `Renewed.renew`."""
 
 
 class Renewal:
-    """Keeps several users of files up to date.
+    """Keeps objects that are made from files up to date.
 
     Args:
-        users: in any order; each is renewed by itself.
+        users: the objects, in any order; each is renewed separately.
         renewed: called when one of them has new files in use.
-        interval_s: how often to look.
+        interval_s: how often to check.
     """
 
     def __init__(
@@ -51,20 +51,20 @@ class Renewal:
 
     @property
     def is_running(self) -> bool:
-        """Whether files are looked at."""
+        """Whether files are being checked."""
         return self._background.is_running
 
     def start(self) -> None:
-        """Begin to look, if there is anything to look at."""
+        """Start checking, if there is anything to check."""
         if any(user.paths for user in self._users):
             self._background.start()
 
     async def end(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         await self._background.end()
 
     def look_now(self) -> None:
-        """Do not wait for the next time."""
+        """Check now."""
         self._told.set()
 
     async def _run(self) -> None:
@@ -80,10 +80,10 @@ class Renewal:
                 await self._look_at(user, told)
 
     async def _look_at(self, user: Renewable, told: set[str]) -> None:
-        """Renew one; what is in `told` was said of another that uses the same files."""
+        """Renew one object; `told` has the messages already logged for the same files."""
         files = ", ".join(map(str, dict.fromkeys(user.paths)))
         try:
-            # Reading keys takes milliseconds, or as long as a network's disk likes.
+            # Reading keys takes milliseconds, or as long as a network disk needs.
             if not await asyncio.to_thread(user.renew):
                 return
         except TlsFileError as error:
@@ -91,12 +91,15 @@ class Renewal:
                 return
             told.add(error.message)
             log.error(  # noqa: TRY400 - the message says it all
-                "the certificates before stay in use, for the changed ones will not do: %s",
+                (
+                    "the previous certificates stay in use, because the changed files cannot "
+                    "be used: %s"
+                ),
                 error.message,
             )
         except Exception:
-            # The next look must come, whatever this one was.
-            log.exception("certificates cannot be looked at: %s", files)
+            # Whatever happened, the next check must take place.
+            log.exception("certificates cannot be checked: %s", files)
         else:
-            log.info("changed certificates are in use: %s", files)
+            log.info("changed certificates are now in use: %s", files)
             self._renewed()

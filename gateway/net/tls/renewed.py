@@ -1,4 +1,4 @@
-"""What is made of files, and made anew when these have changed."""
+"""Objects made from files, and made again when the files change."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gateway.net.tls.files import digest
 
 
 class Renewed(ABC):
-    """What is made of files.
+    """An object made from files.
 
     Args:
-        paths: all of them.
+        paths: all its files.
 
     Attributes:
         paths: likewise.
@@ -27,7 +27,7 @@ class Renewed(ABC):
         """Read the files; blocks.
 
         Raises:
-            TlsFileError: one will not do.
+            TlsFileError: a file cannot be used.
         """
         self._digest = digest(self.paths)
         self._read()
@@ -39,8 +39,8 @@ class Renewed(ABC):
             Whether new ones are in use.
 
         Raises:
-            TlsFileError: they have changed and will not do; what was in use stays. It is
-                raised once for each change.
+            TlsFileError: they have changed and cannot be used; the previous ones stay in use.
+                Raised once per change.
         """
         found = digest(self.paths)
         if found == self._digest:
@@ -51,4 +51,4 @@ class Renewed(ABC):
 
     @abstractmethod
     def _read(self) -> None:
-        """Use what is in the files; raises `TlsFileError`, and changes nothing then."""
+        """Use the content of the files; if it raises `TlsFileError`, nothing has changed."""

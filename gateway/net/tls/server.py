@@ -1,4 +1,4 @@
-"""The certificates that a listener shows at the moment."""
+"""The certificates that a listener currently presents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.net.tls.renewed import Renewed
 
 
 class _Shown(NamedTuple):
-    """What is in use; replaced as a whole."""
+    """The state in use; replaced as a whole."""
 
     contexts: tuple[ssl.SSLContext, ...]
     names: NameTable
@@ -23,16 +23,16 @@ class _Shown(NamedTuple):
 class ServerTls(Renewed):
     """TLS of one listener.
 
-    Connections are made with one context whichever name they are for, and for as long as the
-    listener lives, so that session tickets outlive certificates (where clients have some, only
-    until files change: a ticket stands for a verified client). The context that has the
-    certificate takes over as soon as the client's first message has said which name it wants.
+    All connections start with one context, whatever the name, for as long as the listener lives, so
+    that session tickets outlive certificates (with client certificates only until files change,
+    because a ticket stands for a verified client). The context with the right certificate takes
+    over when the client's first message has named the server.
 
     Args:
-        pairs: certificates; the first is for names that none of them has.
+        pairs: certificates; the first is for unknown names.
         min_version: as in `files.server_context`.
         clients: likewise.
-        is_strict: whether unknown names are turned away.
+        is_strict: whether unknown names are refused.
 
     Attributes:
         context: for new connections, once it is loaded.
@@ -56,12 +56,12 @@ class ServerTls(Renewed):
 
     @property
     def asks_clients(self) -> bool:
-        """Whether clients may have certificates."""
+        """Whether clients may present certificates."""
         return self._clients is not None
 
     @property
     def expiries(self) -> dict[str, int]:
-        """When each certificate ends, in seconds since 1970, by its file."""
+        """When each certificate expires, in seconds since 1970, by its file."""
         return self._shown.expiries
 
     def _read(self) -> None:
@@ -89,7 +89,7 @@ class ServerTls(Renewed):
         return _Shown(contexts, names, expiries)
 
     def _choose(self, connection: Any, server_name: str | None, _: ssl.SSLContext) -> int | None:
-        """What OpenSSL calls as soon as it knows the name, or that there is none."""
+        """The callback of OpenSSL once the name is known, or that there is none."""
         if not connection.speaks_ours:
             return ALERT_NO_APPLICATION_PROTOCOL
         shown = self._shown

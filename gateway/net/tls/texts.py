@@ -1,7 +1,7 @@
-"""Certificates of a listener whose library makes TLS by itself, of texts that it is given.
+"""Certificates of listeners whose library does TLS itself, from PEM texts.
 
-gRPC is one. The files are looked at as those of other listeners are, so that what will not do is
-told in the same words, whoever uses it in the end.
+gRPC is such a library. The files are checked like those of other listeners, so that errors are
+reported in the same words.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gateway.net.tls.certificate import Certificate
 from gateway.net.tls.files import KeyPair, TlsFileError, files_of, load_authorities, load_pair
 from gateway.net.tls.renewed import Renewed
 
-PLAIN_KEY: Final = "a key without a passphrase, in a file that only this user may read"
+PLAIN_KEY: Final = "use an unencrypted key, in a file that only this user may read"
 
 _KEYS: Final = frozenset(["RSA", "secp256r1", "secp384r1", "secp521r1", "Ed25519"])
-"""What BoringSSL takes, which is in gRPC's library; OpenSSL takes more."""
+"""Curves that BoringSSL, which is part of gRPC, supports; OpenSSL supports more."""
 _CERTIFICATES: Final = re.compile(
     rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL
 )
@@ -30,11 +30,12 @@ _PRIVATE_KEYS: Final = re.compile(
 
 
 class Texts(NamedTuple):
-    """What is in the files.
+    """The content of the files.
 
     Attributes:
         pairs: each key with its certificates, as PEM.
-        authorities: those of clients, as PEM; None if clients are asked for nothing.
+        authorities: the authorities of clients, as PEM; None if clients are not asked for
+            certificates.
     """
 
     pairs: tuple[tuple[bytes, bytes], ...]
@@ -42,9 +43,9 @@ class Texts(NamedTuple):
 
 
 def comparable(name: str) -> str:
-    """An alternative name in the form in which it is compared: of URIs the case counts.
+    """Return an alternative name in the form used for comparison: URIs are case-sensitive.
 
-    Addresses have one form, the shortest, and other names have no colon.
+    Addresses have one form, the shortest, and other names contain no colon.
     """
     if ":" not in name:
         return name.lower()
@@ -55,11 +56,11 @@ def comparable(name: str) -> str:
 
 
 class PairTexts(NamedTuple):
-    """What is in the files of one certificate.
+    """The content of the files of one certificate.
 
     Attributes:
-        certificate: what it says itself; None as of `load_pair`.
-        pem: its key, and it with those that follow it, as PEM with nothing around it.
+        certificate: its content; None as in `load_pair`.
+        pem: its key, and the certificate with those that follow it, as PEM without other text.
     """
 
     certificate: Certificate | None
@@ -70,24 +71,24 @@ def read_pair(context: ssl.SSLContext, pair: KeyPair) -> PairTexts:
     """Read the files of a certificate.
 
     Args:
-        context: takes them as well, so that OpenSSL says what is wrong with them.
+        context: loads them as well, so that OpenSSL checks them.
         pair: their files.
 
     Raises:
-        TlsFileError: they will not do, or not for gRPC.
+        TlsFileError: they cannot be used, or not with gRPC.
     """
     certificate = load_pair(context, pair, PLAIN_KEY)
     if certificate is not None and certificate.key not in _KEYS:
-        message = f"{pair.cert} has a key of a kind that gRPC does not take"
-        raise TlsFileError("cert", message, "RSA, or an elliptic curve: P-256 or P-384")
+        message = f"{pair.cert} has a kind of key that gRPC does not support"
+        raise TlsFileError("cert", message, "use RSA, or an elliptic curve: P-256 or P-384")
     key = _PRIVATE_KEYS.search(pair.key.read_bytes())
     if key is None:
-        raise TlsFileError("key", f"{pair.key} has changed meanwhile")
+        raise TlsFileError("key", f"{pair.key} changed while it was read")
     return PairTexts(certificate, (key.group(), _certificates(pair.cert)))
 
 
 def _certificates(path: Path) -> bytes:
-    """Without what may stand around them: BoringSSL does not read past a byte order mark."""
+    """Return the PEM blocks without text around them: BoringSSL stops at a byte order mark."""
     return b"\n".join(_CERTIFICATES.findall(path.read_bytes()))
 
 
@@ -95,15 +96,14 @@ class TlsTexts(Renewed):
     """The files of one listener.
 
     Args:
-        pairs: certificates, of which no key is encrypted; the first is for names that none of
-            them has.
-        client_ca: the authorities whose certificates clients must have; None if they are asked
-            for none.
-        names: of which a client's certificate must have one; none if any will do.
+        pairs: certificates with unencrypted keys; the first is for unknown names.
+        client_ca: the authorities that must have signed clients' certificates; None if clients are
+            not asked for certificates.
+        names: the names of which a client's certificate must have one; empty for any.
 
     Attributes:
         is_required: whether clients must have certificates.
-        names: likewise, as they are compared.
+        names: likewise, in the form used for comparison.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class TlsTexts(Renewed):
         super().__init__(files_of(pairs, client_ca))
         self._new: Texts | None = None
         self.expiries: dict[str, int] = {}
-        """When each certificate ends, in seconds since 1970, by its file."""
+        """When each certificate expires, in seconds since 1970, by its file."""
 
     def take_new(self) -> Texts | None:
-        """What has been read since it was last taken; None if nothing has.
+        """Return what has been read since the last call; None if nothing.
 
         May be called in any thread.
         """

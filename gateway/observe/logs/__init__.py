@@ -1,8 +1,7 @@
-"""What the gateway writes about its work: a line for each request, and lines about itself.
+"""The log: a line for each request, and lines about the gateway itself.
 
-`escape` makes any text safe to stand in a line, `access` makes the line of a request,
-`process` those of Python's logging, and `output` brings lines to a file or a pipe without
-ever holding a request up.
+`escape` makes any text safe for a line, `access` makes the line of a request, `process` those of
+Python's logging, and `output` writes lines to a file or a pipe without ever delaying a request.
 """
 
 from __future__ import annotations

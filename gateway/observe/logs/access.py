@@ -1,7 +1,7 @@
-"""One line for each request.
+"""One log line per request.
 
-What a line says is an `AccessEntry`; an empty text or -1 says that something does not apply, and
-its field is left out.
+The content of a line is an `AccessEntry`; fields that do not apply are empty or -1, and are
+omitted.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from gateway.observe.logs.escape import (
 )
 
 DECISIONS: Final = ("pass", "delay", "refuse", "skip", "error", "none")
-"""What may stand in `decision`: none is a request that no policy was asked about."""
+"""Values of `decision`; none means that no policy applied to the request."""
 
 
 @dataclass(slots=True)
 class AccessEntry:
-    """One request in the access log, its fields in the order in which they stand in the line.
+    """One request in the access log, with its fields in the order of the line.
 
     Attributes:
         client: the address that the request is counted for.
         method: as sent.
         host: as sent.
         path: the request target as sent, with its query.
-        route: the route's name; empty where none matches.
-        policy: the name of the policy that decided; empty where there is none.
+        route: the route's name; empty if none matches.
+        policy: the name of the policy that decided; empty if there is none.
         decision: one of `DECISIONS`.
         wait_us: how long the request waited for its turn.
-        upstream: the target that the request went to; empty where it went to none.
-        upstream_us: from sending it there to the first byte of the answer; -1 if none came.
-        status: the status of the answer; 0 where the client left before there was one.
+        upstream: the target that the request went to; empty if it went to none.
+        upstream_us: from sending it there to the first byte of the response; -1 if there was none.
+        status: the status of the response; 0 if the client left before there was one.
         body_bytes: bytes of body sent to the client.
-        duration_us: from the request's head to the last byte of the answer.
-        error: what went wrong, as a short kind; empty where nothing did.
-        bytes_received: bytes that the client sent through a WebSocket; -1 of other requests.
+        duration_us: from the request's head to the last byte of the response.
+        error: the kind of error; empty if there was none.
+        bytes_received: bytes that the client sent through a WebSocket; -1 for other requests.
     """
 
     client: str = ""
@@ -72,10 +72,10 @@ _TEXTS: Final = (
 
 
 class AccessLog:
-    """Makes lines of requests and hands them on.
+    """Writes the lines of requests.
 
     Args:
-        write: takes one whole line, its end included; `LineWriter.write`.
+        write: receives one whole line with its end; `LineWriter.write`.
         log_format: `json` or `text`.
         clock: wall clock, in microseconds since 1970.
     """
@@ -91,13 +91,13 @@ class AccessLog:
         self._line = _json_line if log_format == "json" else _text_line
 
     def log(self, entry: AccessEntry) -> None:
-        """Write the line of one request; called when its answer is complete or given up."""
+        """Write the line of one request; called when its response is complete or abandoned."""
         self._write(self._line(self._time(self._clock()), entry))
 
     def repeat(self, entry: AccessEntry) -> Callable[[int], None]:
-        """Prepare lines that differ from that of `entry` in time and duration only.
+        """Prepare lines that differ from that of `entry` only in time and duration.
 
-        What is returned writes one such line, given the duration.
+        Returns a function that writes one such line, given the duration.
         """
         if self._line is not _json_line:
             return lambda duration_us: self.log(replace(entry, duration_us=duration_us))
@@ -116,7 +116,7 @@ class AccessLog:
 
 @lru_cache(maxsize=1024)
 def _circumstances(route: str, policy: str, decision: str, upstream: str, error: str) -> str:
-    """The part of a JSON line that few requests differ in."""
+    """Return the part of a JSON line that few requests differ in."""
     names = ("route", "policy", "decision", "upstream", "error")
     values = (route, policy, decision, upstream, error)
     return "".join(

@@ -1,16 +1,16 @@
-"""Where log lines go, without ever holding a request up or breaking one.
+"""Writes log lines without ever delaying or failing a request.
 
-Lines of one turn of the event loop travel together (`LineWriter`). A regular file takes them
-in a write of its own, which the kernel's cache makes a matter of microseconds. Anything else
-(a pipe to a container's runtime, a socket to the journal, a terminal) may stop reading at any
-moment: a blocking write would stop the gateway with it, and switching it to non-blocking would
-do so for every process that shares it. So a thread writes there, from a bounded backlog.
+Lines of one turn of the event loop are written together (`LineWriter`). A regular file is written
+directly, which takes microseconds thanks to the kernel's cache. All other outputs (a pipe to a
+container runtime, a socket to the journal, a terminal) may stop reading at any moment: a blocking
+write would stop the gateway, and switching the output to non-blocking mode would affect every
+process that shares it. So a thread writes there, from a bounded backlog.
 
-What cannot be written is dropped and counted, in whole lines.
+Lines that cannot be written are dropped and counted.
 
-Several processes may write to one output. A regular file takes each write whole. A pipe does so
-up to `PIPE_BUF` bytes, so lines go there in pieces of that size; a longer line keeps the other
-processes out while it is written, by a lock that they share.
+Several processes may write to one output. Writes to a regular file are atomic. Writes to a pipe are
+atomic up to `PIPE_BUF` bytes, so lines are written in pieces of that size; for longer lines the
+processes use a shared lock.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from typing import Final, Protocol
 from gateway.observe.metrics import LogMetrics
 
 FLUSH_AT_CHARS: Final = 64 * 1024
-"""Lines are written before the turn is over once they are this long together."""
+"""Once the lines of a turn are this long in total, they are written before it ends."""
 
 BACKLOG_BYTES: Final = 8 * 1024 * 1024
-"""What a stalled reader may have waiting for it: some 25,000 lines of requests."""
+"""The backlog for a stalled reader: some 25,000 lines of requests."""
 
 CLOSE_TIMEOUT_S: Final = 2.0
 """How long the last lines may take when the gateway stops."""
 
 PIECE_BYTES: Final = select.PIPE_BUF - 1
-"""What is written whole, even after the end of a line that was torn before."""
+"""Added before the next line if one was written only partly."""
 
 LF: Final = 0x0A
 
@@ -48,26 +48,26 @@ _DESCRIPTOR_PATH: Final = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,7})")
 
 
 class Output(Protocol):
-    """Takes whole lines; safe to use from any thread."""
+    """Writes whole lines; safe to use from any thread."""
 
     def write(self, lines: bytes) -> None:
         """Write lines, or drop and count them. Never raises."""
 
     def reopen(self) -> None:
-        """Open the same path again, after it was renamed; `OSError` leaves all as it was."""
+        """Open the same path again, after a rename; on `OSError` everything stays as it was."""
 
     def close(self) -> None:
-        """Write what is left, for at most `CLOSE_TIMEOUT_S`, and let go."""
+        """Write the rest, for at most `CLOSE_TIMEOUT_S`, and close."""
 
 
 def open_output(target: str, metrics: LogMetrics, lock: int | None = None) -> Output:
-    """The output for `stdout`, `stderr` or the path of a file, which is made if needed.
+    """Open `stdout`, `stderr` or the path of a file, which is created if needed.
 
     Args:
-        target: which; /dev/stdout, /dev/stderr and /dev/fd/N are what they stand for.
-        metrics: counts what is dropped.
-        lock: a file, open for reading and writing, that the processes share which write to
-            the same output; None if no other does.
+        target: the name; /dev/stdout, /dev/stderr and /dev/fd/N mean these streams.
+        metrics: counts dropped lines.
+        lock: a file, open for reading and writing, shared by the processes that write to the same
+            output; None if there are no others.
 
     Raises:
         OSError: the path cannot be opened for writing.
@@ -83,13 +83,13 @@ def open_output(target: str, metrics: LogMetrics, lock: int | None = None) -> Ou
 
 
 def _inherited(target: str) -> int | None:
-    """A descriptor that this process was started with, if that is meant; it can be closed.
+    """Return a copy of a descriptor that this process was started with, if the name means one.
 
-    What Linux has under /dev/fd could be opened by its path, but for sockets, which is what systemd
-    gives a service for stdout.
+    Linux can open entries of /dev/fd by path, except for sockets, and systemd gives services a
+    socket as stdout.
 
     Raises:
-        OSError: there is no such descriptor, or it is one of our own.
+        OSError: there is no such descriptor, or it is one of the gateway's own.
     """
     standard = STANDARD_STREAMS.get(target)
     if standard is not None:
@@ -98,14 +98,14 @@ def _inherited(target: str) -> int | None:
     if match is None:
         return None
     number = int(match[1])
-    # Python's own are not: to write a log to one of them would end a connection.
+    # The gateway's own descriptors are excluded: a log written to one would break a connection.
     if number > max(STANDARD_STREAMS.values()) and not os.get_inheritable(number):
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     return os.dup(number)
 
 
 def _open(path: str) -> int:
-    # O_NONBLOCK, so that a named pipe without a reader is an error now and not a wait.
+    # With O_NONBLOCK, a named pipe without a reader is an error now, instead of a wait.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
     descriptor = os.open(path, flags, 0o640)
     os.set_blocking(descriptor, True)
@@ -113,12 +113,12 @@ def _open(path: str) -> int:
 
 
 class FileOutput:
-    """A regular file, appended to by the caller's own thread.
+    """A regular file, written by the caller's thread.
 
     Args:
-        descriptor: the open file; it belongs to this object from now on.
-        path: where to find it again after a rotation; None if it is not ours to open.
-        metrics: counts what is dropped.
+        descriptor: the open file, owned by this object from now on.
+        path: its path, to open it again after a rotation; None if it cannot be opened again.
+        metrics: counts dropped lines.
     """
 
     def __init__(self, descriptor: int, path: str | None, metrics: LogMetrics) -> None:
@@ -133,7 +133,7 @@ class FileOutput:
             self._metrics.lines_dropped += self._descriptor.write(lines)
 
     def reopen(self) -> None:
-        """Go on in a new file of the same path."""
+        """Continue in a new file of the same path."""
         if self._path is None:
             return
         descriptor = _open(self._path)
@@ -147,11 +147,11 @@ class FileOutput:
 
 
 class StreamOutput:
-    """A pipe, socket or terminal, written to by a thread that may wait for its reader.
+    """A pipe, socket or terminal, written by a thread that may wait for its reader.
 
     Args:
-        descriptor: the open stream; it belongs to this object from now on.
-        metrics: counts what is dropped.
+        descriptor: the open stream, owned by this object from now on.
+        metrics: counts dropped lines.
         lock: as in `open_output`.
     """
 
@@ -163,12 +163,12 @@ class StreamOutput:
         self._backlog_bytes = 0
         self._is_closing = False
         self._changed = threading.Condition()
-        # A daemon: a reader that never reads again must not keep the process alive.
+        # A daemon thread: a reader that has stopped must not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
         self._thread.start()
 
     def write(self, lines: bytes) -> None:
-        """Leave lines to the thread, or drop and count them if its backlog is full."""
+        """Pass lines to the thread, or drop and count them if its backlog is full."""
         with self._changed:
             if self._is_closing or self._backlog_bytes + len(lines) > BACKLOG_BYTES:
                 self._metrics.lines_dropped += lines.count(b"\n")
@@ -178,10 +178,10 @@ class StreamOutput:
             self._changed.notify()
 
     def reopen(self) -> None:
-        """A stream has no path: nothing to do."""
+        """Do nothing: a stream has no path."""
 
     def close(self) -> None:
-        """Wait a little for the thread to write its backlog; the rest is dropped."""
+        """Wait a little for the thread to write its backlog; drop the rest."""
         with self._changed:
             self._is_closing = True
             self._changed.notify()
@@ -196,13 +196,13 @@ class StreamOutput:
         self._descriptor.close()
 
     def _write(self, lines: bytes) -> int:
-        """Write lines; the number of those that could not be written whole."""
+        """Write lines; returns how many could not be written completely."""
         if self._lock is None:
             return self._descriptor.write(lines)
         return sum(self._write_piece(piece, self._lock) for piece in _pieces(lines))
 
     def _write_piece(self, piece: bytes, lock: int) -> int:
-        # The kernel keeps small pieces apart; it need only be told of the others.
+        # The kernel keeps small writes apart; only larger ones need the lock.
         is_small = len(piece) <= PIECE_BYTES
         fcntl.lockf(lock, fcntl.LOCK_SH if is_small else fcntl.LOCK_EX)
         try:
@@ -211,7 +211,7 @@ class StreamOutput:
             fcntl.lockf(lock, fcntl.LOCK_UN)
 
     def _take(self) -> bytes:
-        """All lines that wait, joined; empty when there will be no more."""
+        """Return all waiting lines, joined; empty when there will be no more."""
         with self._changed:
             while not self._backlog and not self._is_closing:
                 self._changed.wait()
@@ -221,7 +221,7 @@ class StreamOutput:
 
 
 def _pieces(lines: bytes) -> Iterator[bytes]:
-    """Whole lines, together no longer than `PIECE_BYTES`; one that is longer is alone."""
+    """Yield whole lines in pieces of at most `PIECE_BYTES`; a longer line is a piece of its own."""
     begin = 0
     while begin < len(lines):
         end = lines.rfind(b"\n", begin, begin + PIECE_BYTES) + 1
@@ -232,15 +232,15 @@ def _pieces(lines: bytes) -> Iterator[bytes]:
 
 
 class _Descriptor:
-    """A descriptor that takes whole lines, or says how many it did not take."""
+    """A descriptor to write whole lines to, which counts those that fail."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._is_torn = False
 
     def write(self, lines: bytes) -> int:
-        """Write lines; the number of those that could not be written whole."""
-        # A line that stops in its middle must not swallow the next one.
+        """Write lines; returns how many could not be written completely."""
+        # A partly written line must not absorb the next one.
         prefix = b"\n" if self._is_torn else b""
         rest = memoryview(prefix + lines)
         size = len(rest)
@@ -260,13 +260,13 @@ class _Descriptor:
             try:
                 return os.write(self._descriptor, lines)
             except BlockingIOError:
-                # Somebody who shares the stream made it non-blocking.
+                # Another process that shares the stream made it non-blocking.
                 poll = select.poll()
                 poll.register(self._descriptor, select.POLLOUT)
                 poll.poll()
 
     def replace(self, descriptor: int) -> None:
-        """Go on with another descriptor; this one is closed."""
+        """Continue with another descriptor; this one is closed."""
         self.close()
         self._descriptor = descriptor
         self._is_torn = False
@@ -279,12 +279,12 @@ class _Descriptor:
 
 
 class LineWriter:
-    """Joins the lines of one turn of the event loop; for that loop's thread only.
+    """Joins the lines of one turn of the event loop; only for that loop's thread.
 
     Args:
-        output: where they go.
-        schedule: calls a function soon: `loop.call_soon`, or
-            `functools.partial(loop.call_later, 0.1)` for fewer and later writes.
+        output: the output to write to.
+        schedule: calls a function soon: `loop.call_soon`, or `functools.partial(loop.call_later,
+            0.1)` for fewer and later writes.
     """
 
     __slots__ = ("_chars", "_lines", "_output", "_schedule")
@@ -296,7 +296,7 @@ class LineWriter:
         self._chars = 0
 
     def write(self, line: str) -> None:
-        """Add one line, its end included, to those of this turn."""
+        """Add one line, with its end, to those of this turn."""
         lines = self._lines
         if not lines:
             self._schedule(self.flush)
@@ -306,7 +306,7 @@ class LineWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what there is."""
+        """Write all lines collected so far."""
         if self._lines:
             lines = "".join(self._lines)
             self._lines.clear()

@@ -1,7 +1,7 @@
-"""Python's logging, in lines of the same form as those of requests.
+"""Python's logging, in the same format as lines of requests.
 
-Libraries and the gateway itself log as usual; this module decides only how a record is
-written and where. Configured once, by whoever owns the process.
+Libraries and the gateway itself log as usual; this module only decides how and where a record is
+written. The main program configures it once.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from gateway.observe.logs.output import Output
 
 
 def setup_logging(output: Output, log_format: LogFormat, level: str, process: str = "") -> None:
-    """Send every log record of this process to `output`; what was set up before is replaced.
+    """Send every log record of this process to `output`, replacing previous handlers.
 
     Args:
-        output: where whole lines go.
+        output: the output to write to.
         log_format: `json` or `text`.
-        level: the least level that is written: debug, info, warning or error.
-        process: which process of the gateway this is; empty if there is only one.
+        level: the lowest level that is written: debug, info, warning or error.
+        process: the name of this process of the gateway; empty if there is only one.
     """
     handler = OutputHandler(output)
     handler.setFormatter(LineFormatter(log_format, process))
@@ -32,7 +32,7 @@ def setup_logging(output: Output, log_format: LogFormat, level: str, process: st
 
 
 class LineFormatter(logging.Formatter):
-    """A record as one line, without its end: the traceback is a field like any other."""
+    """Formats a record as one line, without its end; the traceback is a field like any other."""
 
     def __init__(self, log_format: LogFormat, process: str = "") -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class LineFormatter(logging.Formatter):
         self._time = Timestamp()
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of `record`."""
+        """Return the line of `record`."""
         time = self._time(round(record.created * 1_000_000))
         text = record.getMessage()
         traceback = self.formatException(record.exc_info) if record.exc_info else ""
@@ -59,7 +59,7 @@ class LineFormatter(logging.Formatter):
 
 
 class OutputHandler(logging.Handler):
-    """Writes at once, from any thread: a process that dies has said why."""
+    """Writes immediately, from any thread, so that the last words of a dying process are kept."""
 
     def __init__(self, output: Output) -> None:
         super().__init__()

@@ -1,11 +1,10 @@
-"""What the gateway counts, and how Prometheus reads it.
+"""The gateway's counters, and their form for Prometheus.
 
-On a request's way only plain integers are touched (`counters`); they become samples when
-somebody asks (`exposition`, which a limiter without a gateway does without). Several processes of
-one gateway tell each other of them as plain data (`plain`). Names of routes, policies, upstreams,
-stores and listeners are the only labels that come from outside, and they come from the
-configuration: never a key, a path or an address, so the number of series is bounded by the
-configuration.
+Requests change only plain integers (`counters`); a scrape turns them into samples (`exposition`,
+which a limiter without a gateway does not need). The processes of one gateway exchange them as
+plain data (`plain`). The only labels from outside are names of routes, policies, upstreams, stores
+and listeners, and they come from the configuration: never a key, a path or an address, so the
+configuration bounds the number of series.
 """
 
 from __future__ import annotations

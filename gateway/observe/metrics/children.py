@@ -19,7 +19,7 @@ from gateway.observe.metrics.counters import (
 from gateway.observe.metrics.families import BREAKER_STATES, ChildKind, Labels
 
 STATUSES: Final = range(100, 600)
-"""Statuses with a series of their own; what else an upstream makes up is one: `other`."""
+"""Statuses with a series of their own; all others count as `other`."""
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 def _named(
     children: Callable[[GatewayMetrics], Mapping[str, T]],
 ) -> Callable[[GatewayMetrics], Iterator[tuple[Labels, T]]]:
-    """Children that are told apart by their name."""
+    """Children identified by their name."""
     return lambda metrics: (((name,), child) for name, child in list(children(metrics).items()))
 
 
@@ -52,7 +52,7 @@ ROUTES: Final = ChildKind[RouteMetrics](
     ("route",),
     _named(lambda metrics: metrics.routes),
     GatewayMetrics.route,
-    # Nothing is shown of a route that has answered nothing; there may be ten thousand.
+    # Routes without responses have no samples; there may be ten thousand.
     is_told=lambda of: of.statuses,
 )
 POLICIES: Final = ChildKind[PolicyMetrics](
@@ -91,7 +91,7 @@ LISTENERS: Final = ChildKind[FrontendMetrics](
 
 
 def by_label(statuses: Mapping[int, int]) -> list[tuple[str, int]]:
-    """Counts of answers by the label of their status."""
+    """Yield counts of responses by the label of their status."""
     counts: dict[str, int] = {}
     for status, count in statuses.items():
         label = str(status) if status in STATUSES else "other"
@@ -100,12 +100,12 @@ def by_label(statuses: Mapping[int, int]) -> list[tuple[str, int]]:
 
 
 def states(breaker: str) -> Iterator[tuple[str, int]]:
-    """Each state of a circuit breaker: 1 for the one it is in."""
+    """Yield each state of a circuit breaker: 1 for the current one."""
     return ((state, int(breaker == state)) for state in BREAKER_STATES)
 
 
 def decisions(policy: PolicyMetrics) -> tuple[tuple[str, int], ...]:
-    """What was decided; of a policy that was not asked yet no more than a dashboard needs."""
+    """Yield the decisions; for a policy that was never used, only what dashboards need."""
     most = ("pass", policy.passed), ("refuse", policy.refused)
     if not has_decided(policy):
         return most
@@ -119,7 +119,7 @@ def decisions(policy: PolicyMetrics) -> tuple[tuple[str, int], ...]:
 
 
 def has_decided(policy: PolicyMetrics) -> bool:
-    """Whether a policy has been asked about a request yet."""
+    """Return whether a policy has been used for a request yet."""
     counts = (
         *(policy.passed, policy.refused, policy.delayed, policy.skipped),
         *(policy.store_error_passed, policy.store_error_refused, policy.waiting),
@@ -128,7 +128,7 @@ def has_decided(policy: PolicyMetrics) -> bool:
 
 
 def has_keys(memory: MemoryMetrics, metrics: GatewayMetrics, labels: Labels) -> bool:
-    """Whether a policy has kept keys in memory yet."""
+    """Return whether a policy has kept keys in memory yet."""
     policy = metrics.policies.get(labels[0])
-    # Keys come and go; what is there stays there.
+    # Once shown, a series stays, although keys come and go.
     return bool(memory.keys) or policy is None or has_decided(policy)

@@ -1,8 +1,8 @@
-"""Counters for the hot path: plain attributes that callers add to.
+"""Counters for the hot path: plain attributes that callers increment.
 
-An object is looked up by name once, when the configuration is loaded, and then held by
-whoever counts: `policy.refused += 1`. Everything is counted from the event loop's thread,
-and nothing here takes a lock or knows Prometheus.
+Objects are looked up by name once, when the configuration is loaded, and then kept by the code that
+counts: `policy.refused += 1`. All counting happens in the event loop's thread; nothing here takes a
+lock or depends on Prometheus.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ REQUEST_BOUNDS_US: Final = (
     *(500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000),
     *(1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000),
 )
-"""Buckets of requests and upstream answers: half a millisecond to half a minute."""
+"""Buckets of requests and upstream responses: half a millisecond to half a minute."""
 
 STORE_BOUNDS_US: Final = (
     *(100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 1_000_000),
 )
-"""Buckets of store calls, with the default deadline of 20 ms as one of them."""
+"""Buckets of store calls; the default deadline of 20 ms is one of them."""
 
 
 class Histogram:
-    """How often a duration fell into which bucket.
+    """A histogram of durations.
 
     Attributes:
         bounds_us: inclusive upper bounds of the buckets, ascending, in microseconds.
-        counts: one count for each bucket, and a last one for everything above.
+        counts: one count per bucket, and a last one for everything above.
         sum_us: all durations together, in microseconds.
     """
 
@@ -52,8 +52,8 @@ class RouteMetrics:
     """Requests of one route.
 
     Attributes:
-        statuses: how many requests were answered with which status.
-        duration: from the request's head to the last byte of the answer.
+        statuses: how many requests were answered with each status.
+        duration: from the request's head to the last byte of the response.
     """
 
     __slots__ = ("duration", "statuses")
@@ -72,14 +72,15 @@ class PolicyMetrics:
     """Decisions of one policy; every request counts in exactly one of the first six.
 
     Attributes:
-        passed: went on at once.
-        delayed: went on after waiting for its turn.
+        passed: admitted immediately.
+        delayed: admitted after waiting for a turn.
         refused: over the limit, or no place in the queue.
-        skipped: the policy had nothing to count for the request (its key is missing, say).
-        store_error_passed: the store could not be asked and the request went on.
-        store_error_refused: the store could not be asked and the request was turned away.
-        wait_us: all the waiting of delayed requests together, in microseconds.
-        waiting: how many requests wait for their turn at the moment.
+        skipped: the policy had nothing to count for the request, for example because its key is
+            missing.
+        store_error_passed: the store was unavailable and the request was admitted.
+        store_error_refused: the store was unavailable and the request was refused.
+        wait_us: the total wait of delayed requests, in microseconds.
+        waiting: how many requests currently wait for their turn.
     """
 
     __slots__ = (
@@ -108,12 +109,12 @@ class TargetMetrics:
     """One of the targets that an upstream chooses from.
 
     Attributes:
-        requests: for how many it was chosen.
-        ejections: how often it was left out for failures.
-        checks: how often it was checked, and
-        checks_failed: how often it did not pass.
-        is_healthy: what checks found.
-        is_ejected: whether it is left out for failures at the moment.
+        requests: how many requests it was chosen for.
+        ejections: how often it was ejected for failures.
+        checks: how often it was checked.
+        checks_failed: how often a check failed.
+        is_healthy: the result of the checks.
+        is_ejected: whether it is currently ejected for failures.
     """
 
     __slots__ = (
@@ -138,18 +139,19 @@ class UpstreamMetrics:
     """Requests to one upstream.
 
     Attributes:
-        requests: how many were sent.
+        requests: how many requests were sent.
         errors: how many failed, by `UpstreamError.kind`.
-        retries: how many of them were sent again, by why: connect, reset, timeout or status.
-        retries_refused: how often the budget did not allow that.
-        connections: how many connections are open at the moment.
-        first_byte: from sending the request to the first byte of the answer.
-        tunnels: how many WebSockets are open at the moment.
-        tunnel_received: bytes that clients have sent through them, and
-        tunnel_sent: bytes that were sent to clients.
+        retries: how many were retried, by reason: connect, reset, timeout or status.
+        retries_refused: how often the budget did not allow a retry.
+        connections: how many connections are currently open.
+        first_byte: from sending the request to the first byte of the response.
+        tunnels: how many WebSockets are currently open.
+        tunnel_received: bytes that clients have sent through them.
+        tunnel_sent: bytes that were sent to clients through them.
         breaker: the state of its circuit breaker: closed, open or half_open; empty if it has none.
-        targets: those that are chosen from or checked, by name.
-        refresh: called before `breaker` and `targets` are shown; sets what changed with time.
+        targets: its targets, if there are several or they are checked, by name.
+        refresh: called before `breaker` and `targets` are shown; updates values that change with
+            time.
     """
 
     __slots__ = (
@@ -182,7 +184,7 @@ class UpstreamMetrics:
         self.refresh: Callable[[], None] = lambda: None
 
     def target(self, name: str) -> TargetMetrics:
-        """The counters of a target, made when first asked for."""
+        """Return the counters of a target, created on first use."""
         return self.targets.setdefault(name, TargetMetrics())
 
 
@@ -190,13 +192,13 @@ class FrontendMetrics:
     """One listener for clients of another system.
 
     Attributes:
-        sees_connections: whether it knows of the two that follow; a library may keep them.
-        connections: how many were taken, and
-        open_connections: how many are open at the moment.
-        answers: how many requests were answered, by what was asked for and what came of it.
-        malformed: what could not be read, by a short kind from our own code.
-        records: what it keeps at the moment beside the store's counts, and
-        record_bytes: the memory of that; None of a listener that keeps nothing.
+        sees_connections: whether the next two are known; a library may not report them.
+        connections: how many connections were accepted.
+        open_connections: how many are currently open.
+        answers: how many requests were answered, by request and result.
+        malformed: how much input was invalid, by a short kind from our own code.
+        records: how many records it currently keeps besides the store's counts.
+        record_bytes: their memory; None for listeners that keep none.
         refresh: called before `records` and `record_bytes` are shown; sets them.
     """
 
@@ -226,16 +228,16 @@ class StoreMetrics:
     """Calls to one store.
 
     Attributes:
-        decisions: how many requests were decided on.
+        decisions: how many decisions it made.
         batches: in how many calls.
         errors: how many calls failed, by `StoreError.reason`.
         breaker: the state of the circuit breaker: closed, open or half_open.
-        is_ready: whether a call would probably be answered now.
+        is_ready: whether it would probably reply now.
         gateways: how many gateways share the store, as last seen.
-        duration: how long the calls took that were answered.
-        missed: how many decisions it should have made beside another store and did not; None of
-            a store that is asked by itself, where the policies' counters say what came of that.
-        messages: what it says and hears without being asked, by what that says and what came of it.
+        duration: how long successful calls took.
+        missed: how many decisions it should have made beside another store but did not; None for a
+            store that decides alone, where the counters of policies show this.
+        messages: how many messages were exchanged outside of calls, by message and result.
         refresh: called before `breaker`, `is_ready` and `gateways` are shown; sets them.
     """
 
@@ -265,7 +267,7 @@ class StoreMetrics:
         self.refresh: Callable[[], None] = lambda: None
 
     def answered(self, decisions: int, duration_us: int) -> None:
-        """Count one call that was answered, and the decisions it carried."""
+        """Count one successful call, and the decisions in it."""
         self.batches += 1
         self.decisions += decisions
         self.duration.observe(duration_us)
@@ -275,10 +277,10 @@ class MemoryMetrics:
     """The keys of one policy in the memory store.
 
     Attributes:
-        keys: how many have a place.
-        evicted: how many lost theirs before their time.
-        overflowed: requests let through of keys without one.
-        refused: requests refused for what other keys used, or may have.
+        keys: how many are stored.
+        evicted: how many were evicted before they expired.
+        overflowed: requests admitted although their key was not stored.
+        refused: requests refused for the usage, or possible usage, of other keys.
     """
 
     __slots__ = ("evicted", "keys", "overflowed", "refused")
@@ -291,11 +293,11 @@ class MemoryMetrics:
 
 
 class LogMetrics:
-    """What became of log lines.
+    """Counters of log lines.
 
     Attributes:
-        lines_dropped: lines that could not be written: a full disk, a reader that is gone
-            or too slow.
+        lines_dropped: lines that could not be written: the disk is full, or the reader is gone or
+            too slow.
     """
 
     __slots__ = ("lines_dropped",)
@@ -305,7 +307,7 @@ class LogMetrics:
 
 
 class GatewayMetrics:
-    """Everything that one gateway process counts, or all processes of one gateway together.
+    """All counters of one gateway process, or of all processes of one gateway.
 
     Args:
         version: the version of the gateway.
@@ -313,13 +315,13 @@ class GatewayMetrics:
 
     Attributes:
         workers: how many processes serve requests.
-        connections: how many client connections are open at the moment.
+        connections: how many client connections are currently open.
         connections_refused: how many were refused, by the limit that was reached.
         connections_evicted: how many were closed to make room for others.
-        client_errors: requests that could not be read, by a short kind from our own code.
-        clients_left: clients that left before their answer was complete.
-        certificates: when each certificate in use ends, in seconds since 1970, by its file.
-        memory: the keys of the memory store, by policy; empty where counts are elsewhere.
+        client_errors: invalid requests, by a short kind from our own code.
+        clients_left: clients that left before their response was complete.
+        certificates: when each certificate in use expires, in seconds since 1970, by its file.
+        memory: the keys of the memory store, by policy; empty if counts are elsewhere.
     """
 
     def __init__(self, version: str = "", clock: Clock = wall_us) -> None:
@@ -341,21 +343,21 @@ class GatewayMetrics:
         self.frontends: dict[str, FrontendMetrics] = {}
 
     def route(self, name: str) -> RouteMetrics:
-        """The counters of a route, made when first asked for."""
+        """Return the counters of a route, created on first use."""
         return self.routes.setdefault(name, RouteMetrics())
 
     def policy(self, name: str) -> PolicyMetrics:
-        """The counters of a policy, made when first asked for."""
+        """Return the counters of a policy, created on first use."""
         return self.policies.setdefault(name, PolicyMetrics())
 
     def upstream(self, name: str) -> UpstreamMetrics:
-        """The counters of an upstream, made when first asked for."""
+        """Return the counters of an upstream, created on first use."""
         return self.upstreams.setdefault(name, UpstreamMetrics())
 
     def store(self, name: str) -> StoreMetrics:
-        """The counters of a store; its name must not be its URL, which may hold a password."""
+        """Return the counters of a store, by its name and never its URL, which may be secret."""
         return self.stores.setdefault(name, StoreMetrics())
 
     def frontend(self, name: str) -> FrontendMetrics:
-        """The counters of a listener for another system, made when first asked for."""
+        """Return the counters of a listener for another system, created on first use."""
         return self.frontends.setdefault(name, FrontendMetrics())

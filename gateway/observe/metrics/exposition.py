@@ -28,9 +28,9 @@ from gateway.observe.metrics.table import TABLE
 
 END_OF_OPENMETRICS: Final = b"# EOF\n"
 SAMPLES_PER_PIECE: Final = 160
-"""A piece with so many samples has no more children: about a millisecond."""
+"""A piece ends at this many samples, which take about a millisecond."""
 CHILDREN_PER_PIECE: Final = 256
-"""How many children are looked at for one piece, whether they have samples or not."""
+"""How many children are examined for one piece, whether they have samples or not."""
 
 _TYPES: Final[dict[str, Callable[..., Metric]]] = {
     "counter": CounterMetricFamily,
@@ -43,17 +43,17 @@ T = TypeVar("T")
 
 
 class Exposition(NamedTuple):
-    """What a scrape is answered with; the pieces are made one by one, as they are taken."""
+    """The response to a scrape; the pieces are made one by one, as they are consumed."""
 
     content_type: str
     pieces: Iterator[bytes]
 
 
 def expose(metrics: GatewayMetrics, accept: str = "", others: Iterable[Metric] = ()) -> Exposition:
-    """All samples as text, in the format that an `Accept` header asks for.
+    """Return all samples as text, in the format that an `Accept` header asks for.
 
-    That is OpenMetrics 1.0 where it is named, and the classic text format otherwise. Families
-    from elsewhere, such as those of the process, come first.
+    The format is OpenMetrics 1.0 if the header names it, otherwise the classic text format.
+    Families from elsewhere, such as those of the process, come first.
     """
     encode, form = choose_encoder(accept)
 
@@ -65,7 +65,7 @@ def expose(metrics: GatewayMetrics, accept: str = "", others: Iterable[Metric] =
                 yield b""
                 continue
             text = encode(_Single(metric)).removesuffix(END_OF_OPENMETRICS)
-            # A family of several pieces has its HELP and TYPE once.
+            # A family of several pieces has its HELP and TYPE only once.
             yield text if metric.name != last_name else _without_head(text)
             last_name = metric.name
         if form.startswith("application/openmetrics-text"):
@@ -75,12 +75,12 @@ def expose(metrics: GatewayMetrics, accept: str = "", others: Iterable[Metric] =
 
 
 def content_type(accept: str) -> str:
-    """The format that an `Accept` header asks for."""
+    """Return the format that an `Accept` header asks for."""
     return choose_encoder(accept)[1]
 
 
 def render(metrics: GatewayMetrics, accept: str = "") -> bytes:
-    """All samples as one text, for who has no event loop to keep going."""
+    """Return all samples as one text, for programs without an event loop."""
     return b"".join(expose(metrics, accept).pieces)
 
 
@@ -115,7 +115,7 @@ def _family(
 def _add(piece: Any, labels: Labels, value: Value) -> None:
     if isinstance(value, Histogram):
         bounds = (*(str(bound / 1e6) for bound in value.bounds_us), "+Inf")
-        # Prometheus wants, for each bucket, everything at or below its bound.
+        # Prometheus buckets are cumulative.
         buckets = list(zip(bounds, accumulate(value.counts), strict=True))
         piece.add_metric(labels, buckets, value.sum_us / 1e6)
     else:
@@ -123,7 +123,7 @@ def _add(piece: Any, labels: Labels, value: Value) -> None:
 
 
 class _Single(Collector):
-    """One family, in the shape in which prometheus-client takes it."""
+    """A family in the form that prometheus-client reads."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric

@@ -157,7 +157,7 @@ class ChildKind(NamedTuple, Generic[T]):
 
 
 class Section(NamedTuple, Generic[T]):
-    """Families that show the same children.
+    """Families with the same children.
 
     Attributes:
         kind: of the children.
@@ -185,7 +185,7 @@ class Section(NamedTuple, Generic[T]):
 def counter(
     name: str, text: str, field: str, value: Callable[[Any], float] = _as_it_is
 ) -> Family[Any]:
-    """A counter with one sample for each child."""
+    """Define a counter with one sample per child."""
     return Family("counter", name, text, (), (Field(field, COUNT),), _one(field, value))
 
 
@@ -245,7 +245,7 @@ def _many(
 
 
 def histogram(name: str, text: str, field: str) -> Family[Any]:
-    """A histogram of each child that has counted something."""
+    """Define a histogram for each child that has counted something."""
 
     def samples(of: Any) -> Samples:
         times: Histogram = getattr(of, field)
@@ -255,5 +255,5 @@ def histogram(name: str, text: str, field: str) -> Family[Any]:
 
 
 def info(name: str, text: str, value: Callable[[T], Mapping[str, str]]) -> Family[T]:
-    """Texts, as the labels of a sample that is always 1."""
+    """Define texts as labels of a sample that is always 1."""
     return Family("info", name, text, (), (), lambda of: (((), value(of)),))

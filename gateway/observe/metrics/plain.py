@@ -1,4 +1,4 @@
-"""Counters as plain data, which travel between the processes of one gateway, and their sum.
+"""Counters as plain data, exchanged between the processes of a gateway, and their sum.
 
 A piece is one child with all its counters, such as a route; the pieces of a whole gateway are made
 one by one, since there may be thousands. What a piece holds follows from the table of families.
@@ -34,7 +34,7 @@ FIELDS: Final = _fields()
 
 
 def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
-    """Everything that a gateway counts, fit for JSON."""
+    """Yield all counters of a gateway in a form that fits JSON."""
     for name, (kind, fields) in FIELDS.items():
         for labels, child in kind.children(metrics):
             if kind.refresh is not None:
@@ -48,8 +48,8 @@ def add(total: GatewayMetrics, piece: Piece, *, gauges: bool = True) -> None:
 
     Args:
         total: the sum, changed in place.
-        piece: what one process counted.
-        gauges: whether what it says of this moment counts too; not if it is from the past.
+        piece: the counters of one process.
+        gauges: whether its current values count too; not for a process that has ended.
     """
     name, *rest = piece
     kind, fields = FIELDS[name]

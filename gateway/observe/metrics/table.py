@@ -52,7 +52,7 @@ TABLE: Final[tuple[Section[Any], ...]] = (
         (
             info(
                 "sluice_build",
-                "The gateway's version and the Python it runs on.",
+                "The gateway's version and its version of Python.",
                 lambda of: {"version": of.version, "python": platform.python_version()},
             ),
             gauge(
@@ -70,7 +70,7 @@ TABLE: Final[tuple[Section[Any], ...]] = (
             ),
             gauge(
                 "sluice_client_connections",
-                "Client connections that are open.",
+                "Open client connections.",
                 "connections",
             ),
             counters(
@@ -86,13 +86,13 @@ TABLE: Final[tuple[Section[Any], ...]] = (
             ),
             counters(
                 "sluice_client_errors",
-                "Requests that could not be read, by reason.",
+                "Invalid requests, by reason.",
                 ("kind",),
                 "client_errors",
             ),
             counter(
                 "sluice_clients_left",
-                "Clients that left before their answer was complete.",
+                "Clients that left before their response was complete.",
                 "clients_left",
             ),
         ),
@@ -102,7 +102,10 @@ TABLE: Final[tuple[Section[Any], ...]] = (
         (
             counter(
                 "sluice_log_lines_dropped",
-                "Log lines lost to a full disk, or to a reader that is gone or too slow.",
+                (
+                    "Log lines that were lost because the disk was full, or the reader was "
+                    "gone or too slow."
+                ),
                 "lines_dropped",
             ),
         ),
@@ -112,7 +115,7 @@ TABLE: Final[tuple[Section[Any], ...]] = (
         (
             gauges(
                 "sluice_tls_certificate_not_after_seconds",
-                "When a certificate ends that clients are shown, in seconds since 1970.",
+                "When a server certificate expires, in seconds since 1970.",
                 ("certificate",),
                 "certificates",
                 FIRST,
@@ -129,7 +132,7 @@ TABLE: Final[tuple[Section[Any], ...]] = (
             ),
             histogram(
                 "sluice_request_duration_seconds",
-                "From a request's head to the last byte of its answer, waiting included.",
+                "From a request's head to the last byte of its response, including any wait.",
                 "duration",
             ),
         ),
@@ -140,7 +143,7 @@ TABLE: Final[tuple[Section[Any], ...]] = (
             Family(
                 "counter",
                 "sluice_decisions",
-                "What was decided on requests, by policy.",
+                "Decisions on requests, by policy and result.",
                 ("decision",),
                 (
                     *(Field("passed", COUNT), Field("refused", COUNT), Field("delayed", COUNT)),
@@ -157,11 +160,13 @@ TABLE: Final[tuple[Section[Any], ...]] = (
         (
             counter(
                 "sluice_policy_wait_seconds",
-                "Time that delayed requests waited for their turn, all together.",
+                "Total time that delayed requests waited for their turn.",
                 "wait_us",
                 lambda us: us / 1e6,
             ),
-            gauge("sluice_policy_waiting", "Requests that wait for their turn.", "waiting"),
+            gauge(
+                "sluice_policy_waiting", "Requests that currently wait for their turn.", "waiting"
+            ),
         ),
         is_shown=lambda of, _, __: has_decided(of),
     ),
@@ -175,24 +180,24 @@ TABLE: Final[tuple[Section[Any], ...]] = (
         (
             counters(
                 "sluice_upstream_errors",
-                "Requests that an upstream did not answer as it should, by reason.",
+                "Requests that an upstream did not answer properly, by reason.",
                 ("kind",),
                 "errors",
             ),
             counters(
                 "sluice_upstream_retries",
-                "Requests that were sent again, by what went wrong.",
+                "Requests that were retried, by reason.",
                 ("reason",),
                 "retries",
             ),
             counter(
                 "sluice_upstream_retries_refused",
-                "Requests that were not sent again because the budget was spent.",
+                "Retries that the budget did not allow.",
                 "retries_refused",
             ),
             gauge(
                 "sluice_upstream_connections",
-                "Connections to an upstream that are open.",
+                "Open connections to an upstream.",
                 "connections",
             ),
         ),
@@ -203,7 +208,7 @@ TABLE: Final[tuple[Section[Any], ...]] = (
         (
             histogram(
                 "sluice_upstream_first_byte_seconds",
-                "From sending a request to the first byte of the upstream's answer.",
+                "From sending a request to the first byte of the upstream's response.",
                 "first_byte",
             ),
         ),
@@ -213,7 +218,7 @@ TABLE: Final[tuple[Section[Any], ...]] = (
         (
             gauges(
                 "sluice_upstream_breaker",
-                "The circuit breaker before an upstream: 1 for the state it is in.",
+                "The circuit breaker of an upstream: 1 for its current state.",
                 ("state",),
                 "breaker",
                 WORST,
@@ -228,25 +233,25 @@ TABLE: Final[tuple[Section[Any], ...]] = (
             counter("sluice_target_requests", "Tries that a target was chosen for.", "requests"),
             counter(
                 "sluice_target_ejections",
-                "How often a target was left out for failures.",
+                "How often a target was ejected for failures.",
                 "ejections",
             ),
             counter("sluice_target_checks", "Health checks of a target.", "checks"),
             counter(
                 "sluice_target_checks_failed",
-                "Health checks that a target did not pass.",
+                "Health checks that a target failed.",
                 "checks_failed",
             ),
             # Healthy is what all processes find healthy, ejected what one of them has ejected.
             gauge(
                 "sluice_target_healthy",
-                "Whether health checks find a target well; 1 without checks.",
+                "Whether health checks find a target healthy; 1 without checks.",
                 "is_healthy",
                 EVERY,
             ),
             gauge(
                 "sluice_target_ejected",
-                "Whether a target is left out for failures.",
+                "Whether a target is ejected for failures.",
                 "is_ejected",
                 SOME,
             ),
@@ -255,11 +260,11 @@ TABLE: Final[tuple[Section[Any], ...]] = (
     Section(
         UPSTREAMS,
         (
-            gauge("sluice_upstream_websockets", "WebSockets that are open.", "tunnels"),
+            gauge("sluice_upstream_websockets", "Open WebSockets.", "tunnels"),
             Family(
                 "counter",
                 "sluice_upstream_websocket_bytes",
-                "Bytes that went through WebSockets, from clients (received) and to them (sent).",
+                "Bytes through WebSockets, from clients (received) and to them (sent).",
                 ("direction",),
                 (Field("tunnel_received", COUNT), Field("tunnel_sent", COUNT)),
                 lambda of: (("received", of.tunnel_received), ("sent", of.tunnel_sent)),
@@ -271,11 +276,13 @@ TABLE: Final[tuple[Section[Any], ...]] = (
         STORES,
         (
             counter("sluice_store_decisions", "Decisions made by a store.", "decisions"),
-            counter("sluice_store_batches", "Calls to a store that were answered.", "batches"),
-            counters("sluice_store_errors", "Calls to a store that failed.", ("reason",), "errors"),
+            counter("sluice_store_batches", "Successful calls to a store.", "batches"),
+            counters(
+                "sluice_store_errors", "Failed calls to a store, by reason.", ("reason",), "errors"
+            ),
             counters(
                 "sluice_store_missed",
-                "Decisions that a store should have made beside another one and did not.",
+                "Decisions that a store should have made beside another one but did not.",
                 (),
                 "missed",
                 COUNT_IF_KNOWN,
@@ -283,15 +290,15 @@ TABLE: Final[tuple[Section[Any], ...]] = (
             ),
             counters(
                 "sluice_store_messages",
-                "Messages to and from a store that nobody waits for, and what came of them.",
+                "Messages to and from a store outside of calls, by result.",
                 ("message", "outcome"),
                 "messages",
             ),
             # Ready is what is ready for all, the breaker is the worst of all.
-            gauge("sluice_store_ready", "Whether a store would answer now.", "is_ready", EVERY),
+            gauge("sluice_store_ready", "Whether a store would reply now.", "is_ready", EVERY),
             gauges(
                 "sluice_store_breaker",
-                "The circuit breaker before a store: 1 for the state it is in.",
+                "The circuit breaker of a store: 1 for its current state.",
                 ("state",),
                 "breaker",
                 WORST,
@@ -299,13 +306,13 @@ TABLE: Final[tuple[Section[Any], ...]] = (
             ),
             gauge(
                 "sluice_store_gateways",
-                "Gateways that share a store, this one included, as last seen.",
+                "Gateways that share a store, including this one, as last seen.",
                 "gateways",
                 MOST,
             ),
             histogram(
                 "sluice_store_call_duration_seconds",
-                "How long answered calls to a store took.",
+                "Duration of successful calls to a store.",
                 "duration",
             ),
         ),
@@ -314,20 +321,23 @@ TABLE: Final[tuple[Section[Any], ...]] = (
     Section(
         MEMORY,
         (
-            gauge("sluice_memory_keys", "Keys that have a place in the memory store.", "keys"),
+            gauge("sluice_memory_keys", "Keys in the memory store.", "keys"),
             counter(
                 "sluice_memory_evicted_keys",
-                "Keys that lost their places in the memory store before they expired.",
+                "Keys that were evicted from the memory store before they expired.",
                 "evicted",
             ),
             counter(
                 "sluice_memory_overflowed_requests",
-                "Requests let through of keys for which the memory store had no place.",
+                "Requests admitted although the memory store had no room for their key.",
                 "overflowed",
             ),
             counter(
                 "sluice_memory_refused_requests",
-                "Requests refused for what other keys used, because the memory store is too small.",
+                (
+                    "Requests refused for the usage of other keys, because the memory store "
+                    "is too small."
+                ),
                 "refused",
             ),
         ),
@@ -338,12 +348,12 @@ TABLE: Final[tuple[Section[Any], ...]] = (
         (
             counter(
                 "sluice_listener_connections",
-                "Connections of a listener's clients.",
+                "Accepted connections of a listener's clients.",
                 "connections",
             ),
             gauge(
                 "sluice_listener_open_connections",
-                "Connections of a listener's clients that are open.",
+                "Open connections of a listener's clients.",
                 "open_connections",
             ),
         ),
@@ -355,13 +365,13 @@ TABLE: Final[tuple[Section[Any], ...]] = (
         (
             counters(
                 "sluice_listener_answers",
-                "Requests of a listener's clients, by what was asked and what was answered.",
+                "Requests of a listener's clients, by request and result.",
                 ("operation", "answer"),
                 "answers",
             ),
             counters(
                 "sluice_listener_malformed",
-                "What a listener could not read, by reason.",
+                "Invalid input of a listener's clients, by reason.",
                 ("kind",),
                 "malformed",
             ),
@@ -379,7 +389,7 @@ TABLE: Final[tuple[Section[Any], ...]] = (
             ),
             gauge(
                 "sluice_listener_record_bytes",
-                "The memory of its records.",
+                "Memory of these records.",
                 "record_bytes",
                 SUM_IF_KNOWN,
                 lambda count: count or 0,

@@ -45,10 +45,10 @@ def test_a_switch_may_be_a_text_where_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("request_headers: {remove: 'X-*'}", "no pattern"),
-        ("request_headers: {set: {'*': a}}", "no pattern"),
-        ("rewrite: /a/$1", "a segment of the route is {name}"),
-        ("host: off", "leave the host out"),
+        ("request_headers: {remove: 'X-*'}", "without quotes and patterns"),
+        ("request_headers: {set: {'*': a}}", "without quotes and patterns"),
+        ("rewrite: /a/$1", "a parameter of the route is written {name}"),
+        ("host: off", "remove the host"),
         ("upstream_host: Target", "write target"),
         ("upstream_host: $host", "write ${host}"),
     ],
@@ -62,7 +62,7 @@ def test_words_of_other_programs_in_routes(text: str, hint: str) -> None:
     ("to", "hint"),
     [
         ("/new$request_uri", "write {path}"),
-        ("https://a/$1", "a segment of the route is {name}"),
+        ("https://a/$1", "a parameter of the route is written {name}"),
         ("https://a/?h=$host", "write {host}"),
         ("https://$host/", "write {host}"),
     ],
@@ -78,8 +78,8 @@ def test_variables_of_nginx_in_redirects(to: str, hint: str) -> None:
         ("$remote_addr", "did you mean {client_ip}?"),
         ("$http_x_team", "did you mean {header.x-team}?"),
         ("$TOKEN", "did you mean ${TOKEN}?"),
-        ("%DOWNSTREAM_REMOTE_ADDRESS%", "known: {client_ip}"),
-        ("%[src]", "known: {client_ip}"),
+        ("%DOWNSTREAM_REMOTE_ADDRESS%", "known variables: {client_ip}"),
+        ("%[src]", "known variables: {client_ip}"),
     ],
 )
 def test_variables_of_others_in_fields_are_a_warning(value: str, hint: str) -> None:

@@ -31,18 +31,18 @@ LIMITS: Final = [
     (
         "10/s queue 5",
         "'queue' is not expected here",
-        "waiting has a key of its own beside limit: queue: {max: 100, max_wait: 2s}",
+        "waiting is configured beside limit: queue: {max: 100, max_wait: 2s}",
     ),
     ("10/day UTC", "'UTC' is not expected here", "write 10/day in UTC"),
     (
         "10/s per user",
         "'user' is not a key",
-        "such as header:X-User or cookie:session, by what a request says of its user",
+        "for example header:X-User or cookie:session, whichever identifies the user",
     ),
     (
         "0/s",
         "a limit of zero",
-        "at least 1; a route that refuses all has respond: {status: 403} instead",
+        "use 1 or more; to refuse all requests, give the route respond: {status: 403}",
     ),
     ("10/s burst20", "'burst20' is not expected here", "write burst 20"),
     ("10rps", "'rps' is not needed after the number", "write 10/s"),
@@ -63,113 +63,113 @@ LIMITS: Final = [
     ("10/s per ip/route", "'/' is not expected here", "write 10/s per ip+route"),
     ("10/s per X-API-Key", "'X-API-Key' is not a key", "did you mean 'header:X-API-Key'?"),
     ("10/s per header X-API-Key", "'header' is not a key", "write 10/s per header:X-API-Key"),
-    ("10/s per header: X-API-Key", "'header:' lacks a name", "write 10/s per header:X-API-Key"),
-    ("10/s per apikey", "'apikey' is not a key", "such as header:X-API-Key or query:api_key"),
-    ("10/s per api_key", "'api_key' is not a key", "such as header:X-API-Key or query:api_key"),
+    ("10/s per header: X-API-Key", "'header:' needs a name", "write 10/s per header:X-API-Key"),
+    ("10/s per apikey", "'apikey' is not a key", "for example header:X-API-Key or query:api_key"),
+    ("10/s per api_key", "'api_key' is not a key", "for example header:X-API-Key or query:api_key"),
     (
         "10/s per path",
         "'path' is not a key",
-        "such as route, which counts all paths of a route together",
+        "for example route, which counts all paths of a route together",
     ),
     (
         "10/s per url",
         "'url' is not a key",
-        "such as route, which counts all paths of a route together",
+        "for example route, which counts all paths of a route together",
     ),
-    ("10/s per session", "'session' is not a key", "such as cookie:session"),
-    ("10/s per token", "'token' is not a key", "such as header:Authorization"),
+    ("10/s per session", "'session' is not a key", "for example cookie:session"),
+    ("10/s per token", "'token' is not a key", "for example header:Authorization"),
     (
         "10/s per jwt:sub",
         "'jwt:' is not a key",
         (
-            "it is not supported; one of ip, route, all, host, method, header:NAME, cookie:NAME, "
-            "query:NAME, client_cert"
+            "this is not supported; use one of ip, route, all, host, method, header:NAME, "
+            "cookie:NAME, query:NAME, client_cert"
         ),
     ),
     (
         "10/s per country",
         "'country' is not a key",
         (
-            "it is not supported; one of ip, route, all, host, method, header:NAME, cookie:NAME, "
-            "query:NAME, client_cert"
+            "this is not supported; use one of ip, route, all, host, method, header:NAME, "
+            "cookie:NAME, query:NAME, client_cert"
         ),
     ),
-    ("10/s per query", "'query' is not a key", "such as query:api_key"),
+    ("10/s per query", "'query' is not a key", "for example query:api_key"),
     ("10 per second", "'per' where '/' was expected", "write 10/s"),
-    ("10/60", "the unit of time is missing", "write 10/60s, or m, h, d"),
-    ("1.5/s", "1.5 is not a whole number", "1.5 each s is written 3/2s"),
-    ("10/h burst", "a number is missing", "such as 20"),
+    ("10/60", "the unit of time is missing", "write 10/60s, or use m, h or d"),
+    ("1.5/s", "1.5 is not a whole number", "for 1.5 per s, write 3/2s"),
+    ("10/h burst", "a number is missing", "for example 20"),
     (
         "unlimited",
         "a limit begins with a number, not 'unlimited'",
-        "for no limit leave the key out",
+        "to have no limit, remove the key",
     ),
-    ("none", "a limit begins with a number, not 'none'", "for no limit leave the key out"),
-    ("off", "a limit begins with a number, not 'off'", "for no limit leave the key out"),
+    ("none", "a limit begins with a number, not 'none'", "to have no limit, remove the key"),
+    ("off", "a limit begins with a number, not 'off'", "to have no limit, remove the key"),
     ("-1/s", "-1 is negative", "a limit is at least 1"),
     ("1e3/s", "1e3 is not a whole number", "write 1000/s"),
     ("1k/s", "1k has a suffix", "write 1000"),
-    ("10/w", "'w' is not a unit of time", "write 10/week in UTC, or another time zone, or 10/7d"),
+    ("10/w", "'w' is not a unit of time", "write 10/week in UTC, in another time zone, or 10/7d"),
     (
         "10/month",
         "'month' is not a unit of time",
-        "write 10/month in UTC, or another time zone, or 10/30d",
+        "write 10/month in UTC, in another time zone, or 10/30d",
     ),
     ("10/day in Berlin", "'Berlin' is not a known time zone", "did you mean Europe/Berlin?"),
     ("10/day in utc", "'utc' is not a known time zone", "did you mean UTC?"),
     (
         "10/day in +02:00",
         "'+02:00' is not a known time zone",
-        "a zone has a name, such as UTC or Europe/Berlin",
+        "a zone is a name such as UTC or Europe/Berlin",
     ),
     (
         "10/s delay 5",
         "'delay' is not expected here",
-        "waiting has a key of its own beside limit: queue: {max: 100, max_wait: 2s}",
+        "waiting is configured beside limit: queue: {max: 100, max_wait: 2s}",
     ),
     (
         "10/s max_wait 2s",
         "'max_wait' is not expected here",
-        "waiting has a key of its own beside limit: queue: {max: 100, max_wait: 2s}",
+        "waiting is configured beside limit: queue: {max: 100, max_wait: 2s}",
     ),
     (
         "10/s wait 2s",
         "'wait' is not expected here",
-        "waiting has a key of its own beside limit: queue: {max: 100, max_wait: 2s}",
+        "waiting is configured beside limit: queue: {max: 100, max_wait: 2s}",
     ),
     ("10/s burst 0", "a burst of zero", "at least 1"),
     ("5 concurrent per ip", "'concurrent' where '/' was expected", "write 5 at once"),
     (
         "10/s; 100/m",
         "'s;' is not a unit of time",
-        "several limits are a list: limits: [10/s, 100/m]",
+        "use a list for several limits: limits: [10/s, 100/m]",
     ),
     (
         "10/s, 100/m",
         "'s,' is not a unit of time",
-        "several limits are a list: limits: [10/s, 100/m]",
+        "use a list for several limits: limits: [10/s, 100/m]",
     ),
     (
         "10/s and 100/m",
         "'and' is not expected here",
-        "several limits are a list: limits: [10/s, 100/m]",
+        "use a list for several limits: limits: [10/s, 100/m]",
     ),
     (
         "10/s + 100/m",
         "'+' is not expected here",
-        "several limits are a list: limits: [10/s, 100/m]",
+        "use a list for several limits: limits: [10/s, 100/m]",
     ),
     (
         "10MB/s",
         "a limit counts requests, not bytes",
-        "bytes have no limit here; 10/s counts requests",
+        "bandwidth cannot be limited; 10/s counts requests",
     ),
     (
         "1MiB/s",
         "a limit counts requests, not bytes",
-        "bytes have no limit here; 10/s counts requests",
+        "bandwidth cannot be limited; 10/s counts requests",
     ),
-    ("10/10", "the unit of time is missing", "write 10/10s, or m, h, d"),
+    ("10/10", "the unit of time is missing", "write 10/10s, or use m, h or d"),
     ("10/hourly", "'hourly' is not a unit of time", "write 10/h"),
     ("10 req/min", "'req' is not needed after the number", "write 10/m"),
     ("10 requests per minute", "'requests' is not needed after the number", "write 10/m"),
@@ -177,28 +177,28 @@ LIMITS: Final = [
 ROUTES: Final = [
     (
         "/users/:id",
-        ":id stands for itself in a path, and for nothing else",
-        "did you mean {id}? Any one segment is written so",
+        ":id is literal text in a path",
+        "did you mean {id}? It stands for any one segment",
     ),
     (
         "~ ^/v[0-9]+/.*$",
-        "'~ ^/v[0-9]+/.*$' looks like a regular expression, and routes have none",
-        "{name} stands for one segment, and /** for all below",
+        "'~ ^/v[0-9]+/.*$' looks like a regular expression, which routes do not support",
+        "{name} stands for one segment, and /** for everything below",
     ),
     (
         "/v[0-9]+/.*",
-        "'/v[0-9]+/.*' looks like a regular expression, and routes have none",
-        "{name} stands for one segment, and /** for all below",
+        "'/v[0-9]+/.*' looks like a regular expression, which routes do not support",
+        "{name} stands for one segment, and /** for everything below",
     ),
     (
         "/users/(\\d+)",
-        "'/users/(\\\\d+)' looks like a regular expression, and routes have none",
-        "{name} stands for one segment, and /** for all below",
+        "'/users/(\\\\d+)' looks like a regular expression, which routes do not support",
+        "{name} stands for one segment, and /** for everything below",
     ),
     (
         "FETCH /x",
         "'FETCH' is not a method",
-        "if clients do ask with it: server: { methods: FETCH }",
+        "if clients use it, add server: { methods: FETCH }",
     ),
     (
         "münchen.example/**",
@@ -207,74 +207,74 @@ ROUTES: Final = [
     ),
     (
         "/users/{id}/orders/:oid",
-        ":oid stands for itself in a path, and for nothing else",
-        "did you mean {oid}? Any one segment is written so",
+        ":oid is literal text in a path",
+        "did you mean {oid}? It stands for any one segment",
     ),
-    ("/*", "'*' is not a segment", "use {name} for one segment, or ** for all below"),
+    ("/*", "'*' is not a segment", "use {name} for one segment, or ** for everything below"),
     ("/a/*/b", "'*' is not a segment", "use {name} for one segment"),
-    ("/a*", "'a*' is not a segment", "a whole segment only: {name}, or ** at the end"),
-    ("*", "'*' has no path", "for every path write /**"),
-    ("**", "'**' has no path", "for every path write /**"),
+    ("/a*", "'a*' is not a segment", "{name} must be a whole segment, and ** the last one"),
+    ("*", "'*' has no path", "for all paths, write /**"),
+    ("**", "'**' has no path", "for all paths, write /**"),
     ("a", "'a' has no path", "did you mean /a? For a whole host write a/**"),
     (
         "http://a.example/x",
         "'http://a.example/x' is a URL",
-        "host and path only, such as a.example/x",
+        "write only host and path, for example a.example/x",
     ),
     (
         "https://a.example/**",
         "'https://a.example/**' is a URL",
-        "host and path only, such as a.example/**",
+        "write only host and path, for example a.example/**",
     ),
     ("/a?x=1", "'/a?x=1' has a query or fragment", "routes match the path only"),
-    ("/a b", "'/a b' has a space or control character", "a space is written %20"),
-    ("ANY /x", "'ANY' is not a method", "for any method leave it out"),
-    ("* /x", "'*' is not a method", "for any method leave it out: /x"),
+    ("/a b", "'/a b' has a space or control character", "write a space as %20"),
+    ("ANY /x", "'ANY' is not a method", "for all methods, remove it"),
+    ("* /x", "'*' is not a method", "for all methods, remove it: /x"),
     ("get /x", "methods are written in capitals, not 'get'", "write GET"),
     ("GET|POST /x", "'GET|POST' is not a method", "write GET,POST /x"),
-    ("GET POST /x", "several methods are joined by a comma", "write GET,POST /x"),
-    ("/x GET", "'GET' is a method, and comes first", "write GET /x"),
+    ("GET POST /x", "join several methods with commas", "write GET,POST /x"),
+    ("/x GET", "'GET' is a method, and must come first", "write GET /x"),
     (
         "a.example:8080/**",
         "'a.example:8080' has a port",
-        "the port of a request's Host plays no part; leave it out",
+        "remove it: routes ignore the port of a request's Host",
     ),
     ("/users/<id>", "'<id>' is not a parameter", "write {id}"),
     ("/users/<int:id>", "'<int:id>' is not a parameter", "write {id}"),
     (
         "/users/$id",
-        "$id stands for itself in a path, and for nothing else",
-        "did you mean {id}? Any one segment is written so",
+        "$id is literal text in a path",
+        "did you mean {id}? It stands for any one segment",
     ),
     ("/users/{id:[0-9]+}", "'{id:[0-9]+}' is not a parameter", "write {id}"),
 ]
 FILES: Final = [
-    (A_ROUTE + "    limit: 10\n", "10 in what time?", "such as 10/s, 10/m or 10/d"),
+    (A_ROUTE + "    limit: 10\n", "10 has no unit of time", "for example 10/s, 10/m or 10/d"),
     (A_ROUTE + "    limit: 10/s per 'ip'\n", "\"'ip'\" is not a key", "write 10/s per ip"),
     (
         "routes:\n  /**:{ upstream: http://127.0.0.1:9000 }\n",
         "found 'http://127.0.0.1:9000 }', a mapping was expected",
-        "there is a space before the brace: /**: {upstream: http://127.0.0.1:9000}",
+        "write a space before the brace: /**: {upstream: http://127.0.0.1:9000}",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    on_limit: { status: 403 }\n",
-        "found the number 403",
-        "here it is 429, or 503: over a limit, asking again later helps",
+        "the number 403 is not valid here",
+        "use 429, or 503: over a limit, retrying later helps",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    status: 403\n",
         "unknown key 'status'",
-        "of a refusal: on_limit: {status: 503}; of a fixed answer: respond: {status: 403}",
+        "for refusals: on_limit: {status: 503}; for a fixed one: respond: {status: 403}",
     ),
     (
         A_ROUTE + "    websocket: yes\n",
-        "found 'yes'",
+        "'yes' is not valid here",
         "write true",
     ),
     (
         "clients:\n  - a\n" + THE_REST,
         "unknown key 'clients'",
-        "whom a limit counts is a part of it: limit: 10/s per header:X-API-Key",
+        "the key to count by is part of the limit: limit: 10/s per header:X-API-Key",
     ),
     (
         'listen = "127.0.0.1:8080"\n[routes."/**"]\nupstream = "http://127.0.0.1:9000"\n',
@@ -282,46 +282,46 @@ FILES: Final = [
             'found \'listen = "127.0.0.1:8080" [routes."/**"] upstream = "http...\', a mapping was '
             "expected"
         ),
-        "this looks like TOML or INI; a configuration is YAML: listen: 127.0.0.1:8080",
+        "this looks like TOML or INI; a configuration is YAML, for example listen: 127.0.0.1:8080",
     ),
     (
         "routes:\n  /a:\n    upstream: '\"http://127.0.0.1:9000\"'\n",
-        "the quotes are a part of the text",
-        "write http://127.0.0.1:9000; in a file of variables too, without quotes",
+        "the quotes are part of the text",
+        "write http://127.0.0.1:9000; without quotes in a file of variables, too",
     ),
     (
         "routes:\n  /**:\n    upstream: ${UP}\n",
-        "the quotes are a part of the text",
-        "write http://127.0.0.1:9000; in a file of variables too, without quotes",
+        "the quotes are part of the text",
+        "write http://127.0.0.1:9000; without quotes in a file of variables, too",
     ),
     (
         "listen: ${L}\n" + THE_REST,
-        "the quotes are a part of the text",
-        "write 127.0.0.1:80; in a file of variables too, without quotes",
+        "the quotes are part of the text",
+        "write 127.0.0.1:80; without quotes in a file of variables, too",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    queue: { max: 5, max_wait: 1h30m }\n",
         "'1h30m' has two units",
-        "one number and one unit, such as 90s",
+        "use one number and one unit, for example 90s",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    queue: { max: 5, max_wait: 2 }\n",
-        "2 of what? A duration has a unit",
-        "such as 2s or 2ms",
+        "2 has no unit of time",
+        "for example 2s or 2ms",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    queue: 5\n",
         "found the number 5, a mapping was expected",
-        "such as queue: {max: 5, max_wait: 2s}",
+        "for example queue: {max: 5, max_wait: 2s}",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    queue: true\n",
         "found true, a mapping was expected",
-        "such as queue: {max: 100, max_wait: 2s}",
+        "for example queue: {max: 100, max_wait: 2s}",
     ),
     (
         A_ROUTE + "    queue: { max: 5, max_wait: 2s }\n",
-        "queue goes with a limit, and this route has none of its own",
+        "queue requires a limit, and this route has none of its own",
         "add a limit here, or write queue in the policy",
     ),
     (
@@ -332,7 +332,7 @@ FILES: Final = [
     (
         "rate_limits:\n  - a\n" + THE_REST,
         "unknown key 'rate_limits'",
-        "here it is limit, and belongs to a route",
+        "it is called limit here, and belongs in a route",
     ),
     (
         "routes:\n  /a:\n    upstream: 127.0.0.1:9000\n",
@@ -342,7 +342,7 @@ FILES: Final = [
     (
         "routes:\n  /a:\n    upstream: http://127.0.0.1:9000/api\n",
         "'http://127.0.0.1:9000/api' has a path",
-        "write scheme, host and port; a route's add_prefix puts a path before that of requests",
+        "write scheme, host and port; a route's add_prefix adds a path before that of requests",
     ),
     (
         "routes:\n  /a:\n    upstream: ws://127.0.0.1:9000\n",
@@ -352,22 +352,22 @@ FILES: Final = [
     (
         "routes:\n  /a:\n    upstream: grpc://127.0.0.1:9000\n",
         "'grpc' is not a scheme of an upstream",
-        "HTTP/2 is not spoken to upstreams; http:// or https://",
+        "use http:// or https://; HTTP/2 to upstreams is not supported",
     ),
     (
         "routes:\n  /a:\n    upstream: h2c://127.0.0.1:9000\n",
         "'h2c' is not a scheme of an upstream",
-        "HTTP/2 is not spoken to upstreams; http:// or https://",
+        "use http:// or https://; HTTP/2 to upstreams is not supported",
     ),
     (
         "listen: 8080\n" + THE_REST,
         "8080 is a port without a host",
-        "such as 127.0.0.1:8080, or :8080 for every interface",
+        "for example 127.0.0.1:8080, or :8080 for all interfaces",
     ),
     (
         "listen: localhost\n" + THE_REST,
         "'localhost' has no port",
-        "such as localhost:8080",
+        "for example localhost:8080",
     ),
     (
         "listen: http://127.0.0.1:80\n" + THE_REST,
@@ -376,23 +376,23 @@ FILES: Final = [
     ),
     (
         "listen: *:80\n" + THE_REST,
-        "text that begins with * is quoted",
+        "text that begins with * must be quoted",
         'quote it: "*:80"',
     ),
     (
         "store: redis\n" + THE_REST,
         "'redis' is not the URL of a store",
-        "such as redis://127.0.0.1:6379/0",
+        "for example redis://127.0.0.1:6379/0",
     ),
     (
         "store: localhost:6379\n" + THE_REST,
         "'localhost:6379' is not the URL of a store",
-        "memory://, or such as redis://127.0.0.1:6379/0",
+        "for example memory:// or redis://127.0.0.1:6379/0",
     ),
     (
         "store: { type: redis, host: localhost }\n" + THE_REST,
         "unknown key 'type'",
-        "it is a part of the URL: url: redis://host:6379/0",
+        "it is part of the URL: url: redis://host:6379/0",
     ),
     (
         "store: postgres://h/d\n" + THE_REST,
@@ -405,7 +405,7 @@ FILES: Final = [
     (
         "admin: true\n" + THE_REST,
         "found true, a mapping was expected",
-        "such as admin: 127.0.0.1:9901",
+        "for example admin: 127.0.0.1:9901",
     ),
     (
         "http2: true\n" + THE_REST,
@@ -425,12 +425,12 @@ FILES: Final = [
     (
         A_ROUTE + "    allow: 10.0.0.0/8\n",
         "unknown key 'allow'",
-        "allow and deny lists: not supported; a firewall or the upstream decides who gets in",
+        "allow and deny lists: not supported; use a firewall, or the upstream",
     ),
     (
         A_ROUTE + "    deny: 10.0.0.0/8\n",
         "unknown key 'deny'",
-        "allow and deny lists: not supported; a firewall or the upstream decides who gets in",
+        "allow and deny lists: not supported; use a firewall, or the upstream",
     ),
     (
         A_ROUTE + "    cache: 5m\n",
@@ -449,43 +449,43 @@ FILES: Final = [
     ),
     (
         A_ROUTE + "    limit: 10/s\n    algorithm: gcra\n",
-        "found 'gcra'",
-        "here it is token_bucket, which decides as GCRA does",
+        "'gcra' is not valid here",
+        "use token_bucket, which decides as GCRA does",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    algorithm: leaky_bucket\n",
-        "found 'leaky_bucket'",
-        "here it is token_bucket, with queue for those that a leaky bucket holds back",
+        "'leaky_bucket' is not valid here",
+        "use token_bucket, with queue for requests that a leaky bucket would delay",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    algorithm: sliding_window\n",
-        "found 'sliding_window'",
-        "here it is sliding_window_counter, or the exact sliding_window_log",
+        "'sliding_window' is not valid here",
+        "use sliding_window_counter, or the exact sliding_window_log",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    on_store_error: allow\n",
-        "found 'allow'",
-        "here it is open",
+        "'allow' is not valid here",
+        "use open",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    on_store_error: fail_open\n",
-        "found 'fail_open'",
-        "here it is open",
+        "'fail_open' is not valid here",
+        "use open",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    key: ip\n",
         "unknown key 'key'",
-        "it is a part of the limit, such as limit: 10/s per header:X-API-Key",
+        "it is part of the limit, for example limit: 10/s per header:X-API-Key",
     ),
     (
         A_ROUTE + "    limit: 10/s\n    burst: 20\n",
         "unknown key 'burst'",
-        "it is a part of the limit, such as limit: 10/s burst 20",
+        "it is part of the limit, for example limit: 10/s burst 20",
     ),
     (
         A_ROUTE + "    policies: [nope]\n",
         "there is no policy 'nope'",
-        "such as policies: {nope: 10/s burst 20}",
+        "for example policies: {nope: 10/s burst 20}",
     ),
     (
         A_ROUTE + "    policy: x\n",
@@ -546,5 +546,6 @@ def test_the_command_line_says_what_can_be_imported() -> None:
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "sluice: 'nginx' cannot be imported\n  hint: what can: envoy-ratelimit\n"
+        "sluice: 'nginx' cannot be imported\n"
+        "  hint: systems that can be imported: envoy-ratelimit\n"
     )

@@ -48,19 +48,19 @@ def test_the_same_name_in_two_files_is_a_problem_that_names_both(tmp_path: Path)
     (folder / "b.yaml").write_text("domain: y\npolicies: {p: 2/s}\nlisten: [':2']\n" + ROUTES)
 
     assert _problems(folder) == [
-        "/conf/b.yaml:1:1: domain: domain stands in "
-        f"{folder}/a.yaml:1 already (each name in one file only)".replace(str(tmp_path), ""),
+        "/conf/b.yaml:1:1: domain: domain is already in "
+        f"{folder}/a.yaml:1 (write each name in one file only)".replace(str(tmp_path), ""),
         (
-            "/conf/b.yaml:2:12: policies.p: policies.p stands in /conf/a.yaml:2 already "
-            "(each name in one file only)"
+            "/conf/b.yaml:2:12: policies.p: policies.p is already in /conf/a.yaml:2 "
+            "(write each name in one file only)"
         ),
         (
-            "/conf/b.yaml:3:1: listen: listen is a list in /conf/a.yaml:3 already "
-            "(lists are written in one file)"
+            "/conf/b.yaml:3:1: listen: listen is already a list in /conf/a.yaml:3 "
+            "(write a list in one file)"
         ),
         (
-            "/conf/b.yaml:5:3: routes./a: routes./a stands in /conf/a.yaml:5 already "
-            "(each name in one file only)"
+            "/conf/b.yaml:5:3: routes./a: routes./a is already in /conf/a.yaml:5 "
+            "(write each name in one file only)"
         ),
     ]
 
@@ -75,10 +75,10 @@ def test_problems_of_all_files_are_shown_together(tmp_path: Path) -> None:
 
     assert _problems(folder) == [
         "/conf/a.yaml:2:21: routes./a.polices: unknown key 'polices' (did you mean policies?)",
-        "/conf/b.yaml:2:1: a tab where YAML wants spaces (indent by two spaces)",
+        "/conf/b.yaml:2:1: a tab where YAML needs spaces (indent by two spaces)",
         (
             "/conf/c.yaml:1:9: listen: 80 is a port without a host "
-            "(such as 127.0.0.1:80, or :80 for every interface)"
+            "(for example 127.0.0.1:80, or :80 for all interfaces)"
         ),
     ]
 
@@ -92,7 +92,7 @@ def test_what_is_not_there_is_a_problem(tmp_path: Path) -> None:
         "/no.yaml: cannot be read: No such file or directory"
     ]
     assert _problems(folder) == [
-        "/conf: the folder has no configuration (its files end in .yaml or .yml)"
+        "/conf: the folder has no configuration (its files must end in .yaml or .yml)"
     ]
 
 
@@ -115,8 +115,8 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
     problems = _problems(file)
 
     assert problems == [
-        "/g.yaml:1:14: ipv6_prefix: what the file holds will not do here",
-        "/g.yaml:2:15: log.level: what the file holds will not do here",
+        "/g.yaml:1:14: ipv6_prefix: the content of the file is not valid here",
+        "/g.yaml:2:15: log.level: the content of the file is not valid here",
     ]
 
 
@@ -134,7 +134,7 @@ def test_what_is_wrong_with_a_page_of_a_file_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"\xff", "is not text (text in UTF-8)"), (b"x" * 70_000, "(larger than 64 KiB)")],
+    [(b"\xff", "is not text (use UTF-8 text)"), (b"x" * 70_000, "(larger than 64 KiB)")],
 )
 def test_secrets_that_cannot_be_used_are_a_problem(
     tmp_path: Path, content: bytes, reason: str

@@ -37,7 +37,7 @@ def test_a_port_from_a_variable_is_a_port(text: str, shown: str) -> None:
     """It lacks a host; nothing is said of the colons and braces of the reference."""
     (problem,) = said_of(text + THE_REST, PORT)
     assert problem.message == f"{shown} is a port without a host"
-    assert problem.hint == f"such as 127.0.0.1:{shown}, or :{shown} for every interface"
+    assert problem.hint == f"for example 127.0.0.1:{shown}, or :{shown} for all interfaces"
 
 
 def test_the_suggested_listener_can_be_read() -> None:
@@ -49,11 +49,11 @@ def test_the_suggested_listener_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("to", "message", "hint"),
     [
-        ("https://$host$request_uri", "$host stands for nothing here", "write {host}"),
-        ("$scheme://$host$uri", "$scheme stands for nothing here", "write {scheme}"),
+        ("https://$host$request_uri", "unknown variable $host", "write {host}"),
+        ("$scheme://$host$uri", "unknown variable $scheme", "write {scheme}"),
         (
             "https://$HOST/x",
-            "'https://$HOST/x' does not say clearly where it leads",
+            "'https://$HOST/x' does not clearly say where it leads",
             "write ${HOST}",
         ),
     ],
@@ -86,7 +86,7 @@ def test_what_could_not_be_read_is_not_missing(answer: str) -> None:
 HINTS: Final = [
     (
         "limit: { rate: 5, per: ip }",
-        "a limit is one line, such as 10/s burst 20 per header:X-API-Key",
+        "a limit is one line, for example 10/s burst 20 per header:X-API-Key",
     ),
     ("limit: '5/s per header[X-API-Key]'", "did you mean 'header:X-API-Key'?"),
     ("limit: 5/s per $http_x_api_key", "did you mean 'header:x-api-key'?"),
@@ -94,22 +94,25 @@ HINTS: Final = [
     ("limit: 5/s per $arg_key", "did you mean 'query:key'?"),
     ("limit: 5/s per $binary_remote_addr", "did you mean 'ip'?"),
     ("limit: 5/s per $host", "did you mean 'host'?"),
-    ("headers: none", "here it is a condition on requests; a policy has headers: none"),
-    ("headers: 5", 'such as headers: {X-Beta: "*"}'),
-    ("nodelay: true", "leave it out: without a queue, what is over the limit is refused at once"),
-    ("delay: 2s", "here it is queue"),
-    ("requests: 5", "it is a part of the limit, such as limit: 10/s or 100/5m"),
+    ("headers: none", "this key is a condition on requests; in a policy, write headers: none"),
+    ("headers: 5", 'for example headers: {X-Beta: "*"}'),
+    (
+        "nodelay: true",
+        "remove it: without a queue, requests over the limit are refused immediately",
+    ),
+    ("delay: 2s", "it is called queue here"),
+    ("requests: 5", "it is part of the limit, for example limit: 10/s or 100/5m"),
     ("request_headers: { X-Team: blue }", "write set: {X-Team: ...}, or add"),
-    ("response_headers: { add: [X-A: b] }", "such as add: {X-Team: blue}"),
-    ("limit: 5/s\n    queue: { size: 5, max_wait: 2s }", "here it is max"),
-    ("limit: 5/s\n    queue: { timeout: 2s, max_wait: 2s }", "here it is max_wait"),
+    ("response_headers: { add: [X-A: b] }", "for example add: {X-Team: blue}"),
+    ("limit: 5/s\n    queue: { size: 5, max_wait: 2s }", "it is called max here"),
+    ("limit: 5/s\n    queue: { timeout: 2s, max_wait: 2s }", "it is called max_wait here"),
     (
         "allow_ips: [10.0.0.0/8]",
-        "allow and deny lists: not supported; a firewall or the upstream decides who gets in",
+        "allow and deny lists: not supported; use a firewall, or the upstream",
     ),
     (
         "except: [10.0.0.0/8]",
-        "allow and deny lists: not supported; a firewall or the upstream decides who gets in",
+        "allow and deny lists: not supported; use a firewall, or the upstream",
     ),
 ]
 
@@ -124,19 +127,19 @@ def test_a_route_in_other_words(line: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("metrics: true\n" + THE_REST, "here it is admin"),
-        ("log: { file: ./a.log }\n" + THE_REST, "here it is output"),
-        ("log: { loglevel: debug }\n" + THE_REST, "here it is level"),
-        ("routes: {/a: {redirect: {url: https://a.test, to: /b}}}\n", "here it is to"),
-        ("routes: {/a: {respond: {code: 403}}}\n", "here it is status"),
-        ("routes: {/a: {to: 'http://a.test'}}\n", "here it is upstream"),
-        ("routes: {/a: {upstream: pay}}\n", "write its URL, such as http://127.0.0.1:9000"),
+        ("metrics: true\n" + THE_REST, "it is called admin here"),
+        ("log: { file: ./a.log }\n" + THE_REST, "it is called output here"),
+        ("log: { loglevel: debug }\n" + THE_REST, "it is called level here"),
+        ("routes: {/a: {redirect: {url: https://a.test, to: /b}}}\n", "it is called to here"),
+        ("routes: {/a: {respond: {code: 403}}}\n", "it is called status here"),
+        ("routes: {/a: {to: 'http://a.test'}}\n", "it is called upstream here"),
+        ("routes: {/a: {upstream: pay}}\n", "write its URL, for example http://127.0.0.1:9000"),
         (
             "upstreams: {a: {targets: 'http://a.test', health: {path: /, interval: 5s}}}\n"
             + THE_REST,
-            "here it is every",
+            "it is called every here",
         ),
-        ("", "such as routes: {/**: {upstream: http://127.0.0.1:9000}}"),
+        ("", "for example routes: {/**: {upstream: http://127.0.0.1:9000}}"),
     ],
 )
 def test_a_file_in_other_words(text: str, hint: str) -> None:
@@ -146,14 +149,19 @@ def test_a_file_in_other_words(text: str, hint: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "meant"),
-    [("json", "problem"), ("HTML", "problem, for which"), ("plain", "text"), ("empty", "none")],
+    [
+        ("json", "problem"),
+        ("HTML", "problem (error_pages can"),
+        ("plain", "text"),
+        ("empty", "none"),
+    ],
 )
 def test_the_name_of_a_form_as_a_body_is_warned_of(body: str, meant: str) -> None:
     """`body: json` sends these four letters, which nobody wants."""
     (warning,) = said_of(
         f"routes: {{/a: {{{UPSTREAM}, limit: 5/s, on_limit: {{body: {body}}}}}}}\n"
     )
-    assert warning.message == f"the body of a refusal is the text {body!r}"
+    assert warning.message == f"the body of refusals is the literal text {body!r}"
     assert warning.hint.startswith(f"did you mean {meant}")
 
 
@@ -167,4 +175,4 @@ def test_the_connections_of_one_address_are_explained_by_themselves() -> None:
     """The sentence needs no other before it, which is only there with `max_connections`."""
     checked = check_text("server: { max_connections_per_ip: 5 }\n" + THE_REST)
     sentences = explain(checked.config)
-    assert "One address may have 5 connections open; trusted proxies may have more." in sentences
+    assert "One address may have 5 connections open; trusted proxies are exempt." in sentences

@@ -13,19 +13,20 @@ TEXT: Final = (Path(__file__).parents[1] / "golden" / "ok-tls.yaml").read_text()
 
 SAID: Final = """\
 The gateway listens on port 80 of 127.0.0.1, port 443 of 127.0.0.1 and the socket /run/sluice.sock.
-On port 443 of 127.0.0.1, connections from 10.0.0.0/8, fd00::/8 begin with a PROXY header, whose \
-address counts as theirs.
-On port 443 of 127.0.0.1, clients speak TLS 1.3 or newer with /c/a.pem, others by name: /c/b.pem.
-  Clients that ask for a name that no certificate has are turned away.
+On port 443 of 127.0.0.1, connections from 10.0.0.0/8, fd00::/8 begin with a PROXY header, which \
+has the client's address.
+On port 443 of 127.0.0.1, clients use TLS 1.3 or newer; the certificate is /c/a.pem, others by \
+name: /c/b.pem.
+  Clients that ask for an unknown name are refused.
   Clients may show a certificate that is signed by /c/clients.pem.
-  Certificates must have every extension that RFC 5280 asks for.
-  Upstreams are told of it: subject in X-Client-Subject, fingerprint in X-Client-Hash; such fields \
-of clients are removed.
-On the socket /run/sluice.sock, connections from trusted proxies begin with a PROXY header, whose \
-address counts as theirs.
+  Certificates must have every extension that RFC 5280 requires.
+  Upstreams receive subject in X-Client-Subject, fingerprint in X-Client-Hash; clients cannot set \
+these fields.
+On the socket /run/sluice.sock, connections from trusted proxies begin with a PROXY header, which \
+has the client's address.
   Its certificate must be for pay.internal, and signed by /c/ca.pem.
-  Certificates must have every extension that RFC 5280 asks for.
-  It is shown /c/gw.pem if it asks for a certificate.
+  Certificates must have every extension that RFC 5280 requires.
+  If the upstream asks for a certificate, it receives /c/gw.pem.
 """
 
 

@@ -39,9 +39,9 @@ def test_members_of_a_section_come_from_every_file(
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ({"listen": [1]}, {"listen": [2]}, "listen is a list in 0.yaml:"),
-        ({"domain": "a"}, {"domain": "b"}, "domain stands in 0.yaml:"),
-        ({"routes": {"/": {"a": 1}}}, {"routes": {"/": {"b": 1}}}, "routes./ stands in"),
+        ({"listen": [1]}, {"listen": [2]}, "listen is already a list in 0.yaml:"),
+        ({"domain": "a"}, {"domain": "b"}, "domain is already in 0.yaml:"),
+        ({"routes": {"/": {"a": 1}}}, {"routes": {"/": {"b": 1}}}, "routes./ is already in"),
     ],
 )
 def test_what_stands_in_two_files_is_named_with_both(
@@ -57,4 +57,4 @@ def test_a_file_that_is_no_mapping_is_named() -> None:
     """It cannot be joined with others."""
     root, (problem,) = merge([node_of({"domain": "a"}, "0.yaml"), node_of([1], "1.yaml")])
     assert plain(root) == {"domain": "a"}
-    assert "no mapping" in str(problem)
+    assert "not a mapping" in str(problem)

@@ -150,7 +150,7 @@ def test_large_files_are_refused() -> None:
     data, problems = _read(b" " * (MAX_BYTES + 1))
 
     assert data is None
-    assert problems == ["f: the file is larger than 1 MiB (split it: a folder of files will do)"]
+    assert problems == ["f: the file is larger than 1 MiB (split it into a folder of files)"]
 
 
 def test_bytes_that_are_no_text_have_a_place() -> None:

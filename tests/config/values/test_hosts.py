@@ -87,7 +87,7 @@ def test_what_is_a_host_is_none(place: str, host: str) -> None:
         ("010.0.0.1", "write 10.0.0.1"),
         ("b\u00fccher.example", "write xn--bcher-kva.example"),
         ("$H", "write ${H}"),
-        ("{{ .Values.h }}", "a template has to be filled in before"),
+        ("{{ .Values.h }}", "fill in the template first"),
     ],
 )
 def test_the_hint_is_what_to_write(host: str, said: str) -> None:
@@ -99,14 +99,14 @@ def test_the_hint_is_what_to_write(host: str, said: str) -> None:
     ("url", "said"),
     [
         ("redis://redis:$REDIS_PORT/0", "write ${REDIS_PORT}"),
-        ("redis://:$REDIS_PASSWORD@redis", "write ${REDIS_PASSWORD}; a plain $ is written %24"),
+        ("redis://:$REDIS_PASSWORD@redis", "write ${REDIS_PASSWORD}; a literal $ is written %24"),
         ("mysql://$DB_USER:x@db/sluice", "write ${DB_USER}"),
         ("mysql://u:x@db/$DB_NAME", "write ${DB_NAME}"),
         ("redis+sentinel://s1/$SERVICE", "write ${SERVICE}"),
         ("ratio://r?owner=$OWNER", "write ${OWNER}"),
         ("unix:///run/$NAME/redis.sock", "write ${NAME}"),
         ("redis://:{{ .Values.password }}@redis", "write variables as ${NAME}"),
-        ("throttr+v5://h ?size=8", "leave it out"),
+        ("throttr+v5://h ?size=8", "remove it"),
     ],
 )
 def test_the_rest_of_a_store_is_no_variable_either(url: str, said: str) -> None:

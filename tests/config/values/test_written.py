@@ -61,7 +61,7 @@ def test_a_hint_quotes_a_number_as_it_is_written(place: str, number: str) -> Non
 @pytest.mark.parametrize("number", ["1.10", "1e3", "0x1F"])
 def test_a_message_quotes_a_number_as_it_is_written(number: str) -> None:
     """What is said to be found can be found in the file."""
-    assert f"found the number {number}" in said(f"log: {{level: {number}}}\n{ROUTES}")
+    assert f"the number {number} is not valid here" in said(f"log: {{level: {number}}}\n{ROUTES}")
 
 
 def test_numbers_in_other_bases_are_numbers() -> None:
@@ -88,7 +88,7 @@ def test_a_number_with_two_meanings_is_a_problem(place: str) -> None:
     """`010` is ten to YAML 1.2 and eight to YAML 1.1, which many tools still read."""
     text = said(place + ROUTES)
 
-    assert "010 is 10 to YAML 1.2, and 8 to YAML 1.1" in text
+    assert "010 is 10 in YAML 1.2, and 8 in YAML 1.1" in text
     assert "write 10, or 0o10 for the other" in text
 
 

@@ -227,7 +227,7 @@ async def test_bounds_of_the_line_that_refuse_are_told(caplog: pytest.LogCapture
     assert caplog.messages == [
         busy,
         f"{late} in time (timeouts.queue, or timeouts.total for all tries)",
-        f"{busy}: 3 more since this was last said",
+        f"{busy}: 3 more since the last message",
     ]
 
 

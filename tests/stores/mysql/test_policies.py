@@ -357,7 +357,7 @@ async def test_rows_that_mean_nothing_are_told_once(
             await until(lambda: len(book) == 2)
     kinds = f"{TOKEN_BUCKET}, {SLIDING_WINDOW}"
     assert caplog.messages == [
-        f"row 500 of throttlex_policy is ignored: the type 'LEAKY' is none of {kinds}",
+        f"row 500 of throttlex_policy is ignored: the type 'LEAKY' is not one of {kinds}",
         "row 501 of throttlex_policy is ignored: a capacity of -5 is negative",
         "row 502 of throttlex_policy is ignored: its key is no text",
     ]

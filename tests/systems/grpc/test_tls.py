@@ -191,7 +191,7 @@ async def test_changed_files_are_in_use_for_new_connections(
             await asyncio.to_thread(shown.replace_by, other)
             gateway.renew_certificates()
             # Each of the listeners.
-            await until(lambda: caplog.text.count("changed certificates are in use") == 2)
+            await until(lambda: caplog.text.count("changed certificates are now in use") == 2)
             assert await _ask(ports[0], authority, name="b.test") == OK
             assert await _is_refused(ports[0], authority)
             assert await method(request()) == OK
@@ -227,14 +227,14 @@ def test_a_key_that_the_library_does_not_take_is_told_of_beforehand(
         _check(_pair(issued))
     (problem, _) = error.value.problems
     assert problem.path == "listeners[0].tls.cert"
-    assert problem.message == f"{issued.cert} has a key of a kind that gRPC does not take"
+    assert problem.message == f"{issued.cert} has a kind of key that gRPC does not support"
 
 
 def test_a_key_that_is_protected_is_not_to_have_its_passphrase_named(authority: Authority) -> None:
     """It would be refused next."""
     with pytest.raises(ConfigError) as error:
         _check(_pair(authority.issue("a.test", password="secret")))
-    assert "a key without a passphrase" in error.value.problems[0].hint
+    assert "an unencrypted key" in error.value.problems[0].hint
 
 
 async def test_a_renewed_key_that_the_library_does_not_take_leaves_things_as_they_are(
@@ -246,7 +246,7 @@ async def test_a_renewed_key_that_the_library_does_not_take_leaves_things_as_the
     async with _running(_pair(shown), log) as (gateway, ports):
         await asyncio.to_thread(shown.replace_by, other)
         gateway.renew_certificates()
-        await until(lambda: "a kind that gRPC does not take" in caplog.text)
+        await until(lambda: "a kind of key that gRPC does not support" in caplog.text)
         assert await _ask(ports[0], authority) == OK
 
 

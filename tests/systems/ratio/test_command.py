@@ -85,4 +85,4 @@ def test_a_port_that_is_taken_is_told_with_its_variable(tmp_path: Path) -> None:
         with pytest.raises(AssertionError, match="ended with 1") as error:
             ServerProcess("ratio", argv, tmp_path, lambda: False, env)
     assert "RATIO_PORT" in str(error.value)
-    assert "in use already" in str(error.value)
+    assert "already in use" in str(error.value)

@@ -115,9 +115,9 @@ def test_the_host_may_be_said(host: str, address: Address) -> None:
         ("RATIO_STORAGE", "inmemory://x", "the memory store has no address"),
         ("RATIO_LIMIT", "100", "'/' and a unit of time are missing; found nothing"),
         ("RATIO_LIMIT", "5/Minute", "'Minute' is not a unit of time"),
-        ("RATIO_LIMIT", "5/s per ip+route", "callers"),
+        ("RATIO_LIMIT", "5/s per ip+route", "clients of ratio"),
         ("RATIO_HOST", "a b", "'a b' is not a host name"),
-        ("SLUICE_DOMAIN", "a b", "'a b' cannot be a domain"),
+        ("SLUICE_DOMAIN", "a b", "'a b' is not a valid domain"),
         ("SLUICE_ADMIN", "x", "'x' has no port"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_variable_that_nothing_reads_is_told() -> None:
 @pytest.mark.parametrize(
     ("path", "message", "name"),
     [
-        ("listeners[0].bind", ":50051 is in use already", "RATIO_PORT"),
+        ("listeners[0].bind", ":50051 is already in use", "RATIO_PORT"),
         ("listeners[0].bind", "the host 'x' is not known", "RATIO_HOST"),
         ("store.url", "the URL of the store cannot be used", "RATIO_STORAGE"),
         ("admin.listen", "in use", "SLUICE_ADMIN"),
