@@ -216,7 +216,7 @@ def whole_number(most: int, least: int = 1, pattern: str = "[0-9]{1,9}") -> Opti
     def check(value: str) -> tuple[str, str] | None:
         if re.fullmatch("[0-9]{1,9}", value) and least <= int(value) <= most:
             return None
-        return "is {}", f"a whole number from {least} to {most}"
+        return "is {}", f"use a whole number from {least} to {most}"
 
     return Option(pattern, check, "no number")
 
@@ -284,8 +284,8 @@ def lone_host(url: UrlParts, servers: str, example: str) -> StoreHost:
     host = url.host
     if host is None or not host.name:
         shown = example.format(host="127.0.0.1")
-        raise StoreUrlError("the URL of the store has not one host", f"such as {shown}")
+        raise StoreUrlError("the URL of the store has not one host", f"for example {shown}")
     if url.username is not None or url.path.strip("/"):
-        hint = f"such as {example.format(host=host.name)}"
+        hint = f"for example {example.format(host=host.name)}"
         raise StoreUrlError(f"{servers} has neither users nor databases", hint)
     return host

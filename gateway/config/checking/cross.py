@@ -251,8 +251,8 @@ def warnings(config: GatewayConfig) -> Iterator[Finding]:
             yield finding._replace(path=("policies", name, *finding.path))
     migrate = config.store.migrate
     if migrate is not None and not capabilities_of(migrate.to).is_shared:
-        message = "counts would move to where every gateway has its own, and a restart loses them"
-        yield Finding(("store", "migrate", "to"), message, "a store that gateways share")
+        message = "counts would move into the memory of each gateway, and a restart loses them"
+        yield Finding(("store", "migrate", "to"), message, "use a store that gateways share")
     for name, upstream in config.upstreams.items():
         yield from _tls_warnings(name, upstream)
     for index, network in enumerate(config.trusted_proxies):

@@ -33,8 +33,8 @@ _CALLED: Final = {
 
 _UNESCAPED: Final = re.compile(r"://.*[/?#@\[\]\s\x00-\x1f\x7f].*@", re.DOTALL)
 _ESCAPE_HINT: Final = (
-    "write it percent-encoded (/ is %2F, ? %3F, # %23, @ %40, a space %20); "
-    "as ${file:...} or ${VAR} it is taken as it is"
+    "percent-encode it (/ is %2F, ? %3F, # %23, @ %40, a space %20), or use ${file:...} or "
+    "${VAR}, which are encoded automatically"
 )
 _THIS_MACHINE: Final = dict.fromkeys(("localhost", "localhost.", "::1"), "127.0.0.1")
 
@@ -126,5 +126,5 @@ def _near_hint(scheme: str) -> str:
 def _missing_hint(text: str) -> str:
     if text.startswith(("redis", "rediss", "memory")):
         kind = "memory" if text.startswith("memory") else "redis"
-        return "write memory://" if kind == "memory" else "such as redis://127.0.0.1:6379/0"
-    return "memory://, or such as redis://127.0.0.1:6379/0"
+        return "write memory://" if kind == "memory" else "for example redis://127.0.0.1:6379/0"
+    return "for example memory:// or redis://127.0.0.1:6379/0"

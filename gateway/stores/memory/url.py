@@ -44,7 +44,7 @@ class MemoryUrls:
         """See `UrlRules.explain`."""
         del domain  # Nobody shares these counts.
         keys = url.options.get("max_keys")
-        bound = f", {int(keys):,} keys at most" if keys else ""
+        bound = f", at most {int(keys):,} keys" if keys else ""
         return (f"Counts are kept in this gateway's memory{bound}; other gateways have their own.",)
 
 

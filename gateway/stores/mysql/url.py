@@ -34,7 +34,7 @@ TLS_OPTIONS: Final[Mapping[str, Option]] = {
 }
 _OPTIONS: Final[Mapping[str, Option]] = {
     "connections": whole_number(MAX_CONNECTIONS, pattern="([1-9]|[1-5][0-9]|6[0-4])"),
-    "ssl": one_of("true", hint="true, or left out"),
+    "ssl": one_of("true", hint="use true, or remove it"),
     **TLS_OPTIONS,
     "throttlex": any_text(),
     "unix_socket": any_text(),
@@ -56,11 +56,11 @@ class MySQLUrls:
         """See `UrlRules.read`."""
         host = url.host
         if host is None or not host.name:
-            hint = "such as mysql://gateway:password@127.0.0.1:3306/sluice"
+            hint = "for example mysql://gateway:password@127.0.0.1:3306/sluice"
             raise StoreUrlError("the URL of the store has no host", hint)
         database = unquote(url.path.removeprefix("/"))
         if not database or "/" in database:
-            hint = f"such as mysql://{host.name}/sluice"
+            hint = f"for example mysql://{host.name}/sluice"
             raise StoreUrlError("the URL of the store names no database", hint)
         check_options(url.options, _OPTIONS)
         place = url.options.get("unix_socket") or host.shown(PORT)

@@ -81,11 +81,11 @@ class RedisUrls:
     def read(self, url: UrlParts) -> StoreUrl:
         """See `UrlRules.read`."""
         if len(url.hosts) > 1:
-            hint = f"several are {url.scheme}+sentinel:// or {url.scheme}+cluster://"
+            hint = f"for several, use {url.scheme}+sentinel:// or {url.scheme}+cluster://"
             raise StoreUrlError("the URL of the store has several hosts", hint)
         host = url.host
         if host is None or not host.name:
-            hint = f"such as {url.scheme}://127.0.0.1:6379/0"
+            hint = f"for example {url.scheme}://127.0.0.1:6379/0"
             raise StoreUrlError("the URL of the store has no host", hint)
         database = _database(url.path.strip("/"), f"{url.scheme}://{host.name}/0")
         check_options(url.options, {**_SHARED, **(_TLS if is_encrypted(url) else {})})
@@ -97,7 +97,9 @@ class RedisUrls:
         policy = url.options.get("ratio")
         if not policy:
             return (sentence,)
-        shared = f"Those of policy {policy} are kept where a ratio server keeps and shares them."
+        shared = (
+            f"Those of policy {policy} are kept in the form of a ratio server, and shared with it."
+        )
         return sentence, shared
 
 
@@ -110,7 +112,7 @@ class UnixUrls(RedisUrls):
     def read(self, url: UrlParts) -> StoreUrl:
         """See `UrlRules.read`."""
         if any(host.name for host in url.hosts) or len(url.path) < 2:
-            hint = "such as unix:///run/redis/redis.sock?db=0"
+            hint = "for example unix:///run/redis/redis.sock?db=0"
             raise StoreUrlError("the URL of the store names no socket", hint)
         check_options(url.options, _SOCKET)
         database = int(url.options.get("db", 0))
@@ -138,7 +140,7 @@ class SentinelUrls:
         place = _places(url, SENTINEL_PORT)
         service, slash, path = url.path.strip("/").partition("/")
         if not service:
-            hint = f"such as {url.scheme}://{place}/mymaster/0"
+            hint = f"for example {url.scheme}://{place}/mymaster/0"
             raise StoreUrlError("the URL of the store names no service of the Sentinels", hint)
         database = _database(path, f"{url.scheme}://{place}/{service}/0", may_be_empty=not slash)
         check_options(url.options, {**_SENTINEL, **(_TLS if is_encrypted(url) else {})})
@@ -146,8 +148,8 @@ class SentinelUrls:
 
     def explain(self, url: StoreUrl, domain: str) -> Sequence[str]:
         """See `UrlRules.explain`."""
-        where = f"Redis, database {url.database}, wherever the Sentinels at {url.place} say "
-        return (kept_in(f"{where}that the primary of {url.part} is", domain),)
+        where = f"Redis, database {url.database}, at the primary of {url.part} according to "
+        return (kept_in(f"{where}the Sentinels at {url.place}", domain),)
 
 
 class ClusterUrls:
@@ -168,7 +170,7 @@ class ClusterUrls:
         """See `UrlRules.read`."""
         place = _places(url, PORT)
         if url.path.strip("/") not in {"", "0"}:
-            raise StoreUrlError("a Cluster has one database only", "leave the path out")
+            raise StoreUrlError("a Cluster has one database only", "remove the path")
         check_options(url.options, _TLS if is_encrypted(url) else {})
         return StoreUrl(self.kind, place, 0, url.options)
 
@@ -193,12 +195,12 @@ def _database(text: str, example: str, *, may_be_empty: bool = True) -> int:
         return 0
     if not re.fullmatch(r"[0-9]{1,5}", text):
         message = f"{text!r} is not the number of a Redis database"
-        raise StoreUrlError(message, f"such as {example}")
+        raise StoreUrlError(message, f"for example {example}")
     return int(text)
 
 
 def _places(url: UrlParts, port: int) -> str:
     if not url.hosts or not all(host.name for host in url.hosts):
-        hint = f"such as {url.scheme}://10.0.0.1:{port},10.0.0.2:{port}"
+        hint = f"for example {url.scheme}://10.0.0.1:{port},10.0.0.2:{port}"
         raise StoreUrlError("a host of the store is missing", hint)
     return ", ".join(host.shown(port) for host in url.hosts)

@@ -52,7 +52,7 @@ class RatioUrls:
         """See `UrlRules.read`."""
         if url.host is None or not url.host.name:
             raise StoreUrlError(
-                "the URL of the store has not one host", "such as ratio://127.0.0.1"
+                "the URL of the store has not one host", "for example ratio://127.0.0.1"
             )
         host = lone_host(url, "a ratio server", f"ratio://{{host}}:{PORT}?owner=shop")
         check_options(url.options, _OPTIONS)
@@ -61,7 +61,7 @@ class RatioUrls:
     def explain(self, url: StoreUrl, domain: str) -> Sequence[str]:
         """See `UrlRules.explain`."""
         owner = url.options.get("owner", domain)
-        where = f"the ratio server at {url.place}, by a limit of its own, as owner {owner}"
+        where = f"the ratio server at {url.place}, with that server's own limit, as owner {owner}"
         return (kept_in(where, domain),)
 
 

@@ -24,7 +24,7 @@ def _unfit(config: GatewayConfig) -> Iterator[Finding]:
     for index, listener in enumerate(config.listeners):
         if listener.throttr is not None:
             message = f"Throttr's records are kept in memory or in Redis, not in {kind}"
-            hint = "store: memory:// or redis://...; or another gateway for these clients"
+            hint = "use store: memory:// or redis://...; or another gateway for these clients"
             yield Finding(("listeners", index, "throttr", KEY), message, hint)
 
 

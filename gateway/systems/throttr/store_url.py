@@ -63,7 +63,7 @@ class ThrottrUrls:
         check_options(url.options, _OPTIONS)
         size = size_of(url.options.get("size"))
         if size not in SIZES:
-            hint = f"the bits of its numbers: {_SIZES}"
+            hint = f"use the bits of its numbers: {_SIZES}"
             raise StoreUrlError(f"no Throttr server has size {size}", hint)
         return StoreUrl(self.kind, host.shown(PORT), 0, url.options)
 
