@@ -14,9 +14,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from gateway.base.clock import ManualClock
 from gateway.config.checking.check import check_text
 from gateway.observe.metrics import FrontendMetrics, GatewayMetrics
-from gateway.stores import find_store, open_store
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
+from gateway.stores.opening import find_store, open_store
 from gateway.systems.ratio.listener import RatioFrontend, make
 from gateway.wiring.limiter import decider_of
 from tests.servers import until

@@ -20,6 +20,8 @@ FACE: Final = {
     "gateway.stores.extending": {
         *("NEVER", "Ask", "Clock", "Decision", "Limit", "StoreError", "StoreUnavailable"),
         *("Verdict", "combine", "wall_us"),
+        *("StoreUrl", "StoreUrlError", "UrlParts", "UrlRules", "check_options", "kept_in"),
+        *("read_parts", "any_text", "whole_number", "one_of"),
     },
 }
 """What the documentation and the examples import, by module."""

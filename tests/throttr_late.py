@@ -14,7 +14,7 @@ import threading
 from typing import Final, Self, cast
 
 from gateway.base.clock import monotonic_us
-from gateway.systems.throttr.requests_v5 import Ttl
+from gateway.systems.throttr.codec_v5 import Ttl
 
 HEADS: Final = {1: 7, 2: 2, 3: 6, 4: 2}
 """Bytes before the key, by the type of a request; the last of them says how long the key is."""

@@ -55,17 +55,18 @@ def filled(algorithm: str, keys: int, count: int = 10) -> tuple[MemoryStore, Man
 def bytes_per_key(algorithm: str, keys: int) -> float:
     """How much the process grows by, after each key was asked for about three times."""
     gc.collect()
-    before = _resident_bytes()
+    before = resident_bytes()
     store, clock = filled(algorithm, keys)
     limits = (limit_of(algorithm, 10),)
     dice = random.Random(1)
     for _ in range(2 * keys):
         clock.now_us += 1
         store.decide_now(Ask(limits, (address(dice.randrange(keys)),), 1, 0))
-    return (_resident_bytes() - before) / len(store)
+    return (resident_bytes() - before) / len(store)
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
+    """Return the memory that this process has."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * resource.getpagesize()
 

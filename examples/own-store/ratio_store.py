@@ -17,7 +17,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, Self
-from urllib.parse import urlsplit
 
 from gateway.stores.extending import (
     NEVER,
@@ -27,8 +26,14 @@ from gateway.stores.extending import (
     Limit,
     StoreError,
     StoreUnavailable,
+    StoreUrl,
+    StoreUrlError,
+    UrlParts,
     Verdict,
+    check_options,
     combine,
+    kept_in,
+    read_parts,
     wall_us,
 )
 
@@ -253,13 +258,33 @@ class SqliteStorage:
         self._database.close()
 
 
-def open_sqlite(url: str, *, domain: str, deadline_us: int) -> FourVerbStore:  # noqa: ARG001
-    """The store of `sqlite:///path/to/file`; its deadline is kept by who asks.
+class SqliteUrls:
+    """What `sluice check` knows of `sqlite:///path/to/file`."""
+
+    secrets: frozenset[str] = frozenset()
+
+    def read(self, url: UrlParts) -> StoreUrl:
+        """Check a URL; what is wrong with it is a problem of the configuration."""
+        if url.hosts or len(url.path) < 2:
+            hint = "such as sqlite:///var/lib/counts.db"
+            raise StoreUrlError("the URL of the store names no file", hint)
+        check_options(url.options, {})
+        return StoreUrl("sqlite", url.path, 0, url.options)
+
+    def explain(self, url: StoreUrl, domain: str) -> Sequence[str]:
+        """Say for `sluice check --explain` where counts are kept."""
+        return (kept_in(f"the SQLite file {url.place}", domain),)
+
+
+class SqliteStore(FourVerbStore):
+    """The store of `sqlite:///path/to/file`; the gateway keeps its deadline.
 
     Raises:
-        ValueError: the URL names no file.
+        ValueError: the URL cannot be used.
     """
-    path = urlsplit(url).path
-    if len(path) < 2:
-        raise ValueError("it names no file, as sqlite:///var/lib/counts.db would")
-    return FourVerbStore(lambda: SqliteStorage(path), domain)
+
+    urls = SqliteUrls()
+
+    def __init__(self, url: str, *, domain: str, deadline_us: int) -> None:
+        path = self.urls.read(read_parts(url)).place
+        super().__init__(lambda: SqliteStorage(path), domain)

@@ -309,7 +309,7 @@ def _missing_libraries(file: str, config: GatewayConfig) -> list[Problem]:
     """Return the problems that a start on this machine would have; they may not apply elsewhere."""
     from dataclasses import replace
 
-    from gateway.stores import find_store
+    from gateway.stores.opening import find_store
     from gateway.systems.listeners import find_maker
 
     problems: list[Problem] = []

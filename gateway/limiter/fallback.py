@@ -10,13 +10,13 @@ and a key's share is taken to be used as far as the store last said of the whole
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Final
 
 from gateway.base.clock import Clock, monotonic_us, wall_us
+from gateway.limiter.admissions import MAX_KEYS, Key, Unreported, UnreportedKey
 from gateway.limiter.outcome import Outcome, Pending
 from gateway.limiter.plan import Rule
 from gateway.limiter.reports import filled
@@ -29,28 +29,12 @@ from gateway.stores.memory.store import MemoryStore
 
 CLOSED_RETRY_AFTER_US: Final = 1_000_000
 """What a request is told that is refused because the store is away: nobody knows better."""
-MAX_KEYS: Final = 200_000
-"""Keys that are remembered for each shard; of more, those that came first are forgotten."""
 MAX_ANSWERS: Final = 50_000
 """Keys of which the store's last answer is kept, at least; twice as many at most."""
 
 _PASSED: Final = Verdict(True, 0, 0, ())
 _CLOSED: Final = Verdict(False, 0, CLOSED_RETRY_AFTER_US, ())
-
-Key = tuple[str, str]
-"""The scope of a limit, and the identity that is counted."""
-
-
-class _Unreported:
-    """What was let through of one key, and the store does not know."""
-
-    __slots__ = ("cost", "key", "limit", "share")
-
-    def __init__(self, limit: Limit, share: Limit, key: str) -> None:
-        self.limit = limit
-        self.share = share
-        self.key = key
-        self.cost = 0
+_NOTHING: Final = Unreported()
 
 
 class Fallback:
@@ -74,8 +58,7 @@ class Fallback:
         self._calendar_clock = calendar_clock
         remedy = "it has the counts of this gateway while its store is away"
         self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock, remedy=remedy)
-        # In the order of coming; the first is dropped at no cost, which a `dict` would have.
-        self._unreported: dict[Hashable, OrderedDict[Key, _Unreported]] = {}
+        self._unreported: dict[Hashable, Unreported] = {}
         self._answers: dict[Key, tuple[Decision, int]] = {}
         self._older_answers: dict[Key, tuple[Decision, int]] = {}
 
@@ -129,7 +112,8 @@ class Fallback:
             for limit, share, key in zip(whole, limits, keys, strict=True):
                 # A request in flight is nothing to report: it ends by itself.
                 if ALGORITHMS[limit.algorithm].renew is None:
-                    self._note(pending.shard, limit, share, key, ask.cost)
+                    unreported = self._unreported.setdefault(pending.shard, Unreported())
+                    unreported.note(limit, share, key, ask.cost)
         return Outcome(verdict, kept, None, True, local_ask)
 
     def _assume(self, limit: Limit, share: Limit, key: str) -> None:
@@ -151,10 +135,10 @@ class Fallback:
         ask = outcome.ask
         self._counts.give_back_now(ask, outcome.verdict)
         for limit, key in zip(ask.limits, ask.keys, strict=True):
+            name = (limit.scope, key)
             for unreported in self._unreported.values():
-                noted = unreported.get((limit.scope, key))
-                if noted is not None:
-                    noted.cost = max(noted.cost - ask.cost, 0)
+                if name in unreported:
+                    unreported.undo(name, ask.cost)
                     break
 
     def renew(self, outcome: Outcome) -> bool:
@@ -168,16 +152,14 @@ class Fallback:
 
     def looks(self, shard: Hashable) -> list[Ask]:
         """What to ask a shard to see whether it answers: of the key that it is told of next."""
-        noted = next(iter(self._unreported.get(shard, {}).values()), None)
+        noted = self._unreported.get(shard, _NOTHING).first
         return [] if noted is None else [Ask(only(noted.limit), (noted.key,), 0, 0)]
 
     def reports(self, shard: Hashable, at_most: int) -> list[Ask]:
         """What to tell a shard that decides again, of so many keys; they count as told then."""
-        unreported = self._unreported.get(shard, OrderedDict())
-        asks: list[Ask] = []
-        for _ in range(min(at_most, len(unreported))):
-            _, noted = unreported.popitem(last=False)
-            asks += self._report(noted)
+        unreported = self._unreported.get(shard, _NOTHING)
+        taken = islice(unreported.take(), at_most)
+        asks = [ask for noted in taken for ask in self._report(noted)]
         if not unreported:
             self._unreported.pop(shard, None)
         return asks
@@ -191,7 +173,7 @@ class Fallback:
         reports: list[Ask] = []
         for shard, name in list(islice(self._unreported_of(asks), at_most)):
             unreported = self._unreported[shard]
-            noted = unreported.pop(name, None)
+            noted = unreported.pop(name)
             if noted is not None:
                 reports += self._report(noted)
             if not unreported:
@@ -209,27 +191,17 @@ class Fallback:
                 if name in unreported:
                     yield shard, name
 
-    def _report(self, noted: _Unreported) -> Sequence[Ask]:
+    def _report(self, noted: UnreportedKey) -> Sequence[Ask]:
         cost = self._matters(noted)
         return filled(noted.limit, noted.key, cost) if cost > 0 else ()
 
-    def _matters(self, noted: _Unreported) -> int:
+    def _matters(self, noted: UnreportedKey) -> int:
         """How much of what passed still counts, by this gateway's own counts."""
         look = self._counts.decide_limit(noted.share, noted.key, 0, 0)
         if noted.limit.max_wait_us and not look.remaining:
             # Turns to come count as well; the limit's own queue bounds them.
             return noted.cost
         return min(noted.cost, look.limit - look.remaining)
-
-    def _note(self, shard: Hashable, limit: Limit, share: Limit, key: str, cost: int) -> None:
-        unreported = self._unreported.setdefault(shard, OrderedDict())
-        name = (limit.scope, key)
-        noted = unreported.get(name)
-        if noted is None:
-            if len(unreported) >= MAX_KEYS:
-                unreported.popitem(last=False)
-            noted = unreported[name] = _Unreported(limit, share, key)
-        noted.cost += cost
 
 
 @lru_cache(maxsize=4096)

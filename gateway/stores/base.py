@@ -77,7 +77,8 @@ class Store(Protocol):
         """Undo `verdict`, which `ask` got.
 
         Raises:
-            StoreError: nobody knows. If it stays spent too little may pass, never more.
+            StoreError: it may be undone or not. If it stays spent, too little may pass, never
+                more.
         """
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
@@ -93,11 +94,11 @@ class Store(Protocol):
             had expired stays lost: its place may be taken. The rest is renewed all the same.
 
         Raises:
-            StoreError: nobody knows; it may be tried again until the lease is over.
+            StoreError: it may or may not be kept; it may be tried again until the lease is over.
         """
 
     async def aclose(self) -> None:
-        """Let go of connections; nothing may be asked afterwards."""
+        """Close connections; nothing may be asked afterwards."""
 
     @property
     def is_ready(self) -> bool:
@@ -110,7 +111,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class ShardedStore(Store, Protocol):
-    """A store of several servers, of which some may fail while others serve.
+    """A store of several servers, some of which may fail while others serve.
 
     Asks of one shard are answered or fail together; those of different ones are asked apart, each
     under a deadline and a breaker of its own, so that a server that is lost concerns its keys only.
@@ -122,10 +123,10 @@ class ShardedStore(Store, Protocol):
 
 @runtime_checkable
 class NoBackfillStore(Store, Protocol):
-    """A store that is not told, when it is back, what was let through without it.
+    """Marker: after an outage, do not report to this store what was admitted without it.
 
-    Such as one that counts by being asked: telling it of a thousand requests would be a thousand
-    questions more, just when it has come back.
+    For example a store that counts each question: reporting a thousand requests would be a thousand
+    more questions, just when it has come back.
     """
 
     is_told_afterwards: Literal[False]
@@ -165,7 +166,7 @@ class ImmediateStore(Store, Protocol):
 
 @runtime_checkable
 class MessagingStore(Store, Protocol):
-    """A store that says and hears what nobody waits for.
+    """A store that sends and receives messages that no request waits for.
 
     Attributes:
         messages: how many there were, by what they say and what came of them.
@@ -176,10 +177,10 @@ class MessagingStore(Store, Protocol):
 
 @runtime_checkable
 class WarningStore(Store, Protocol):
-    """A store that answers, and may have something to say of how well.
+    """A store that decides, and may warn of how well.
 
     Attributes:
-        warning: what an operator should know now; empty if all is well.
+        warning: what the operator should know now; empty if all is well.
     """
 
     @property
@@ -189,7 +190,7 @@ class WarningStore(Store, Protocol):
 
 @runtime_checkable
 class PreparedStore(Store, Protocol):
-    """A store that does better if it knows beforehand what it will be asked about."""
+    """A store that works better if it knows beforehand what it will be asked about."""
 
     def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
         """Take note; called at most once, before `start`.

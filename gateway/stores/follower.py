@@ -1,9 +1,8 @@
 """A store that is asked beside another one, which decides alone while this one does not answer.
 
-Whoever asks it gets no exception and waits no longer than its patience. What was not answered by
-then is missed: that is counted, and said once for a whole spell of misses. A breaker for each of
-its shards keeps one that is frozen from costing every batch that patience; a probe looks for its
-return.
+Callers get no exception and wait no longer than its deadline. What was not answered by then is
+missed: that is counted, and logged once for a series of misses. A breaker for each of its shards
+keeps a frozen server from costing every batch that deadline; a probe looks for its return.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class Follower:
         return verdicts
 
     async def _call(self, asks: list[Ask]) -> Sequence[Verdict]:
-        """Ask the store; whoever waits goes on in time, even if this loop or the store does not.
+        """Ask the store; the caller goes on in time, even if this loop or the store is late.
 
         A deadline is put off where the loop was late, and a store may be slow to let go of a call
         that has ended. Neither may use up the patience of who asks both stores.
@@ -183,7 +182,7 @@ class Follower:
 
 
 def _forget(call: asyncio.Task[Sequence[Verdict]]) -> None:
-    """What becomes of a call that nobody waits for any more is nobody's concern."""
+    """Ignore the result of a call that no caller waits for any more."""
     if not call.cancelled():
         call.exception()
 

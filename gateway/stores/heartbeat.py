@@ -15,7 +15,6 @@ from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Background
 from gateway.stores.pipelining import Pipelining
 
-HEARTBEAT_S: Final = 2.0
 MISSED_BEATS: Final = 3
 """After so many heartbeats without a sign of life a gateway counts as gone."""
 SOON_S: Final = 0.05

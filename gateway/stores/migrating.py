@@ -147,11 +147,11 @@ class MovingStore:
             old = await self._ask_old(asks)
             await asyncio.wait({asking})
         except BaseException:
-            # Also at the end of the caller's patience: nobody hears of what was decided.
+            # Also when the caller's deadline is over: the decision reaches no request.
             self._tasks.start(self._take_back(asks, old, parts, asking))
             raise
         verdicts, undone = self._join(asks, old, parts, asking.result())
-        # So that whoever asks next finds it given back; but no decision is lost over it.
+        # So that the next request finds it given back; but no decision is lost over it.
         await _wait(undone, is_due)
         return verdicts
 

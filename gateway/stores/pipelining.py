@@ -36,14 +36,14 @@ class Pipelining(asyncio.Protocol, ABC):
         self._transport = cast("asyncio.Transport", transport)
 
     def drop(self, error: StoreError) -> None:
-        """Close now; whoever waits for an answer gets `error`."""
+        """Close now; every unanswered call gets `error`."""
         self._error = error
         if self._transport is not None:
             self._transport.abort()
         self._fail_calls()
 
     def close(self) -> None:
-        """Close now; nobody is to blame."""
+        """Close now, on purpose."""
         self.drop(StoreUnavailable("the connection to the store was closed"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -58,7 +58,7 @@ class Pipelining(asyncio.Protocol, ABC):
             if not future.done():
                 # A new one each time: an exception raised twice would grow its traceback.
                 future.set_exception(type(self._error)(str(self._error), self._error.reason))
-                # Not everybody waits: what fails together is looked at once, or by nobody.
+                # Not every call is awaited: its exception is marked as retrieved.
                 future.exception()
 
     @abstractmethod

@@ -1,7 +1,7 @@
-"""A connection to a server that many callers share, and that mends itself.
+"""A connection to a server that many callers share and that is made again when it is lost.
 
-After a loss it tries again with growing, jittered pauses. Nobody waits for it: while there is no
-connection, a call fails at once.
+It tries again with growing, jittered pauses. No request waits for it: while there is no connection,
+a call fails immediately.
 """
 
 from __future__ import annotations

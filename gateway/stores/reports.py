@@ -30,7 +30,7 @@ Answer = int | StoreError
 
 
 class Report(NamedTuple):
-    """A request that somebody let through.
+    """A request that a gatekeeper admitted.
 
     Attributes:
         limits: what it counts for.
@@ -49,7 +49,7 @@ class Reports(Protocol):
     """Takes down reports, and says when the next request may go."""
 
     async def start(self) -> None:
-        """Connect in the background; never fails because nobody is there yet."""
+        """Connect in the background; never fails because the server is not there yet."""
 
     async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[Answer]:
         """Take down reports, one after the other.

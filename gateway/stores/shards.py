@@ -154,7 +154,7 @@ class Shards:
 
     def succeeded(self, shard: Shard, asks: Sequence[Ask], verdicts: Sequence[Verdict]) -> None:
         """A call was answered."""
-        # What healthy servers take nobody needs to know.
+        # Calls of healthy servers are not logged.
         has_counted = not (shard.is_on_trial or shard.is_doubted) or any(
             verdict.allowed and ask.cost for ask, verdict in zip(asks, verdicts, strict=True)
         )

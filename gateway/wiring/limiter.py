@@ -9,17 +9,17 @@ from gateway.base.errors import ConfigError, Problem
 from gateway.config.checking.throttlex_checks import tables_url
 from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import GatewayConfig
-from gateway.config.values.store_url import parse_store_url
+from gateway.config.values.store_url import capabilities_of
 from gateway.limiter.decider import Decider
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import GatewayMetrics, StoreMetrics
 from gateway.routing.keys import identity
-from gateway.stores import StoreMaker, find_store
 from gateway.stores.base import ImmediateStore, PreparedStore, Store
 from gateway.stores.memory.store import MemoryStore
 from gateway.stores.migrating import chosen, moving_store
-from gateway.systems.smockron.masters import of_masters_only
+from gateway.stores.opening import StoreMaker, find_store
+from gateway.systems.smockron.capabilities import of_masters_only
 from gateway.wiring.policies import limits_of
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def memory_url(config: GatewayConfig) -> str:
     """Return the URL of the memory store; empty if counts are elsewhere."""
     settings = config.store
     urls = (settings.url, settings.migrate.to if settings.migrate is not None else settings.url)
-    return next((url for url in urls if parse_store_url(url).kind == "memory"), "")
+    return next((url for url in urls if not capabilities_of(url).is_shared), "")
 
 
 def _maker(url: str, memory: Store | None) -> StoreMaker:
@@ -99,12 +99,13 @@ def _maker(url: str, memory: Store | None) -> StoreMaker:
     if memory is None:
         return make
     shared = memory
-    kind = parse_store_url(url).kind
-    is_memory = kind == "memory"
+    can = capabilities_of(url)
 
     def make_shared(url: str, *, domain: str, deadline_us: int) -> Store:
-        store = shared if is_memory else make(url, domain=domain, deadline_us=deadline_us)
-        if isinstance(store, ImmediateStore) and kind != "smockron":
+        if not can.is_shared:
+            return shared
+        store = make(url, domain=domain, deadline_us=deadline_us)
+        if isinstance(store, ImmediateStore) and not can.is_gatekeeper:
             message = f"{type(store).__qualname__} keeps counts in one process"
             hint = "use server: { workers: 1 }, or a store that processes share"
             raise ConfigError([Problem("store", 0, 0, "", message, hint)])

@@ -11,7 +11,7 @@ from gateway.config.models.consistency import parts
 from gateway.config.models.direct_responses import RedirectConfig, parse_location
 from gateway.config.models.gateway import FieldEdits, GatewayConfig, RetryConfig, RouteConfig
 from gateway.config.models.routes import retry_of
-from gateway.config.values.store_url import parse_store_url
+from gateway.config.values.store_url import capabilities_of
 from gateway.http.answer import Answer, LimitFields
 from gateway.http.editing.fields import FieldEdit
 from gateway.http.editing.pages import Page
@@ -40,7 +40,7 @@ def compile_routes(
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""
     entries: list[tuple[Pattern, Route]] = []
-    is_reported = parse_store_url(config.store.url).kind == "smockron"
+    is_reported = capabilities_of(config.store.url).is_gatekeeper
     for route in config.routes:
         plan = None
         if route.policies:

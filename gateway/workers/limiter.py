@@ -17,8 +17,8 @@ from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.net.start_errors import cannot_log
 from gateway.observe.logs import open_output, setup_logging
 from gateway.observe.metrics import GatewayMetrics
-from gateway.stores import open_memory
 from gateway.stores.memory.store import MemoryStore
+from gateway.stores.opening import open_memory
 from gateway.stores.shared.server import SharedServer
 from gateway.wiring.limiter import limits_by_policy
 from gateway.workers import orders

@@ -14,16 +14,21 @@ from typing import Any, Final, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from gateway import Limiter, Policy
 from gateway.base.clock import ManualClock
 from gateway.base.errors import ConfigError, StoreError
 from gateway.config.checking.check import check_text
 from gateway.config.explaining.explain import explain
+from gateway.config.explaining.render import render
+from gateway.config.explaining.schema import json_schema
 from gateway.limits.rate import Limit
-from gateway.stores import STORES, open_store
 from gateway.stores.base import Ask, Store
+from gateway.stores.kinds import STORES
 from gateway.stores.memory.store import MemoryStore
+from gateway.stores.opening import open_store
+from gateway.stores.urls import StoreUrl, UrlParts, any_text, check_options
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "own-store" / "ratio_store.py"
 WINDOW_US: Final = 100
@@ -60,7 +65,7 @@ def offers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 
 def test_a_store_is_found_by_its_scheme(offers: Any, tmp_path: Path) -> None:
     """In the library and in a gateway's configuration, where it is explained by its URL."""
-    offers(sqlite="ratio_store:open_sqlite")
+    offers(sqlite="ratio_store:SqliteStore")
     url = f"sqlite://{tmp_path}/counts.db"
     policy = Policy("pay", "2/h", algorithm="sliding_window_log")
 
@@ -74,7 +79,75 @@ def test_a_store_is_found_by_its_scheme(offers: Any, tmp_path: Path) -> None:
     assert asyncio.run(once()) == [False, False]
     text = f"store: {url}\nroutes: {{ /**: {{ upstream: http://127.0.0.1:9000, limit: 1/s }} }}"
     sentences = explain(check_text(text).config)
-    assert any(f"Counts are kept in {url}, shared by all" in each for each in sentences)
+    assert any(f"Counts are kept in the SQLite file {tmp_path}/" in each for each in sentences)
+
+
+@pytest.mark.parametrize(
+    ("url", "message", "hint"),
+    [
+        ("sqlite://", "names no file", "such as sqlite:///var/lib/counts.db"),
+        ("sqlite://host", "names no file", "such as sqlite:///var/lib/counts.db"),
+        ("sqlite:///a.db?mode=ro", "'mode' is not an option of this store", "options: there are"),
+        ("sqlite:///a.db#1", "has a fragment", "a # is written %23"),
+        ("sqlite:///$COUNTS", "a variable that nothing replaces", "write ${COUNTS}"),
+    ],
+)
+def test_the_url_of_a_store_of_others_is_checked(
+    offers: Any, url: str, message: str, hint: str
+) -> None:
+    """As one of ours: by what the store says, at its place in the file and with a hint."""
+    offers(sqlite="ratio_store:SqliteStore")
+    text = f"store:\n  url: {url}\nroutes: {{ /**: {{ upstream: http://a, limit: 1/s }} }}"
+
+    with pytest.raises(ConfigError) as caught:
+        check_text(text)
+
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.path) == (2, "store.url")
+    assert message in problem.message
+    assert hint in problem.hint
+
+
+def test_what_a_store_of_others_calls_secret_is_not_shown(
+    offers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the URL that is logged, in its explanation, and in a line of the file."""
+
+    class Urls(EXAMPLE_MODULE.SqliteUrls):  # type: ignore[misc]
+        secrets = frozenset({"ticket"})
+
+        def read(self, url: UrlParts) -> StoreUrl:
+            check_options(url.options, {"ticket": any_text()})
+            return StoreUrl("vault", "/counts", 0, url.options)
+
+    theirs = SimpleNamespace(Vault=SimpleNamespace(urls=Urls()))
+    monkeypatch.setitem(sys.modules, "theirs", cast("ModuleType", theirs))
+    offers(vault="theirs:Vault")
+    rest = "routes: { /**: { upstream: http://a, limit: 1/s } }"
+
+    config = check_text(f"store: vault:///counts?ticket=s3cret\n{rest}").config
+    shown = [config.store.redacted_url, *explain(config)]
+    with pytest.raises(ConfigError) as caught:
+        check_text(f"store: vault:///counts?ticket=s3cret&colour=blue\n{rest}")
+    shown.append(render(caught.value.problems))
+
+    assert "vault:///counts?ticket=***" in shown[0]
+    assert "'colour' is not an option of this store" in shown[-1]
+    assert "s3cret" not in "\n".join(shown)
+
+
+def test_the_schema_lets_the_urls_of_stores_of_others_pass(offers: Any) -> None:
+    """An editor marks only schemes that no store has."""
+    offers(sqlite="ratio_store:SqliteStore")
+    schema = Draft202012Validator(json_schema())
+
+    def passes(url: str) -> bool:
+        route = {"upstream": "http://a", "limit": "1/s"}
+        return schema.is_valid({"store": url, "routes": {"/**": route}})
+
+    assert passes("sqlite:///var/lib/counts.db")
+    assert passes("redis://127.0.0.1")
+    assert not passes("zebra://x")
 
 
 def test_what_cannot_be_used_is_a_problem_of_the_configuration(
@@ -82,7 +155,7 @@ def test_what_cannot_be_used_is_a_problem_of_the_configuration(
 ) -> None:
     """A scheme that nobody has, a class that cannot be loaded, one that is no store, a bad URL."""
     offers(
-        sqlite="ratio_store:open_sqlite",
+        sqlite="ratio_store:SqliteStore",
         gone="no_such_module:Store",
         odd="gateway.base.clock:ManualClock.advance",
         wrong="theirs:not_a_store",
@@ -115,7 +188,8 @@ def test_every_scheme_of_ours_leads_to_something() -> None:
         path = {"mysql": "counts", "redis+sentinel": "main", "rediss+sentinel": "main"}.get(
             scheme, ""
         )
-        store = open_store(f"{scheme}://127.0.0.1/{path}", domain="sluice", deadline_us=1_000)
+        place = {"unix": "/run/redis.sock"}.get(scheme, f"127.0.0.1/{path}")
+        store = open_store(f"{scheme}://{place}", domain="sluice", deadline_us=1_000)
         assert isinstance(store, Store), scheme
 
 
@@ -182,7 +256,7 @@ def test_what_the_storage_cannot_do_is_an_error_of_the_store(tmp_path: Path) -> 
         with pytest.raises(StoreError, match="no token_bucket"):
             await store.decide([Ask((Limit(1, 1, 1),), ("k",), 1, 0)])
         await store.aclose()
-        lost = EXAMPLE_MODULE.open_sqlite(f"sqlite://{tmp_path}/no/file", domain="", deadline_us=1)
+        lost = EXAMPLE_MODULE.SqliteStore(f"sqlite://{tmp_path}/no/file", domain="", deadline_us=1)
         with pytest.raises(StoreError, match="unable to open"):
             await lost.decide([Ask((LIMIT,), ("k",), 1, 0)])
         await lost.aclose()

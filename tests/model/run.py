@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from gateway.base.clock import monotonic_us, wall_us
 from gateway.base.errors import StoreError
-from gateway.stores import StoreMaker, find_store
 from gateway.stores.base import Ask
+from gateway.stores.opening import StoreMaker, find_store
 from tests.faketime import wrong_clock
 from tests.model.check import Course, Finding, decides_by_store, findings, violations
 from tests.model.history import Notes, Span, read

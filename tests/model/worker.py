@@ -26,8 +26,8 @@ from gateway.limiter.decider import Decider, Outcome, slowest_rule
 from gateway.limiter.lease_keeper import leases_of
 from gateway.limiter.plan import UNBOUNDED_WAIT_US, Rule
 from gateway.observe.metrics import StoreMetrics
-from gateway.stores import open_store
 from gateway.stores.base import Ask
+from gateway.stores.opening import open_store
 from tests.limiter.local.bench import rule
 from tests.model.history import (
     CANCELLED,

@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from gateway.config.checking.check import check_text
-from gateway.stores import find_store
+from gateway.stores.opening import find_store
 from gateway.systems.ratio.listener import RatioFrontend
 from gateway.systems.smockron.listener import SmockronMaster
 from gateway.systems.throttr.listener import ThrottrFrontend

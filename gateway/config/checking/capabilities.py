@@ -1,71 +1,75 @@
-"""Which policies a store supports, as far as its URL tells.
+"""What a store can keep of a configuration: told from its URL, without connecting to it.
 
-Redis, MySQL and memory support every limit. Servers of other systems have one algorithm, or numbers
-of one size; a policy that they do not support is a problem of the configuration, found before the
-first request.
+A policy that the store cannot keep is a problem of the configuration, not of the first request.
+What all stores have in common is here; the limits of one system are in its `capabilities.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
+from gateway.config.models.capabilities import CapabilityChecks
 from gateway.config.models.gateway import GatewayConfig, PolicyConfig
 from gateway.config.values.findings import KEY, Finding
-from gateway.config.values.store_url import StoreUrl, parse_store_url
-from gateway.systems.envoy.capabilities import unfit_for_envoy
-from gateway.systems.ratio.capabilities import misfits_of_ratio, not_together, shared_with_ratio
-from gateway.systems.smockron.capabilities import (
-    misfits_of_gatekeepers,
-    queues_without_turns,
-    unfit_for_gatekeepers,
-)
-from gateway.systems.smockron.masters import of_masters_only
-from gateway.systems.throttr.capabilities import misfits_of_throttr
-from gateway.systems.throttr.config import KEPT_IN
+from gateway.config.values.store_url import capabilities_of, parse_store_url
+from gateway.systems.envoy import capabilities as envoy
+from gateway.systems.ratio import capabilities as ratio
+from gateway.systems.smockron import capabilities as smockron
+from gateway.systems.smockron.capabilities import of_masters_only
+from gateway.systems.throttr import capabilities as throttr
 
-Misfits = Callable[[StoreUrl, PolicyConfig], Iterator[Finding]]
-"""The parts of a policy that a store does not support; paths begin below the policy."""
-
-STORES: Final[dict[str, Misfits]] = {
-    "ratio": misfits_of_ratio,
-    "smockron": misfits_of_gatekeepers,
-    "throttr": misfits_of_throttr,
+SYSTEMS: Final[dict[str, CapabilityChecks]] = {
+    "envoy": envoy.CHECKS,
+    "ratio": ratio.CHECKS,
+    "smockron": smockron.CHECKS,
+    "throttr": throttr.CHECKS,
 }
-"""By the `kind` of a store's URL; stores that are not listed support every policy."""
+"""By the system, which is also the `kind` of a store that it is."""
 
 
 def misfits(config: GatewayConfig) -> Iterator[Finding]:
-    """Return what the store of the configuration does not support of its policies."""
+    """Yield what the stores of a configuration cannot keep of its policies and listeners."""
     yield from _misfits(config, config.store.url, tuple(config.policies))
     migrate = config.store.migrate
     if migrate is not None:
         yield from _misfits(config, migrate.to, migrate.policies or tuple(config.policies))
-    yield from not_together(config)
-    yield from shared_with_ratio(config)
-    yield from queues_without_turns(config)
-    yield from unfit_for_gatekeepers(config)
-    yield from unfit_for_envoy(config)
-    yield from _homeless(config)
-
-
-def _homeless(config: GatewayConfig) -> Iterator[Finding]:
-    """Return the listeners whose clients' records the store cannot keep."""
-    store = parse_store_url(config.store.url)
-    for index, listener in enumerate(config.listeners):
-        if listener.throttr is not None and store.kind not in KEPT_IN:
-            message = f"Throttr's records are kept in memory or in Redis, not in {store.kind}"
-            hint = "use store: memory:// or redis://...; or another gateway for these clients"
-            yield Finding(("listeners", index, "throttr", KEY), message, hint)
+    for checks in SYSTEMS.values():
+        yield from checks.of_config(config)
+    yield from _queues_without_turns(config)
 
 
 def _misfits(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterator[Finding]:
     store = parse_store_url(url)
-    look = STORES.get(store.kind)
-    if look is None:
-        return
-    at_masters = of_masters_only(config)
+    checks = SYSTEMS.get(store.kind)
+    elsewhere = of_masters_only(config)
     for name in names:
-        if name in config.policies and name not in at_masters:
-            for finding in look(store, config.policies[name]):
-                yield finding._replace(path=("policies", name, *finding.path))
+        if name not in config.policies or name in elsewhere:
+            continue
+        policy = config.policies[name]
+        found = [*_misfits_of(url, policy)]
+        if checks is not None and checks.of_policy is not None:
+            found += checks.of_policy(store, policy)
+        for finding in found:
+            yield finding._replace(path=("policies", name, *finding.path))
+
+
+def _misfits_of(url: str, policy: PolicyConfig) -> Iterator[Finding]:
+    """Yield what of a policy a store cannot keep; paths begin below the policy."""
+    can = capabilities_of(url)
+    if can.only_mode and policy.consistency != can.only_mode:
+        hint = f"consistency: {can.only_mode}, or a store of another kind"
+        yield Finding(("consistency",), can.why_mode.format(mode=policy.consistency), hint)
+    if policy.queue is not None and not can.has_turns:
+        message = f"{can.server} gives no turns: nobody can wait for one"
+        yield Finding(("queue", KEY), message, "queue: off, or a store of another kind")
+
+
+def _queues_without_turns(config: GatewayConfig) -> Iterator[Finding]:
+    """Yield queues of eventual policies in stores that are not asked before requests pass."""
+    if capabilities_of(config.store.url).is_gatekeeper:
+        return
+    for name, policy in config.policies.items():
+        if policy.consistency == "eventual" and policy.queue is not None:
+            message = "turns are given by the store, which an eventual policy does not ask"
+            yield Finding(("policies", name, "queue", KEY), message, "leave the queue out")

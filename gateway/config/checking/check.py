@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.base.errors import ConfigError, Problem
-from gateway.config.checking import capabilities, cross, throttlex_checks
+from gateway.config.checking import cross, throttlex_checks
+from gateway.config.checking.capabilities import misfits
 from gateway.config.checking.lints import (
     bodies_of_refusals,
     circles,
@@ -39,7 +40,6 @@ from gateway.config.reading.substitute import ReadSecret
 from gateway.config.values.findings import KEY, Finding, Path
 from gateway.config.values.places import from_file
 from gateway.config.values.redaction import Secrets, redact_prose
-from gateway.systems.smockron.masters import unfit_for_masters
 
 MAX_MESSAGE: Final = 400
 """Quoted values may be of any length."""
@@ -242,8 +242,7 @@ class _Checker:
             findings += cross.unknown_movers(config)
             findings += cross.unknown_senders(config)
             findings += throttlex_checks.conflicts(config)
-            findings += capabilities.misfits(config)
-            findings += unfit_for_masters(config)
+            findings += misfits(config)
         wrong = [one for one in map(self._place, findings) if one]
         if config is None or wrong:
             return config, wrong, []

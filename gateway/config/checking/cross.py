@@ -23,7 +23,7 @@ from gateway.config.models.gateway import (
 from gateway.config.models.shorthand import at
 from gateway.config.values.address import Address, UnixAddress, collide, is_target, listens_on
 from gateway.config.values.findings import KEY, Finding, Path
-from gateway.config.values.store_url import parse_store_url
+from gateway.config.values.store_url import capabilities_of
 from gateway.config.values.units import format_duration
 from gateway.config.values.words import join
 from gateway.limits.key_words import CALLER_KEYS, CLIENT_CERTIFICATE, as_written
@@ -250,7 +250,7 @@ def warnings(config: GatewayConfig) -> Iterator[Finding]:
         for finding in _policy_warnings(policy):
             yield finding._replace(path=("policies", name, *finding.path))
     migrate = config.store.migrate
-    if migrate is not None and parse_store_url(migrate.to).kind == "memory":
+    if migrate is not None and not capabilities_of(migrate.to).is_shared:
         message = "counts would move into the memory of each gateway, and a restart loses them"
         yield Finding(("store", "migrate", "to"), message, "use a store that gateways share")
     for name, upstream in config.upstreams.items():

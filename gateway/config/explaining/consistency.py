@@ -9,7 +9,7 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.policies import PolicyConfig
 from gateway.config.models.service import StoreConfig
 from gateway.config.values.redaction import redact
-from gateway.config.values.store_url import parse_store_url
+from gateway.config.values.store_url import capabilities_of
 from gateway.config.values.types import LimitLine
 from gateway.config.values.units import format_duration
 from gateway.limits.consistency_mode import Eventual, Leased, leased_excess
@@ -17,8 +17,8 @@ from gateway.limits.horizon import horizon_us
 
 
 def explain_consistency(policy: PolicyConfig, store: StoreConfig) -> Iterator[str]:
-    """Describe how far a policy may exceed its limits; nothing if it is strict."""
-    if parse_store_url(store.url).kind == "smockron":
+    """Sentences about how much more than its limits a policy may let through; none if strict."""
+    if capabilities_of(store.url).is_gatekeeper:
         yield (
             "  The master decides how many requests pass, and reports it afterwards; "
             "requests that must wait get turns at this rate."

@@ -26,18 +26,18 @@ from gateway.config.models.gateway import (
     used_policies,
 )
 from gateway.config.models.routes import retry_of
-from gateway.config.values.store_url import parse_store_url
+from gateway.config.values.store_url import capabilities_of
 from gateway.config.values.units import format_duration, format_size
 from gateway.config.values.words import join, key_word, number
 from gateway.config.values.written import show_field
+from gateway.systems.smockron.capabilities import of_masters_only
 from gateway.systems.smockron.explaining import explain_reported
-from gateway.systems.smockron.masters import of_masters_only
 
 
 def explain(config: GatewayConfig) -> list[str]:
-    """Describe the whole configuration; lines that belong to the previous one are indented."""
-    kind = parse_store_url(config.store.url).kind
-    is_shared = kind != "memory" or bool(config.store.migrate) or config.server.workers != 1
+    """Sentences for the whole configuration; lines that belong to one before are indented."""
+    can = capabilities_of(config.store.url)
+    is_shared = can.is_shared or bool(config.store.migrate) or config.server.workers != 1
     told: dict[str, str] = {}
     used = used_policies(config)
     asked = used - {name for route in config.routes for name in route.policies}
@@ -64,7 +64,7 @@ def explain(config: GatewayConfig) -> list[str]:
                         name,
                         policy,
                         is_shared=is_shared,
-                        by_clock=kind != "throttr",
+                        by_clock=can.begins_by_clock,
                         is_asked=name in asked,
                     )
                 ),

@@ -35,24 +35,25 @@ class Defaults(Model):
 
 
 def fill_policy(
-    policy: PolicyConfig, defaults: Defaults, store_kind: str, *, may_owe: bool = False
+    policy: PolicyConfig,
+    defaults: Defaults,
+    *,
+    is_gatekeeper: bool = False,
+    may_owe: bool = False,
 ) -> PolicyConfig:
-    """Return a policy with the defaults applied.
+    """Return a policy with what the defaults say where it leaves something out.
 
     Args:
-        policy: the policy as configured.
-        defaults: the defaults of all policies.
-        store_kind: the kind of the store's URL: gatekeepers of Smockron have their own defaults.
-        may_owe: whether debits may exceed the limit, by up to one limit.
+        policy: what is said of it.
+        defaults: what is said of all of them.
+        is_gatekeeper: whether the store is a gatekeeper of Smockron, which has defaults of its own.
+        may_owe: whether more may be used than there is, up to one limit.
     """
-    if store_kind == "smockron":
+    if is_gatekeeper:
         defaults = _of_gatekeepers(defaults)
     said = policy.model_fields_set
-    # A default applies only to policies that support it; what the policy itself says was checked
-    # there.
-    can_queue = has_queue(policy.limits) and (
-        policy.consistency != "eventual" or store_kind == "smockron"
-    )
+    # A default is for those that can have it; what a policy says itself was checked there.
+    can_queue = has_queue(policy.limits) and (policy.consistency != "eventual" or is_gatekeeper)
     keeps_queue = "queue" in said or not can_queue
     queue = policy.queue if keeps_queue else defaults.queue
     update: dict[str, Any] = {

@@ -60,7 +60,7 @@ from gateway.config.values.address import Address
 from gateway.config.values.base import NAME, NAME_HINT, Model, overlay, untouched
 from gateway.config.values.findings import KEY
 from gateway.config.values.places import Network
-from gateway.config.values.store_url import parse_store_url
+from gateway.config.values.store_url import capabilities_of
 from gateway.config.values.types import (
     LimitLine,
     ListOf,
@@ -239,11 +239,13 @@ class GatewayConfig(Model):
         store: StoreConfig | None = info.data.get("store")
         if defaults is None or store is None:
             return policies
-        kind = parse_store_url(store.url).kind
+        is_gatekeeper = capabilities_of(store.url).is_gatekeeper
         listeners: tuple[FrontendConfig, ...] = info.data.get("listeners", ())
         debited = {name for listener in listeners for name in listener.debited}
         return {
-            name: fill_policy(policy, defaults, kind, may_owe=name in debited)
+            name: fill_policy(
+                policy, defaults, is_gatekeeper=is_gatekeeper, may_owe=name in debited
+            )
             for name, policy in policies.items()
         }
 

@@ -17,8 +17,7 @@ from gateway.config.values.base import Model
 from gateway.config.values.bounds import Connections, Share, Speed, Workers
 from gateway.config.values.places import ListenAddress, check_path
 from gateway.config.values.redaction import redact
-from gateway.config.values.store_parts import StoreUrlError
-from gateway.config.values.store_url import STORE_URL_PATTERN, is_same_store, parse_store_url
+from gateway.config.values.store_url import is_same_store, parse_store_url, store_url_schema
 from gateway.config.values.types import (
     Delay,
     Duration,
@@ -31,6 +30,7 @@ from gateway.config.values.types import (
     problem,
     whole_number_schema,
 )
+from gateway.stores.urls import StoreUrlError
 
 
 def _check_store_url(url: str) -> str:
@@ -47,7 +47,7 @@ class MigrateConfig(Model):
     to: str = Field(
         description="The URL of the store that counts move to.",
         repr=False,
-        json_schema_extra={"pattern": STORE_URL_PATTERN},
+        json_schema_extra=store_url_schema,
     )
     share: Part = Field(
         "100%",
@@ -74,7 +74,7 @@ class StoreConfig(Model):
         "limits between gateways. Options follow a question mark: "
         "memory://?max_keys=100000.",
         repr=False,
-        json_schema_extra={"pattern": STORE_URL_PATTERN},
+        json_schema_extra=store_url_schema,
     )
     deadline: Duration = Field(
         20_000, description="How long a decision may take before on_store_error applies."

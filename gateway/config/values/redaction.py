@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import quote, unquote
 
+from gateway.stores.kinds import rules_of
+
 HIDDEN: Final = "***"
 MIN_LENGTH: Final = 4
 """Shorter secrets are not searched for in sentences: they would match other words."""
@@ -21,6 +23,7 @@ _SCHEME: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 _PLAIN_HOST: Final = re.compile(
     r"(\[[0-9A-Fa-f:.]*\]|[A-Za-z0-9_.-]*)(:[0-9]*(?=[/?#\s\"',}\]]|$)|(?=[/?#\s\"',}\]]|$))"
 )
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://[^\s\"']*")
 _IN_PROSE: Final = re.compile(r"://.*@", re.DOTALL)
 _OPTION: Final = re.compile(r"password=", re.IGNORECASE)
 _KEY_PASSWORD: Final = re.compile(r"key_password[\"']?\s*:\s*")
@@ -42,6 +45,21 @@ _REFERENCE: Final = re.compile(
 
 def redact(text: str) -> str:
     """Return a value that is or should be a URL or an address, without credentials."""
+    for begin, end in reversed(list(_secret_options(text))):
+        text = text[:begin] + HIDDEN + text[end:]
+    return _without_login(text)
+
+
+def _secret_options(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where a URL has the values of options that its store calls secret."""
+    for url in _URL.finditer(text):
+        rules = None if url[1].lower() in {"http", "https"} else rules_of(url[1].lower())
+        names = "|".join(map(re.escape, sorted(rules.secrets))) if rules is not None else ""
+        for option in re.finditer(rf"[?&](?:{names})=([^&#]*)", url[0]) if names else ():
+            yield url.start() + option.start(1), url.start() + option.end(1)
+
+
+def _without_login(text: str) -> str:
     scheme = _SCHEME.match(text)
     head = scheme.group() if scheme else ""
     rest = text[len(head) :]
@@ -82,6 +100,7 @@ def _hidden_parts(line: str) -> Iterator[tuple[int, int]]:
             yield begin, at
         elif not is_web and not rest.startswith("${") and not _PLAIN_HOST.match(rest):
             yield begin + len(_before_colon(rest)), len(line)
+    yield from _secret_options(line)
     for field in _FIELD.finditer(line):
         if field["value"].strip("\"'") != "*":
             yield field.span("value")

@@ -1,9 +1,8 @@
-"""Checks shared by URLs of all stores: hosts, ports, unfilled templates, and TLS."""
+"""What holds for the URLs of all stores: hosts, ports, and variables that nothing has filled in."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult
 
@@ -16,23 +15,9 @@ from gateway.config.values.hosts import (
     unfilled_hint,
 )
 from gateway.config.values.redaction import redact
+from gateway.stores.urls import StoreUrlError
 
 _TEMPLATE: Final = re.compile(r"\{\{.*\}\}|\{%.*%\}", re.DOTALL)
-_TLS_VALUES: Final = {
-    "ssl_cert_reqs": ("none", "optional", "required"),
-    "ssl_check_hostname": ("true", "false"),
-}
-"""redis-py treats all other text as true, even `off`."""
-_ALSO_KNOWN: Final = frozenset({"0", "f", "n", "no", "1", "t", "y", "yes"})
-
-
-class StoreUrlError(ValueError):
-    """Text that is not a store URL; `hint` says how to fix it."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
 
 
 def check_filled(text: str) -> None:
@@ -66,8 +51,7 @@ def check_hosts(parts: SplitResult, text: str) -> None:
     Raises:
         StoreUrlError: one is not.
     """
-    scheme = parts.scheme
-    if scheme in {"memory", "unix"}:
+    if not parts.netloc:
         return
     if re.search(r"[\s\x00-\x1f\x7f]", text):
         # urlsplit() removes some of them, and the rest may be another host.
@@ -89,18 +73,3 @@ def check_hosts(parts: SplitResult, text: str) -> None:
             parse_host(place.host or "left-out")
         except HostError as error:
             raise StoreUrlError(f"the host of the store: {error.message}", error.hint) from None
-
-
-def check_tls(options: Mapping[str, str]) -> None:
-    """Check that TLS options have valid values.
-
-    Raises:
-        StoreUrlError: one does not.
-    """
-    for name, known in _TLS_VALUES.items():
-        value = options.get(name)
-        if value is None or value in known:
-            continue
-        if name == "ssl_check_hostname" and value.lower() in {*known, *_ALSO_KNOWN}:
-            continue
-        raise StoreUrlError(f"{name} has an invalid value", " or ".join(known))

@@ -11,11 +11,11 @@ one that is refused by what was heard of it: nothing else would ever correct tha
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gateway.base.clock import Clock, monotonic_us, wall_us
+from gateway.limiter.admissions import Key, Unreported
 from gateway.limiter.local.eventual_state import FULLY_KNOWN, RemoteView
 from gateway.limiter.local.generations import Generations
 from gateway.limiter.local.unreported import REPORTED_INTERVALS, longest_us
@@ -32,9 +32,7 @@ MAX_LOOKS: Final = 256
 """Keys that the store is to be asked about; of others it is heard when they are reported."""
 KEPT_US: Final = 60_000_000
 """How long what was heard of a key is kept if nobody asks for it."""
-
-Key = tuple[str, str]
-"""The scope of a limit, and the identity that is counted."""
+_NOTHING: Final = Unreported()
 
 
 class UnreportedPasses(NamedTuple):
@@ -55,17 +53,6 @@ class Probe(NamedTuple):
     key: str
     cost: int
     interval_us: int
-
-
-class _Noted:
-    """What was let through of one key, and is to be reported."""
-
-    __slots__ = ("count", "key", "limit")
-
-    def __init__(self, limit: Limit, key: str) -> None:
-        self.limit = limit
-        self.key = key
-        self.count = 0
 
 
 class EventualState:
@@ -89,9 +76,8 @@ class EventualState:
         remedy = "it has what this gateway let through of keys that are kept eventually"
         self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock, remedy)
         self._views: Generations[Key, RemoteView] = Generations(MAX_KEYS, KEPT_US)
-        # In the order of coming; the first is taken out at no cost, which a `dict` would have.
-        self._unreported: dict[int, OrderedDict[Key, _Noted]] = {}
-        self._leaving: dict[int, OrderedDict[Key, _Noted]] = {}
+        self._unreported: dict[int, Unreported] = {}
+        self._leaving: dict[int, Unreported] = {}
         self._looks: dict[Key, Probe] = {}
         self._looked_at: set[Key] = set()
 
@@ -113,7 +99,8 @@ class EventualState:
                 return self._with_unreported(refusal, view, limit, terms, cost)
         decision = self._replica.decide_limit(limit, key, cost, 0)
         if decision.allowed and cost:
-            self._note(limit, key, terms, cost)
+            noted = self._unreported.setdefault(terms.interval_us, Unreported())
+            noted.note(limit, limit, key, cost)
             if view is not None:
                 view.spent += cost
                 view.passed_us = now_us
@@ -166,24 +153,12 @@ class EventualState:
         name = (limit.scope, key)
         view = self._views.get(name, self._clock())
         for waiting in (self._unreported, self._leaving):
-            noted = waiting.get(terms.interval_us, OrderedDict()).get(name)
-            if noted is not None:
-                undone = min(noted.count, cost)
-                noted.count -= undone
-                cost -= undone
-                if view is not None:
-                    view.spent = max(view.spent - undone, 0)
+            undone = waiting.get(terms.interval_us, _NOTHING).undo(name, cost)
+            cost -= undone
+            if view is not None:
+                view.spent = max(view.spent - undone, 0)
 
     # What the store is told.
-
-    def _note(self, limit: Limit, key: str, terms: Eventual, cost: int) -> None:
-        all_noted = self._unreported.setdefault(terms.interval_us, OrderedDict())
-        noted = all_noted.get((limit.scope, key))
-        if noted is None:
-            if len(all_noted) >= MAX_KEYS:
-                all_noted.popitem(last=False)
-            noted = all_noted[limit.scope, key] = _Noted(limit, key)
-        noted.count += cost
 
     def is_due(self, interval_us: int) -> bool:
         """Whether there is anything to report."""
@@ -191,11 +166,8 @@ class EventualState:
 
     def gather(self, interval_us: int) -> None:
         """An interval is over: what was let through in it is to be reported now."""
-        leaving = self._leaving.setdefault(interval_us, OrderedDict())
-        for name, noted in self._unreported.pop(interval_us, OrderedDict()).items():
-            before = leaving.setdefault(name, noted)
-            if before is not noted:
-                before.count += noted.count
+        leaving = self._leaving.setdefault(interval_us, Unreported())
+        leaving.take_over(self._unreported.pop(interval_us, _NOTHING))
 
     def reports(self, interval_us: int, at_most: int) -> list[UnreportedPasses]:
         """Take out some of what was gathered; none if all has been reported.
@@ -204,15 +176,15 @@ class EventualState:
             interval_us: of the terms.
             at_most: how many questions, unless the first report alone has more.
         """
-        leaving = self._leaving.get(interval_us, OrderedDict())
         found: list[UnreportedPasses] = []
         asks = 0
-        while leaving and asks < at_most:
-            _, noted = leaving.popitem(last=False)
-            if noted.count:
-                pieces = report(noted.limit, noted.key, noted.count)
+        for noted in self._leaving.get(interval_us, _NOTHING).take():
+            if noted.cost:
+                pieces = report(noted.limit, noted.key, noted.cost)
                 found.append(UnreportedPasses(noted.limit, noted.key, pieces))
                 asks += len(pieces)
+            if asks >= at_most:
+                break
         return found
 
     def reported(self, limit: Limit, ask: Ask, gathered_us: int, decision: Decision) -> None:
@@ -260,7 +232,7 @@ class EventualState:
     def _keep(self, limit: Limit, key: str, view: RemoteView) -> None:
         name = (limit.scope, key)
         waiting = (*self._unreported.values(), *self._leaving.values())
-        view.spent = sum(noted[name].count for noted in waiting if name in noted)
+        view.spent = sum(noted.cost_of(name) for noted in waiting)
         before = self._views.get(name, view.seen_us)
         if before is not None:
             view.passed_us = before.passed_us

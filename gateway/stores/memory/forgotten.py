@@ -7,7 +7,7 @@ passes more than the limit for having been forgotten; some may pass less, and th
 
 Two keys are taken for one by a chance of less than one in a hundred million.
 
-Python's hash of a text has a key of its own in each process, so nobody can choose keys that meet.
+Python's hash of a text has a key of its own in each process, so keys that meet cannot be chosen.
 """
 
 from __future__ import annotations

@@ -1,26 +1,23 @@
 """The keys of one limit of one policy in memory.
 
-Those that have a place are in a table, exactly. Of the others, which were forgotten because room
-was needed or never had a place, is kept what they used (`forgotten`), so that coming back is not
-beginning anew. Leases are kept by name and cannot be forgotten so: keys that find no place for
-theirs share some.
+Keys that have a place are in a table, exactly. Of the others, which were evicted or never had a
+place, only what they used is kept (`forgotten`), so that a key that returns does not start anew.
+Leases are kept by name and cannot be condensed: keys that find no place for theirs share some.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gateway.base.clock import Clock
 from gateway.limits import ALGORITHMS, Algorithm
 from gateway.limits.condensed import CONDENSED, Condensed, Condensing
 from gateway.limits.decision import DEBIT
 from gateway.limits.rate import Limit
+from gateway.stores.memory.capacity import Capacity, Idle
 from gateway.stores.memory.forgotten import Forgotten
 from gateway.stores.memory.table import Table
-
-if TYPE_CHECKING:
-    from gateway.stores.memory.store import MemoryStore
 
 NEW_KEYS_PER_SWEEP: Final = 64
 """A piece is looked through each time so many new keys have come: some four looks for each."""
@@ -48,15 +45,11 @@ class UnplacedKey(NamedTuple):
     is_own: bool
 
 
-Idle = tuple[int, int, str]
-"""A key that may lose its place, after how much it used and when: the smallest goes first."""
-
-
 class Scope:
     """The keys of one limit of one policy, as a `MemoryStore` counts them.
 
     Args:
-        store: whose keys they are.
+        capacity: the room that it shares with the store's other limits.
         limit: the limit as it was last asked for.
         clock: where the time comes from.
 
@@ -66,10 +59,10 @@ class Scope:
     """
 
     __slots__ = (
+        "_capacity",
         "_condensing",
         "_forgotten",
         "_spend",
-        "_store",
         "algorithm",
         "clock",
         "counted",
@@ -79,15 +72,15 @@ class Scope:
         "until_sweep",
     )
 
-    def __init__(self, store: MemoryStore, limit: Limit, clock: Clock) -> None:
+    def __init__(self, capacity: Capacity, limit: Limit, clock: Clock) -> None:
         self.limit = limit
         self.algorithm: Algorithm = ALGORITHMS[limit.algorithm]
         self.clock = clock
         self.table = Table()
         self.until_sweep = NEW_KEYS_PER_SWEEP
         self.until_look = 0
-        self.counted = store.of_policy(limit.scope)
-        self._store = store
+        self.counted = capacity.of_policy(limit.scope)
+        self._capacity = capacity
         self._spend = self.algorithm.spend
         self._condensing: Condensing | None = CONDENSED.get(limit.algorithm)
         self._forgotten: Forgotten | None = None
@@ -172,7 +165,7 @@ class Scope:
         state = self.table.get(shared)
         if state is not None and self.algorithm.expires_us(state, self.limit) > now_us:
             return UnplacedKey(shared, state, False)
-        has_room = self._store.room(self, spared)
+        has_room = self._capacity.has_room(self, spared)
         return UnplacedKey(key if has_room else shared, None if has_room else state, has_room)
 
     def keep_new(
@@ -195,20 +188,20 @@ class Scope:
             is_known: whether anything was held against it before.
             is_own: whether that was its own; else some of what others used is its own now.
         """
-        store = self._store
+        capacity = self._capacity
         if not is_own and self._condensing is not None:
-            store.crowd.charge(self)
+            capacity.charge(self)
         if self._condensing is None:
             self.counted.overflowed += key.startswith(OVERFLOW_KEY)
             self.put(key, state)
-        elif store.room(self, spared):
+        elif capacity.has_room(self, spared):
             if is_known and self._forgotten is not None:
                 self._forgotten.drop(key)
             self.put(key, state)
         else:
             self.counted.overflowed += 1
             self._remember(key, self._condensing.condense(state, now_us, self.limit), now_us)
-            store.crowd.tell(self)
+            capacity.tell(self)
 
     def assume(self, key: str, state: Any, limit: Limit) -> None:
         """Hold a state against a key, unless as much is held against it already."""
@@ -243,12 +236,12 @@ class Scope:
     def put(self, key: str, state: Any) -> None:
         """Keep a state in the table, whether the key has a place or not."""
         if self.table.put(key, state):
-            self._store.count += 1
+            self._capacity.count += 1
             self.counted.keys += 1
 
     def _forget(self, keys: list[str]) -> None:
         self.table.forget(keys)
-        self._store.count -= len(keys)
+        self._capacity.count -= len(keys)
         self.counted.keys -= len(keys)
 
     def keep_refused(self, found: UnplacedKey, state: Any, now_us: int) -> None:
@@ -257,7 +250,7 @@ class Scope:
             return
         if not found.is_own:
             self.counted.refused += 1
-            self._store.crowd.tell(self)
+            self._capacity.tell(self)
         if self._condensing is None:
             self.put(found.key, state)
         elif self._forgotten is not None:
@@ -315,7 +308,7 @@ class Scope:
         if condensing is None or condensing.expires_us(condensed, self.limit) <= now_us:
             return False
         if self._forgotten is None:
-            room = self._store.room_for_forgotten
+            room = self._capacity.room_for_forgotten
             self._forgotten = Forgotten(room, condensing, lambda: self.limit)
         self._forgotten.put(key, condensed, now_us)
         return True

@@ -1,9 +1,9 @@
 """Counts in this process: exact, immediate and bounded.
 
 The keys of one limit live in one table (`scope`). Whenever some new keys have come, a piece of it
-is looked through and what expired a while ago is forgotten. When all room is taken, somebody makes
-room (`crowding`); what a key had used that loses its place is held against it when it comes back
-(`forgotten`), so a flood of new keys frees nobody.
+is looked through and what expired a while ago is forgotten. When the store is full, some keys are
+evicted (`capacity`); what an evicted key had used counts against it when it returns (`forgotten`),
+so a flood of new keys frees no key from its limit.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from gateway.limits import ALGORITHMS
 from gateway.limits.decision import DEBIT, Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import MemoryMetrics
-from gateway.stores.base import PROBE, Ask
-from gateway.stores.memory.crowding import Crowd, policy_of
+from gateway.stores.base import Ask
+from gateway.stores.memory.capacity import Capacity
 from gateway.stores.memory.scope import Scope, UnplacedKey, shared_key
 
 DEFAULT_MAX_KEYS = 1_000_000
 REMEDY: Final = "a larger max_keys or a store outside this process has room for more"
-FORGOTTEN_PER_KEY: Final = 3
-"""For each key that may have a place, what so many used that have none is kept."""
 
 
 class MemoryStore:
@@ -38,9 +36,7 @@ class MemoryStore:
 
     Attributes:
         counts_debits: as in a `DebitStore`; it does.
-        count: how many keys have a place.
-        crowd: who makes room.
-        memory: what is counted of the keys of each policy.
+        memory: the counters of each policy's keys.
     """
 
     def __init__(
@@ -52,22 +48,21 @@ class MemoryStore:
     ) -> None:
         if max_keys < 1:
             raise ValueError("max_keys is at least 1")
-        self._max_keys = max_keys
         self._clock = clock
         self._calendar_clock = calendar_clock
         self._scopes: dict[tuple[str, str], Scope] = {}
         # The same by the `id` of the limit that each was last asked for: names take longer.
         self._current: dict[int, Scope] = {}
-        self.memory: dict[str, MemoryMetrics] = {}
-        self.count = 0
         self.counts_debits = True
-        self.crowd = Crowd(max_keys, clock, remedy)
+        self._capacity = Capacity(max_keys, clock, remedy)
+        self.memory: dict[str, MemoryMetrics] = self._capacity.memory
 
     def __len__(self) -> int:
-        return self.count
+        return self._capacity.count
 
     def __repr__(self) -> str:
-        return f"<MemoryStore {len(self)} of {self._max_keys} keys, {self.evicted} evicted>"
+        max_keys = self._capacity.max_keys
+        return f"<MemoryStore {len(self)} of {max_keys} keys, {self.evicted} evicted>"
 
     @property
     def evicted(self) -> int:
@@ -77,24 +72,13 @@ class MemoryStore:
     @property
     def warning(self) -> str:
         """What is to be said of the store at the moment; empty if all is well."""
-        return self.crowd.warning
-
-    @property
-    def room_for_forgotten(self) -> int:
-        """Of how many keys of one limit more it is kept what they used."""
-        return max(1, FORGOTTEN_PER_KEY * self._max_keys // len(self.crowd))
+        return self._capacity.warning
 
     def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
         """Take note of which policies there are; see `PreparedStore`."""
         for limits in policies.values():
             if limits:
-                self.of_policy(limits[0].scope)
-
-    def of_policy(self, scope: str) -> MemoryMetrics:
-        """What is counted of the keys of a policy, by the scope of one of its limits."""
-        if scope == PROBE:
-            return MemoryMetrics()
-        return self.memory.setdefault(policy_of(scope), MemoryMetrics())
+                self._capacity.of_policy(limits[0].scope)
 
     @property
     def is_ready(self) -> bool:
@@ -103,7 +87,7 @@ class MemoryStore:
 
     @property
     def gateways(self) -> int:
-        """One: nobody else sees these counts."""
+        """One: these counts are of this process only."""
         return 1
 
     async def start(self) -> None:
@@ -113,9 +97,7 @@ class MemoryStore:
         """Forget everything."""
         self._scopes.clear()
         self._current.clear()
-        self.count = 0
-        for counted in self.memory.values():
-            counted.keys = 0
+        self._capacity.clear()
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
         """Decide on a batch; see `decide_now`."""
@@ -162,8 +144,8 @@ class MemoryStore:
         if scope is None:
             is_calendar = ALGORITHMS[limit.algorithm].is_calendar
             clock = self._calendar_clock if is_calendar else self._clock
-            scope = self._scopes[name] = Scope(self, limit, clock)
-            self.crowd.join(scope)
+            scope = self._scopes[name] = Scope(self._capacity, limit, clock)
+            self._capacity.add(scope)
         else:
             self._current.pop(id(scope.limit), None)
             scope.limit = limit
@@ -235,20 +217,6 @@ class MemoryStore:
                 scope.table.put(key, state)
             all_held = all_held and is_held
         return all_held
-
-    def room(self, scope: Scope, spared: Sequence[str]) -> bool:
-        """Make room for a new key, if there is none; whether there is some.
-
-        Args:
-            scope: where the new key belongs.
-            spared: keys that must stay, since they are being decided on.
-        """
-        scope.until_sweep -= 1
-        if scope.until_sweep <= 0:
-            scope.sweep()
-        if self.count >= self._max_keys:
-            self.crowd.make_room(scope, spared)
-        return self.count < self._max_keys
 
 
 def _held(scope: Scope, key: str) -> tuple[str, Any]:

@@ -1,9 +1,14 @@
-"""A dictionary in pieces: it grows without pauses and has no slack to speak of.
+"""A dictionary in pieces that grows without long pauses and without unused room.
 
 A large `dict` is copied as a whole when it grows, tens of milliseconds for a million keys, and
 again and again while keys come and go, each time to up to three times the room it needs. So keys
 are spread over shards of a few hundred by extendible hashing: the last bits of a key's hash choose
 the shard from a directory; a shard that is too large becomes two, which one more bit tells apart.
+
+256 dictionaries would be simpler, but their pauses grow with the number of keys. Measured with
+`python -m bench.micro.tables` at a million keys: 140 bytes for each key and a longest pause of
+0.4 ms, against 141 bytes and 3.7 ms. If they are not copied after keys were forgotten, 100,000 keys
+take 178 bytes each instead of 141. A single dictionary pauses for 33 ms.
 """
 
 from __future__ import annotations

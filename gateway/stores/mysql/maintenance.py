@@ -120,7 +120,7 @@ class Maintenance(Heartbeat):
         if rows:
             statements.append(f"DELETE FROM throttlex_sw_log WHERE id IN ({','.join(rows)})")
         if ours and len(rows) < most_rows:
-            # Only when nothing of its log is left: nobody would find that any more.
+            # Only when nothing of its log is left: it would never be found again.
             statements.append(f"DELETE FROM throttlex_usage WHERE id IN ({','.join(ours)})")
         await link.run(";".join((*statements, "COMMIT")))
         return len(found[0]) == most_keys or len(rows) == most_rows

@@ -1,4 +1,4 @@
-"""The table of policies: read from time to time, so that deciding asks nobody.
+"""The table of policies: read from time to time, so that no decision waits for it.
 
 ThrottleX's design (section 6) gives a policy one to five seconds to take effect. Each look asks
 for one number that stands for all rows, and the rows are read only if it has changed. While the
@@ -85,7 +85,7 @@ class PolicyReader:
     """Keeps a book as the table is.
 
     Args:
-        url: of the store that has the table; see `mysql_address`.
+        url: of the store that has the table; see `mysql.url`.
         book: what is kept.
         refresh_s: seconds between two looks.
 
@@ -128,7 +128,7 @@ class PolicyReader:
                 link = await Link.open(self._address)
                 await migrate(link, is_doubted=is_doubted)
                 folds = await folds_keys(link, TABLE, "policy_key")
-                # Whoever restored the database may have changed what the sum does not show.
+                # A restored database may have changes that the sum does not show.
                 self._seen = ()
                 while True:
                     await self._look(link, folds=folds)

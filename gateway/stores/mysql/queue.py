@@ -131,7 +131,7 @@ class AskQueue:
         self._wake.set()
 
     def fail(self, error: StoreError) -> None:
-        """There is nobody to do what waits."""
+        """No connection is left for what waits."""
         waiting, self._waiting = self._waiting, []
         for entry in waiting:
             entry.call.fail(error)
@@ -163,7 +163,7 @@ class AskQueue:
 
 
 def is_late(entry: QueuedAsk, now_us: int) -> bool:
-    """Whether nobody waits for the answer any more; its call is failed if it was not yet."""
+    """Whether no request waits for the answer any more; if so, its call fails."""
     call = entry.call
     if call.not_after_us and now_us > call.not_after_us:
         call.fail(StoreTimeout("the store got to it after its deadline", "late"))

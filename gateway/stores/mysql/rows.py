@@ -302,7 +302,7 @@ def read_sql(slots: Iterable[RowSlot]) -> str:
         f" FROM throttlex_usage FORCE INDEX (idx_usage_key_id) WHERE key_id IN ({names})"
         " ORDER BY key_id FOR UPDATE"
     )
-    # Whoever made the tables by hand may have let in what ThrottleX never writes.
+    # Tables that were made by hand may hold what ThrottleX never writes.
     time_ms = f"COALESCE(LEAST(GREATEST(request_time, 0), {LATEST_MS}), 0)"
     log = (
         f"SELECT key_id, {time_ms} * 1000 + COALESCE(sluice_us, {UNKNOWN_US}), id"

@@ -202,7 +202,7 @@ async def _change(link: Link, *, is_doubted: bool) -> None:
 
 
 async def _check(link: Link) -> None:
-    """See that the tables can do what limits are held by, whoever made them.
+    """Check that the tables can keep limits, whatever made them.
 
     One that has been played back into another engine locks no row and rolls nothing back; without
     the unique index two gateways that meet a new key make two rows of it. Neither would be told.
@@ -247,7 +247,7 @@ async def _version(link: Link) -> int:
 
 
 async def _apply(link: Link, step: Step) -> None:
-    # Nobody is asked to do what is done: not everybody may.
+    # What is there is not made again: not every user may make tables.
     if not await _is_there(link, step):
         await link.run(step.change, PATIENCE_S)
 

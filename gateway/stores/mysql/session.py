@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from gateway.base.errors import StoreUnavailable
 
 LOCK_WAIT_S: Final = 1
-"""The least that InnoDB waits for a lock of somebody else; it counts in whole seconds."""
+"""The least that InnoDB waits for another's lock, in whole seconds."""
 SILENCE_S: Final = 10
 """A connection on which nothing is said for so long is ended by the server, with its locks."""
 CHANGE_WAIT_S: Final = 60
@@ -43,7 +43,7 @@ _ALWAYS: Final = ", ".join(
         # Without them InnoDB may let two rows have one key.
         "unique_checks=1",
         "foreign_key_checks=1",
-        # Of tables that are there already, which another gateway made, nobody needs to be warned.
+        # Tables that another gateway made already are no reason for a warning.
         "sql_notes=0",
         f"innodb_lock_wait_timeout={LOCK_WAIT_S}",
         f"lock_wait_timeout={CHANGE_WAIT_S}",

@@ -16,14 +16,12 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
-from gateway.base.clock import Clock, monotonic_us
 from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.stores.heartbeat import HEARTBEAT_S
 from gateway.stores.mysql import work as mysql_work
 from gateway.stores.mysql.address import parse_mysql_url
 from gateway.stores.mysql.driver import Conflict, Link
@@ -32,6 +30,7 @@ from gateway.stores.mysql.queue import AskQueue, QueuedAsk, QueuedCall, Work, is
 from gateway.stores.mysql.rows import KeyNames, RowSlot, load, read_sql, whose_sql, write_sql
 from gateway.stores.mysql.schema import folds_keys, migrate
 from gateway.stores.mysql.session import unfit
+from gateway.stores.settings import StoreOptions, StoreSettings
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +63,10 @@ class MySQLStore:
     """A `Store` in one MySQL or MariaDB database.
 
     Args:
-        url: `mysql://user:password@host:port/database`; see `mysql_address` for its options.
-        domain: the namespace of this deployment's keys.
-        deadline_us: how long callers wait for a batch. What the server gets to later spends
-            nothing. 0 lets it be spent however late.
-        heartbeat_s: seconds between two signs of life, by which gateways count each other.
+        url: `mysql://user:password@host:port/database`; see `mysql.url` for its options.
+        domain: see `StoreSettings`.
         tidy_every_s: seconds between two looks for rows that have expired.
-        clock: this process's time.
+        options: likewise.
 
     Raises:
         ValueError: the URL cannot be used.
@@ -81,18 +77,17 @@ class MySQLStore:
         url: str,
         *,
         domain: str,
-        deadline_us: int = 20_000,
-        heartbeat_s: float = HEARTBEAT_S,
         tidy_every_s: float = TIDY_EVERY_S,
-        clock: Clock = monotonic_us,
+        **options: Unpack[StoreOptions],
     ) -> None:
+        settings = StoreSettings(domain, **options)
         self.counts_debits = True
         self._address = parse_mysql_url(url)
         self._names = KeyNames(domain, self._address.throttlex)
-        self._maintenance = Maintenance(domain, heartbeat_s, tidy_every_s)
-        self._deadline_us = deadline_us
-        self._heartbeat_s = heartbeat_s
-        self._clock = clock
+        self._maintenance = Maintenance(domain, settings.heartbeat_s, tidy_every_s)
+        self._deadline_us = settings.deadline_us
+        self._heartbeat_s = settings.heartbeat_s
+        self._clock = settings.clock
         self._queue = AskQueue()
         self._lanes = [_Lane() for _ in range(self._address.connections)]
         self._tasks: list[asyncio.Task[None]] = []
@@ -339,7 +334,7 @@ class MySQLStore:
         raise Conflict("a batch was longer than max_allowed_packet", "settings")
 
     async def _step_back(self, link: Link, entries: list[QueuedAsk], conflict: Conflict) -> None:
-        """Roll back, and let the entries be tried again as long as somebody waits for them."""
+        """Roll back, and try the entries again as long as requests wait for them."""
         try:
             # Some errors roll back the statement only, and leave the locks.
             await link.run("ROLLBACK", GIVE_UP_S)

@@ -1,23 +1,32 @@
-"""Where a Redis server is and how one is let in: what a URL says.
-
-redis-py reads it, so that every option it knows (for TLS above all) means the same here.
-"""
+"""Redis servers as a URL names them: where each is, its credentials and its TLS context."""
 
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
-from typing import Any, Final
-from urllib.parse import urlsplit
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
-from redis.asyncio.connection import SSLConnection, parse_url
+from redis.asyncio.connection import SSLConnection
 from redis.exceptions import RedisError
 
+from gateway.stores.redis.url import (
+    CHECK_HOSTNAME,
+    CLUSTER,
+    FALSE,
+    PORT,
+    REDIS,
+    SENTINEL,
+    SENTINEL_PORT,
+    UNIX,
+    ClusterUrls,
+    RedisUrls,
+    SentinelUrls,
+    is_encrypted,
+)
 from gateway.stores.tls_options import STRICT, judge, read_strict
-
-SCHEMES: Final = ("redis", "rediss", "unix")
-DEFAULT_PORT: Final = 6379
-OPTIONS: Final = frozenset({"host", "port", "path", "db", "username", "password"})
+from gateway.stores.urls import StoreHost, StoreUrl, StoreUrlError, UrlParts, usable
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,48 +62,103 @@ class RedisAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class SentinelAddress(NamedTuple):
+    """Sentinels, the service they watch, and how its servers are connected to."""
+
+    sentinels: tuple[RedisAddress, ...]
+    service: str
+    server: RedisAddress
+
+
 def parse_redis_url(url: str) -> RedisAddress:
-    """Read `redis://`, `rediss://` (TLS) or `unix://`; for TLS, certificate files as well.
+    """Return the server of `redis://`, `rediss://` or `unix://`; for TLS, read certificate files.
 
     Raises:
-        ValueError: it cannot be used. The message never holds a value of the URL, which may be
-            a password; neither does its cause.
+        ValueError: it cannot be used; the message holds no value of it, which may be a password.
     """
-    try:
-        parts = urlsplit(url)
-        options: dict[str, Any] = dict(parse_url(url)) if parts.scheme in SCHEMES else {}
-    except ValueError:
-        # The texts of others quote what they were given.
-        raise ValueError("the Redis URL has an option or a port of no usable value") from None
-    if parts.scheme not in SCHEMES:
-        raise ValueError(f"the scheme of a Redis URL is one of {', '.join(SCHEMES)}")
-    database = parts.path.strip("/")
-    if parts.scheme != "unix" and database and not database.isdecimal():
-        raise ValueError("the path of a Redis URL is the number of a database")
-    options.pop("connection_class", None)
-    tls_options = {name: options.pop(name) for name in list(options) if name.startswith("ssl_")}
-    if (tls_options and parts.scheme != "rediss") or not options.keys() <= OPTIONS:
-        known = ", ".join(sorted(OPTIONS))
-        raise ValueError(f"the options of a Redis URL are {known}; ssl_... with rediss://")
-    path = options.get("path", "") if parts.scheme == "unix" else ""
-    if parts.scheme == "unix" and not path:
-        raise ValueError("a unix:// URL names the path of a socket")
+    return usable(url, _read_server, "redis://127.0.0.1:6379/0")
+
+
+def parse_sentinel_url(url: str) -> SentinelAddress:
+    """Return what `redis+sentinel://` or `rediss+sentinel://` names.
+
+    Raises:
+        ValueError: likewise.
+    """
+    return usable(url, _read_sentinels, "redis+sentinel://10.0.0.1,10.0.0.2/mymaster/0")
+
+
+def parse_cluster_url(url: str) -> tuple[RedisAddress, ...]:
+    """Return the nodes of `redis+cluster://` or `rediss+cluster://` that know the others.
+
+    Raises:
+        ValueError: likewise.
+    """
+    return usable(url, _read_nodes, "redis+cluster://10.0.0.1,10.0.0.2")
+
+
+def _read_server(parts: UrlParts) -> RedisAddress:
+    if parts.scheme in UNIX.schemes:
+        said = UNIX.read(parts)
+        path = unquote(parts.path)
+    else:
+        said = _checked(REDIS, parts)
+        path = ""
+    server = _server(parts, int(said.database))
+    return replace(server, path=path) if path else _at(server, parts.hosts[0], PORT)
+
+
+def _read_sentinels(parts: UrlParts) -> SentinelAddress:
+    said = _checked(SENTINEL, parts)
+    server = _server(parts, int(said.database))
+    sentinel = replace(
+        server,
+        db=0,
+        username=parts.options.get("sentinel_username", ""),
+        password=parts.options.get("sentinel_password", ""),
+    )
+    sentinels = tuple(_at(sentinel, host, SENTINEL_PORT) for host in parts.hosts)
+    return SentinelAddress(sentinels, said.part, server)
+
+
+def _read_nodes(parts: UrlParts) -> tuple[RedisAddress, ...]:
+    _checked(CLUSTER, parts)
+    node = _server(parts, 0)
+    return tuple(_at(node, host, PORT) for host in parts.hosts)
+
+
+def _checked(rules: RedisUrls | SentinelUrls | ClusterUrls, parts: UrlParts) -> StoreUrl:
+    if parts.scheme not in rules.schemes:
+        raise StoreUrlError("the scheme is another")
+    return rules.read(parts)
+
+
+def _server(parts: UrlParts, database: int) -> RedisAddress:
+    """Return how all servers of a URL are connected to, without saying where they are."""
     return RedisAddress(
-        host=options.get("host", "localhost"),
-        port=int(options.get("port", DEFAULT_PORT)),
-        path=path,
-        db=int(options.get("db", 0)),
-        username=options.get("username", ""),
-        password=options.get("password", ""),
-        tls=_tls(tls_options) if parts.scheme == "rediss" else None,
+        host="",
+        port=0,
+        path="",
+        db=database,
+        username=unquote(parts.username or ""),
+        password=unquote(parts.password),
+        tls=_tls(parts.options) if is_encrypted(parts) else None,
     )
 
 
-def _tls(options: dict[str, Any]) -> ssl.SSLContext:
-    is_strict = read_strict(options)
-    options.pop(STRICT, None)
+def _at(server: RedisAddress, host: StoreHost, default_port: int) -> RedisAddress:
+    return replace(server, host=host.name, port=host.port or default_port)
+
+
+def _tls(said: Mapping[str, str]) -> ssl.SSLContext:
+    """Return the context that redis-py makes of options, so that they mean the same here."""
+    options: dict[str, Any] = {
+        name: value for name, value in said.items() if name.startswith("ssl_") and name != STRICT
+    }
+    if CHECK_HOSTNAME in options:
+        options[CHECK_HOSTNAME] = options[CHECK_HOSTNAME].lower() not in FALSE
     try:
         context: ssl.SSLContext = SSLConnection(**options).ssl_context.get()
     except (RedisError, OSError, TypeError, ValueError):
         raise ValueError("an ssl_... option of the Redis URL has no usable value") from None
-    return judge(context, is_strict=is_strict)
+    return judge(context, is_strict=read_strict(said))

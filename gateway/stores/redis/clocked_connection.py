@@ -97,7 +97,7 @@ class ClockedConnection:
         return self._codec.encode_asks(asks, self.not_after_us(sent_us), server_us=latest_us)
 
     def not_after_us(self, sent_us: int) -> int:
-        """The server time after which nobody waits for what is sent now; 0 if nobody can say."""
+        """Return the server time after which what is sent now is too late; 0 if unknown."""
         latest_us = self.server_time.latest_us(sent_us)
         if latest_us is None or not self._deadline_us:
             return 0

@@ -3,10 +3,10 @@
 A batch is one call of the script for each slot that it touches, and all calls of one server go
 out in one write. The limits of an ask that count the same identity share a slot, and are
 decided on at once. Where they count different ones each slot decides on its own limits, and
-what was taken for an ask that was refused elsewhere is given back before anybody is told: for
-the time of one round trip others may find less than there is, never more.
+what was taken for an ask that was refused elsewhere is given back before the caller gets its
+verdict: for one round trip other requests may find less than there is, never more.
 
-Redirections are followed: `MOVED` to whoever serves the slot now, `ASK` for this call only. A
+Redirections are followed: `MOVED` to the server that has the slot now, `ASK` for this call only. A
 slot that is moving has its keys on two servers; where that is in the way (`TRYAGAIN`) every
 key is asked for on its own, which is never refused for that reason.
 """
@@ -17,15 +17,14 @@ import asyncio
 import contextlib
 from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Unpack
 
-from gateway.base.clock import US, Clock, monotonic_us
+from gateway.base.clock import US
 from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.stores.heartbeat import HEARTBEAT_S
-from gateway.stores.redis.address import RedisAddress
+from gateway.stores.redis.address import RedisAddress, parse_cluster_url
 from gateway.stores.redis.call import RoutedCall, send, settle
 from gateway.stores.redis.clocked_connection import ClockedConnection
 from gateway.stores.redis.connection import FixedPlace, SharedConnection
@@ -45,7 +44,7 @@ from gateway.stores.redis.slots import (
     split_by_key,
 )
 from gateway.stores.redis.source import DECIDE, GIVE_BACK, RENEW, SCRIPTS
-from gateway.stores.redis.url import parse_cluster_url
+from gateway.stores.settings import StoreOptions, StoreSettings
 
 NO_DEADLINE_S: Final = 2.0
 """How long a call without a deadline waits for a connection to a server it is sent to."""
@@ -63,11 +62,8 @@ class RedisClusterStore:
     Args:
         url: `redis+cluster://[[user]:password@]host[:port][,host[:port]...]`, the nodes that
             are asked for the others; `rediss+cluster://` for TLS.
-        domain: the namespace of this deployment's keys.
-        deadline_us: how long callers wait for a batch. A batch that a server gets to later
-            spends nothing there. 0 lets it be spent however late.
-        heartbeat_s: seconds between two signs of life, by which gateways count each other.
-        clock: this process's time.
+        domain: see `StoreSettings`.
+        options: likewise.
 
     Raises:
         ValueError: the URL cannot be used.
@@ -78,18 +74,17 @@ class RedisClusterStore:
         url: str,
         *,
         domain: str,
-        deadline_us: int = 20_000,
-        heartbeat_s: float = HEARTBEAT_S,
-        clock: Clock = monotonic_us,
+        **options: Unpack[StoreOptions],
     ) -> None:
+        settings = StoreSettings(domain, **options)
         self.counts_debits = True
         self._codec = Codec(domain)
-        self._deadline_us = deadline_us
-        self._clock = clock
+        self._deadline_us = settings.deadline_us
+        self._clock = settings.clock
         self._nodes = Nodes(parse_cluster_url(url), self._make_lane)
-        self._heart = RedisHeartbeat(domain, heartbeat_s, self._lanes)
+        self._heart = RedisHeartbeat(domain, settings.heartbeat_s, self._lanes)
         self._tasks = Tasks()
-        self._within_s = deadline_us / US or NO_DEADLINE_S
+        self._within_s = settings.deadline_us / US or NO_DEADLINE_S
 
     def __repr__(self) -> str:
         return f"<RedisClusterStore {self._nodes!r}>"
@@ -223,7 +218,7 @@ class RedisClusterStore:
             self._tasks.start(self._finish_undo(self._send_undo(joined.undo)))
 
     def _send_undo(self, undo: Iterable[tuple[Ask, Verdict]]) -> list[_Undo]:
-        """On the wire at once, so that whoever asks next finds it given back."""
+        """Send it immediately, so that the next request finds it given back."""
         undos = [
             _Undo(self._give_back_call(slot, piece, part), piece, part)
             for ask, verdict in undo

@@ -22,7 +22,7 @@ class ServerPlace(Protocol):
     """Where a server is, which may change."""
 
     async def locate(self) -> RedisAddress:
-        """Where it is now. Raises `StoreError` if nobody knows."""
+        """Return where it is now. Raises `StoreError` if that is not known."""
 
     async def check(self, pipe: Pipe) -> None:
         """Raises `StoreError` if what was found there is not the server that was meant."""
@@ -44,7 +44,7 @@ class FixedPlace(NamedTuple):
         return self.address
 
     async def check(self, pipe: Pipe) -> None:
-        """Whoever answers there is meant."""
+        """Never changes: the server is the one at this address."""
 
     async def left(self, address: RedisAddress) -> None:
         """Never."""

@@ -96,18 +96,18 @@ class Nodes:
         """Who serves a slot.
 
         Raises:
-            StoreUnavailable: nobody does, as far as is known.
+            StoreUnavailable: no server does, as far as is known.
         """
         node = self._owners[slot]
         if node is None:
             self.doubt()
             if not self._nodes:
                 raise StoreUnavailable(str(self._why), self._why.reason)
-            raise StoreUnavailable("nobody serves this slot of the Cluster", "clusterdown")
+            raise StoreUnavailable("no server has this slot of the Cluster", "clusterdown")
         return node
 
     def name_of(self, slot: int) -> str:
-        """The name of who serves a slot; empty if nobody does."""
+        """Return the name of the server of a slot; empty if none is known."""
         node = self._owners[slot]
         return node.name if node is not None else ""
 
@@ -123,7 +123,7 @@ class Nodes:
         return node
 
     def at(self, place: Redirect | SlotRange, by: ClusterNode | RedisAddress) -> ClusterNode:
-        """The node that somebody names."""
+        """Return the node that a server names."""
         asked = by.address if isinstance(by, ClusterNode) else by
         address = replace(asked, host=place.host or asked.host, port=place.port)
         node = self._nodes.get(str(address))

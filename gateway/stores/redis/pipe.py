@@ -132,10 +132,10 @@ class Pipe(Pipelining):
                     self.hear(reply[2])
                     continue
                 if not calls:
-                    self.drop(StoreReplyError("the store answered what nobody asked"))
+                    self.drop(StoreReplyError("the store sent an answer without a request"))
                     return
                 future = calls.popleft()[0]
-                # Done already: its caller gave up, and this answer is nobody's.
+                # Done already: its caller gave up, and this answer is dropped.
                 if not future.done():
                     future.set_result(reply)
         except hiredis.HiredisError:
@@ -149,7 +149,7 @@ class Pipe(Pipelining):
 async def open_pipe(
     address: RedisAddress, scripts: Sequence[bytes] = (), *, clock: Clock = monotonic_us
 ) -> Pipe:
-    """Connect and introduce oneself.
+    """Connect, authenticate and load the scripts.
 
     Args:
         address: the server.

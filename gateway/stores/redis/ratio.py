@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
@@ -24,18 +24,8 @@ TAG: Final = b"ratio"
 
 
 def shared_policy(url: str) -> str:
-    """The policy whose counts a URL shares with ratio; empty for none."""
+    """Return the policy whose counts a URL shares with ratio; empty for none."""
     return dict(parse_qsl(split_url(url).query)).get(OPTION, "")
-
-
-def without_option(url: str) -> str:
-    """The URL as Redis's own libraries read it."""
-    if not shared_policy(url):
-        return url
-    place, _, query = url.partition("?")
-    pairs = parse_qsl(query, keep_blank_values=True)
-    kept = urlencode([pair for pair in pairs if pair[0] != OPTION])
-    return f"{place}?{kept}" if kept else place
 
 
 class RatioCodec(Codec):

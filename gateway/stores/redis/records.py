@@ -2,7 +2,7 @@
 
 What requests do is done by a script with the server's own clock, a whole batch in one call and
 each request atomically. What is said is `redis_records_words`; connections, redirections and the
-time after which nobody waits are those of the store of limits.
+deadline are those of the store of limits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from gateway.base.clock import US, Clock, monotonic_us
 from gateway.base.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
-from gateway.stores.redis.address import RedisAddress
+from gateway.stores.redis.address import RedisAddress, parse_cluster_url
 from gateway.stores.redis.call import RoutedCall, send, settle
 from gateway.stores.redis.clocked_connection import ClockedConnection, run
 from gateway.stores.redis.connection import FixedPlace, ServerPlace, SharedConnection
@@ -24,7 +24,8 @@ from gateway.stores.redis.records_codec import RecordCodec, decode, encode, reco
 from gateway.stores.redis.script import Codec, server_now_us
 from gateway.stores.redis.slots import slot_of_tag
 from gateway.stores.redis.store import place_of
-from gateway.stores.redis.url import CLUSTER_SCHEMES, parse_cluster_url
+from gateway.stores.redis.url import CLUSTER
+from gateway.stores.urls import split_url
 from gateway.systems.throttr.codec import Request
 
 PATIENCE: Final = 0.8
@@ -74,7 +75,7 @@ def open_records(
     Raises:
         ValueError: the URL cannot be used.
     """
-    if url.startswith(CLUSTER_SCHEMES):
+    if split_url(url).scheme in CLUSTER.schemes:
         return ClusterRecords(url, words, deadline_us=deadline_us, clock=clock)
     return RedisRecords(url, words, deadline_us=deadline_us, clock=clock)
 
@@ -125,7 +126,7 @@ class _Speaking:
 
 
 class RedisRecords(_Speaking):
-    """`SharedRecords` in one server, which may be whichever Sentinel names.
+    """`SharedRecords` in one server, which may be the primary that Sentinels name.
 
     Args:
         url: as for `RedisStore`.
@@ -272,6 +273,6 @@ class _Part(NamedTuple):
 
 
 def _give_up_lost(pipe: Pipe) -> None:
-    """Close a connection that has not answered for long: nobody may be at its other end."""
+    """Close a connection that has not answered for long: its other end may be gone."""
     if pipe.oldest_us > LOST_US:
         pipe.drop(StoreUnavailable("the store stopped answering", "stalled"))

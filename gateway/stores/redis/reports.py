@@ -13,7 +13,7 @@ from gateway.base.clock import monotonic_us
 from gateway.base.errors import StoreError, StoreReplyError, StoreUnavailable
 from gateway.limits.paced_history import interval_us, window_us
 from gateway.limits.rate import Limit
-from gateway.stores.redis.address import RedisAddress
+from gateway.stores.redis.address import RedisAddress, parse_cluster_url
 from gateway.stores.redis.call import RoutedCall, send, settle
 from gateway.stores.redis.clocked_connection import ClockedConnection, run
 from gateway.stores.redis.connection import FixedPlace, SharedConnection
@@ -24,7 +24,6 @@ from gateway.stores.redis.script import Codec, channel_name, scope_prefix, store
 from gateway.stores.redis.slots import slot_of
 from gateway.stores.redis.source import REPORT
 from gateway.stores.redis.store import database_of, place_of
-from gateway.stores.redis.url import parse_cluster_url
 from gateway.stores.reports import Answer, Hear, Report
 
 _TAGS: Final = {"paced_history": "rh", "token_bucket": "rt"}
@@ -68,7 +67,7 @@ class ReportCodec:
 
 
 class RedisReports:
-    """`Reports` in one Redis server, which may be whichever Sentinel names.
+    """`Reports` in one Redis server, which may be the primary that Sentinels name.
 
     Args:
         url: as of `RedisStore`.
@@ -175,7 +174,7 @@ class RedisClusterReports:
         channel = channel_name(self._domain, name, 0)
 
         def find_pipe() -> Pipe:
-            error: StoreError = StoreUnavailable("nobody is connected", "not_connected")
+            error: StoreError = StoreUnavailable("no server is connected", "not_connected")
             for node in self._nodes:
                 try:
                     return _working(node.lane.connection)

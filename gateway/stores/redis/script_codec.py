@@ -90,7 +90,7 @@ def give_back_words(limit: Limit, cost: int, receipt: int) -> tuple[bytes, ...]:
     match limit.algorithm:
         case "token_bucket":
             us, ns = divmod(receipt, NS_PER_US)
-            # Where there is a queue, what is beyond the limit may be somebody's turn.
+            # Where there is a queue, what is beyond the limit may be the turn of a waiting request.
             owed = b"%d" % (0 if limit.max_wait_us else _owed_us(limit))
             taken = _pair(cost * limit.interval_ns)
             return (tag, b"%d" % us, b"%d" % ns, *taken, *_pair(limit.tolerance_ns), owed)

@@ -1,46 +1,44 @@
 """Counts in Redis or Valkey, shared by every gateway that uses the same domain.
 
 Decisions are made by `lua/decide.lua` with the server's own clock: one call for a whole batch,
-atomically. What goes over the wire is `redis_script`, how it gets there `redis_lane` and
-`redis_connection`; `redis_cluster` is the store that is spread over several servers.
+atomically. `script` has what goes over the wire, `clocked_connection` and `connection` how it
+gets there; `cluster` is the store that is spread over several servers.
 
-A call that lay in a socket while the server was frozen spends nothing when the server gets to
-it: every batch carries the server time after which nobody waits for it any more
-(`redis_lane.ServerTime`).
+A call that waited in a socket while the server was frozen spends nothing when the server reads
+it: every batch carries the server time after which it is too late
+(`clocked_connection.ServerTime`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
-from gateway.base.clock import Clock, monotonic_us
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.stores.heartbeat import HEARTBEAT_S
-from gateway.stores.redis.address import parse_redis_url
+from gateway.stores.redis.address import parse_redis_url, parse_sentinel_url
 from gateway.stores.redis.clocked_connection import ClockedConnection, run
 from gateway.stores.redis.connection import FixedPlace, ServerPlace, SharedConnection
 from gateway.stores.redis.heartbeat import RedisHeartbeat
-from gateway.stores.redis.ratio import RatioCodec, shared_policy, without_option
+from gateway.stores.redis.ratio import RatioCodec, shared_policy
 from gateway.stores.redis.script import Codec, held_part
 from gateway.stores.redis.sentinel import Sentinels
 from gateway.stores.redis.source import GIVE_BACK, RENEW, SCRIPTS
-from gateway.stores.redis.url import SENTINEL_SCHEMES, parse_sentinel_url
+from gateway.stores.redis.url import SENTINEL
+from gateway.stores.settings import StoreOptions, StoreSettings
+from gateway.stores.urls import split_url
 
 
 class RedisStore:
-    """A `Store` in one Redis server, which may be whichever Sentinel names.
+    """A `Store` in one Redis server, which may be the primary that Sentinels name.
 
     Args:
         url: `redis://[[user]:password@]host[:port][/db]`, `rediss://` for TLS (options as in
             redis-py: `ssl_ca_certs` and so on), `unix://path`, or
-            `redis+sentinel://host[:port][,...]/service[/db]`; for `?ratio=...` see `redis_ratio`.
-        domain: the namespace of this deployment's keys.
-        deadline_us: how long callers wait for a batch. A batch that the server gets to later
-            spends nothing. 0 lets it be spent however late.
+            `redis+sentinel://host[:port][,...]/service[/db]`; for `?ratio=...` see `ratio`.
+        domain: see `StoreSettings`.
         connections: how many connections batches are spread over.
-        heartbeat_s: seconds between two signs of life, by which gateways count each other.
-        clock: this process's time.
+        options: likewise.
 
     Raises:
         ValueError: the URL cannot be used.
@@ -51,11 +49,10 @@ class RedisStore:
         url: str,
         *,
         domain: str,
-        deadline_us: int = 20_000,
         connections: int = 1,
-        heartbeat_s: float = HEARTBEAT_S,
-        clock: Clock = monotonic_us,
+        **options: Unpack[StoreOptions],
     ) -> None:
+        settings = StoreSettings(domain, **options)
         if connections < 1:
             raise ValueError("a store needs at least one connection")
         place = place_of(url)
@@ -65,12 +62,17 @@ class RedisStore:
         self._codec = RatioCodec(domain, policy) if policy else Codec(domain)
         self._lanes = [
             ClockedConnection(
-                SharedConnection(place, SCRIPTS, clock=clock), self._codec, deadline_us, clock
+                SharedConnection(place, SCRIPTS, clock=settings.clock),
+                self._codec,
+                settings.deadline_us,
+                settings.clock,
             )
             for _ in range(connections)
         ]
         self._next = 0
-        self._heart = RedisHeartbeat(domain, heartbeat_s, lambda: (self._lanes, self._lane()))
+        self._heart = RedisHeartbeat(
+            domain, settings.heartbeat_s, lambda: (self._lanes, self._lane())
+        )
 
     def __repr__(self) -> str:
         return f"<RedisStore {', '.join(repr(lane.connection) for lane in self._lanes)}>"
@@ -141,14 +143,18 @@ class RedisStore:
 
 
 def place_of(url: str) -> ServerPlace:
-    """Where the server is that a URL of one server or of Sentinels leads to."""
-    if url.startswith(SENTINEL_SCHEMES):
+    """Return where the server is that a URL of one server or of Sentinels leads to."""
+    if _scheme(url) in SENTINEL.schemes:
         return Sentinels(*parse_sentinel_url(url))
-    return FixedPlace(parse_redis_url(without_option(url)))
+    return FixedPlace(parse_redis_url(url))
 
 
 def database_of(url: str) -> int:
-    """The number of the database that a URL of one server or of Sentinels names."""
-    if url.startswith(SENTINEL_SCHEMES):
+    """Return the number of the database that a URL of one server or of Sentinels names."""
+    if _scheme(url) in SENTINEL.schemes:
         return parse_sentinel_url(url).server.db
-    return parse_redis_url(without_option(url)).db
+    return parse_redis_url(url).db
+
+
+def _scheme(url: str) -> str:
+    return split_url(url).scheme

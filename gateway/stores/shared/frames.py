@@ -30,7 +30,7 @@ RENEW: Final = 4
 VERDICTS: Final = 1
 LATE: Final = 2
 RENEWED: Final = 3
-"""What it is answered. `LATE`: nobody waits any more, and nothing was spent."""
+"""What it is answered. `LATE`: it is too late, and nothing was spent."""
 
 Limits = tuple[Limit, ...]
 NumberOf = Callable[[Limits], int]
@@ -131,7 +131,7 @@ def encode_asks(asks: Iterable[Ask], number_of: NumberOf, not_after_us: int) -> 
     Args:
         asks: the questions.
         number_of: the number of their plan.
-        not_after_us: after this moment, by the clock of this machine, nobody waits for the
+        not_after_us: after this moment, by the clock of this machine, no request waits for the
             answer; 0 for never.
     """
     parts = [_MOMENT.pack(not_after_us)]
@@ -157,7 +157,7 @@ def _encode_ask(
 def decode_asks(
     content: bytes, plans: Sequence[FramePlan]
 ) -> tuple[int, list[tuple[Ask, FramePlan]]]:
-    """The moment after which nobody waits, and the asks, each with its plan.
+    """Return the moment after which no request waits, and the asks, each with its plan.
 
     Raises:
         ValueError, IndexError, struct.error: it is no batch about these plans.

@@ -118,7 +118,7 @@ class SharedServer(asyncio.Protocol):
                 if reply:
                     replies.append(reply)
         except Exception:
-            # Whoever is at the other end, the workers at the others must not suffer for it.
+            # A fault of one worker must not affect the others.
             log.exception("A worker sent what cannot be understood; its connection is closed")
             transport.abort()
             return

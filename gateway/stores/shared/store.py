@@ -238,7 +238,7 @@ class _Link(asyncio.Protocol):
         try:
             for reply in self._splitter.feed(data):
                 future = calls.popleft()[0]
-                # Done already: its caller gave up, and this answer is nobody's.
+                # Done already: its caller gave up, and this answer is dropped.
                 if not future.done():
                     future.set_result(reply)
         except (ValueError, IndexError):

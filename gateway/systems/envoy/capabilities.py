@@ -1,31 +1,30 @@
-"""Which stores can keep what Envoy asks about."""
+"""Which stores cannot decide what Envoy asks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
+from gateway.config.models.capabilities import CapabilityChecks
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.findings import KEY, Finding
-from gateway.config.values.store_url import parse_store_url
-
-_SINGLE: Final = {
-    "ratio": "its servers are asked about one call of one limit at a time",
-    "smockron": "its masters are told afterwards",
-}
-"""Kinds of stores that cannot decide on several descriptors at once, and why."""
+from gateway.config.values.store_url import capabilities_of, parse_store_url
 
 
-def unfit_for_envoy(config: GatewayConfig) -> Iterator[Finding]:
-    """Stores that cannot decide on the descriptors of a request together."""
+def _unfit(config: GatewayConfig) -> Iterator[Finding]:
+    """Yield stores that cannot decide on the descriptors of a request together."""
     migrate = config.store.migrate
     urls = (config.store.url, *((migrate.to,) if migrate is not None else ()))
-    kinds = [parse_store_url(url).kind for url in urls]
     for index, listener in enumerate(config.listeners):
         if listener.envoy_rls is None:
             continue
-        for kind in kinds:
-            if kind in _SINGLE:
-                message = f"{kind} cannot decide on the descriptors of a request together: "
+        for url in urls:
+            why = capabilities_of(url).why_apart
+            if why:
+                kind = parse_store_url(url).kind
+                message = f"{kind} cannot decide on the descriptors of a request together: {why}"
                 hint = "store: memory:// or redis://...; or another gateway for Envoy"
-                yield Finding(("listeners", index, "envoy_rls", KEY), message + _SINGLE[kind], hint)
+                yield Finding(("listeners", index, "envoy_rls", KEY), message, hint)
+
+
+CHECKS: Final = CapabilityChecks(_unfit)

@@ -319,11 +319,11 @@ class EnvoyRlsConfig(Model):
         for domain, rules in self.domains.items():
             for index, rule in enumerate(rules):
                 if rule.debits and not self.debits:
-                    message = "nothing counts so, for debits is off"
+                    message = "nothing is counted this way, because debits is off"
                     where = ("domains", domain, index, "debits")
                     raise problem(message, "leave debits: off out, beside domains", under=where)
                 if rule.metadata and not self.dynamic_metadata:
-                    message = "nobody is told of it, for dynamic_metadata is off"
+                    message = "it is not sent, because dynamic_metadata is off"
                     where = ("domains", domain, index, "metadata")
                     raise problem(message, "dynamic_metadata: on, beside domains", under=where)
         return self

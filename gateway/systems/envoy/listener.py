@@ -1,7 +1,7 @@
 """Envoy's rate limit service, for Envoy and what is built on it: Istio, Contour, Emissary.
 
 Errors are those of Envoy's own service, whose callers know them: a request without a domain or
-without descriptors is answered `UNKNOWN`, and a domain that nobody configured is not limited.
+without descriptors is answered `UNKNOWN`, and a domain that is not configured is not limited.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from gateway.systems.envoy.plan import CallPlan, Planner
 from gateway.systems.envoy.replies import Replies
 from gateway.systems.envoy.rules import Domains, TooManyOverridesError, UnknownUnitError
 from gateway.systems.grpc.calls import Context
+from gateway.systems.grpc.frontend import GrpcFrontend
 from gateway.systems.grpc.ports import Door
 from gateway.systems.grpc.server import GrpcServer, Service, bounds_of
 
@@ -53,7 +54,7 @@ _INVALID: Final = grpc.StatusCode.INVALID_ARGUMENT
 _EXHAUSTED: Final = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-class EnvoyRls:
+class EnvoyRls(GrpcFrontend):
     """The front end: `ShouldRateLimit` on one address.
 
     Args:
@@ -65,8 +66,6 @@ class EnvoyRls:
     def __init__(self, name: str, listener: FrontendConfig, ground: FrontendContext) -> None:
         config = listener.envoy_rls
         assert config is not None, "made for listeners of this kind"
-        self.address = listener.address
-        self._door = Door(listener.address, listener.mode, ground.tls.get(name))
         self._domains = config.domains
         self._is_warned = False
         self._planner = Planner(Domains(config, ground))
@@ -80,30 +79,14 @@ class EnvoyRls:
             SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files, (HEALTH_NAME,)
         )
         # Without the store the answer is one of ours, too: `on_store_error` says which.
-        self._server = GrpcServer(
+        server = GrpcServer(
             [service],
             bounds_of(listener, ground),
             malformed=self._malformed,
             is_able=can_answer(ground, ()),
             sharing=ground.sharing,
         )
-
-    async def start(self) -> None:
-        """Listen and serve.
-
-        Raises:
-            OSError: the address cannot be had.
-        """
-        self.address = await self._server.start(self._door)
-
-    @property
-    def under_way(self) -> int:
-        """How many calls are."""
-        return self._server.under_way
-
-    async def drain(self, seconds: float) -> int:
-        """Take no more calls, let those under way end, and close; see `Frontend`."""
-        return await self._server.drain(seconds)
+        super().__init__(Door(listener.address, listener.mode, ground.tls.get(name)), server)
 
     async def _should_rate_limit(self, data: bytes, context: Context) -> bytes:
         plan = self._plans.get(data)

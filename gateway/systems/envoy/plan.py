@@ -213,7 +213,7 @@ class Planner:
             )
         limits, rules = joined
         hits, refund, is_debit = draft.cost
-        # Nobody is held back here: who would have to wait is refused.
+        # No request waits here: one that would have to wait is refused.
         ask = Ask(limits, tuple(draft.keys), hits, DEBIT if is_debit else 0)
         is_shadow = any(part.held.is_shadow for part in parts)
         is_quota = any(part.held.is_quota for part in parts) and not is_shadow

@@ -106,7 +106,7 @@ class Ports:
 def _files_of(mode: int | None) -> Iterator[None]:
     """Let files that are made have a mode from the first moment on.
 
-    gRPC's library binds and listens in one step, and whoever connects in between has connected.
+    gRPC's library binds and listens in one step, and a client may connect in between.
     """
     if mode is None:
         yield

@@ -42,7 +42,7 @@ def known(module: ModuleType) -> FileDescriptorProto:
 
 
 class Messages:
-    """The messages of some files, in a pool that nobody shares.
+    """The messages of some files, in a pool of their own.
 
     Args:
         files: a file comes after those that it imports.

@@ -266,7 +266,7 @@ def _options(bounds: Bounds, sharing: Sharing) -> list[tuple[str, int]]:
         "grpc.max_connection_age_grace_ms": bounds.grace_us,
     }
     return [
-        # By itself grpcio would share a port with whoever has it.
+        # By itself grpcio would share a port with another process.
         ("grpc.so_reuseport", int(sharing.is_on)),
         ("grpc.max_receive_message_length", bounds.message_bytes),
         ("grpc.max_concurrent_streams", bounds.calls_per_connection),

@@ -12,7 +12,7 @@ def credentials_of(files: TlsTexts) -> grpc.ServerCredentials:
     """What a port is given: it asks before each handshake whether there is something new.
 
     Args:
-        files: loaded already, and taken by nobody yet.
+        files: loaded already, and not yet in use.
     """
     first = files.take_new()
     assert first is not None, "it is loaded"

@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gateway.config.models.capabilities import CapabilityChecks
 from gateway.config.models.frontends import FrontendConfig
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.policies import PolicyConfig
-from gateway.config.values.findings import KEY, Finding, Path
-from gateway.config.values.store_url import StoreUrl, parse_store_url
+from gateway.config.values.findings import Finding, Path
+from gateway.config.values.store_url import parse_store_url
+from gateway.stores.urls import StoreUrl
 
 _ALGORITHM: Final = "sliding_window_log"
 _MIGRATE_TO: Final = ("store", "migrate", "to")
 
 
-def misfits_of_ratio(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
-    """What of a policy a ratio server cannot keep; paths begin below the policy."""
-    if policy.consistency != "strict":
-        message = f"a ratio server gives one token a call: {policy.consistency} limits"
-        hint = "consistency: strict, or a store of another kind"
-        yield Finding(("consistency",), f"{message} cannot be kept in it", hint)
-    if policy.queue is not None:
-        message = "a ratio server gives no turns: nobody can wait for one"
-        yield Finding(("queue", KEY), message, "queue: off, or a store of another kind")
+def _misfits(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
+    """Yield what of a policy a ratio server cannot keep; paths begin below the policy."""
     if len(policy.limits) > 1:
         message = "a ratio server is asked about one limit at a time: all or none cannot be kept"
         yield Finding(("limits",), message, "one limit, or a store of another kind")
@@ -40,8 +35,13 @@ def misfits_of_ratio(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
             yield Finding(("limits", index), f"{message} cannot be kept in it", hint)
 
 
-def not_together(config: GatewayConfig) -> Iterator[Finding]:
-    """What would have to be all or none, or be taken back, and is in a ratio server."""
+def _unfit(config: GatewayConfig) -> Iterator[Finding]:
+    yield from _not_together(config)
+    yield from _not_shared(config)
+
+
+def _not_together(config: GatewayConfig) -> Iterator[Finding]:
+    """Yield what would have to be all or none, or be taken back, and is in a ratio server."""
     if parse_store_url(config.store.url).kind == "ratio":
         for index, route in enumerate(config.routes):
             yield from _not_one(route.policies, ("routes", index))
@@ -51,12 +51,12 @@ def not_together(config: GatewayConfig) -> Iterator[Finding]:
         for url, path in ((config.store.url, ("store", "url")), (migrate.to, _MIGRATE_TO)):
             if parse_store_url(url).kind == "ratio":
                 message = "counts move between stores that take back what the other refuses"
-                hint = "a ratio server takes nothing back: change the store at once"
+                hint = "a ratio server takes nothing back: change the store without migrate"
                 yield Finding(path, message, hint)
 
 
-def shared_with_ratio(config: GatewayConfig) -> Iterator[Finding]:
-    """Why the counts of a policy cannot be shared with a ratio server in its Redis."""
+def _not_shared(config: GatewayConfig) -> Iterator[Finding]:
+    """Yield why the counts of a policy cannot be shared with a ratio server in its Redis."""
     name = parse_store_url(config.store.url).options.get("ratio", "")
     if not name:
         return
@@ -91,3 +91,6 @@ def _not_one(policies: tuple[str, ...], place: Path) -> Iterator[Finding]:
         message = "a ratio server is asked about one limit at a time: all or none of "
         message += f"{', '.join(policies)} cannot be had"
         yield Finding((*place, "policies"), message, "one policy, or a store of another kind")
+
+
+CHECKS: Final = CapabilityChecks(_unfit, _misfits)

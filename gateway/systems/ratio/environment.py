@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from gateway.base.errors import ConfigError, Problem, StartError
-from gateway.config.checking import capabilities, cross
+from gateway.config.checking import cross
+from gateway.config.checking.capabilities import misfits
 from gateway.config.checking.messages import words_for
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.reading.substitute import is_utf8
@@ -36,7 +37,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
 """Every variable, and what it is if it is not set, or empty. An empty host is every address."""
 
 DEADLINE: Final = "1s"
-"""How long a call may wait for the store. Whoever asks ratio waits for its Redis, three seconds for
+"""How long a call may wait for the store. ratio's callers wait for its Redis, three seconds for
 each command; here what comes too late is an error, and nothing decides in the store's place.
 """
 
@@ -103,7 +104,7 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
     unfit = list(_problems(cross.unfit_for_callers(config)))
     if unfit:
         raise ConfigError(unfit)
-    for misfit in capabilities.misfits(config):
+    for misfit in misfits(config):
         hint = "redis://, mysql://, ratio:// or inmemory://"
         raise ConfigError([Problem(WHERE, 0, 0, "RATIO_STORAGE", misfit.message, hint)])
     return Environment(config, list(_unknown(environ)))

@@ -16,6 +16,7 @@ from gateway.routing.keys import named
 from gateway.systems.asking import CallerQuestions, caller_keys, can_answer, passes
 from gateway.systems.base import FrontendContext
 from gateway.systems.grpc.calls import Context
+from gateway.systems.grpc.frontend import GrpcFrontend
 from gateway.systems.grpc.ports import Door
 from gateway.systems.grpc.server import GrpcServer, Service, bounds_of
 from gateway.systems.ratio.config import RatioConfig
@@ -70,7 +71,7 @@ class Caller:
         self.answer = answer
 
 
-class RatioFrontend:
+class RatioFrontend(GrpcFrontend):
     """Serves `/RateLimitService/RateLimit`.
 
     Args:
@@ -82,37 +83,19 @@ class RatioFrontend:
     def __init__(self, name: str, listener: FrontendConfig, ground: FrontendContext) -> None:
         assert listener.ratio is not None, "the kind of a listener is what it says"
         config = listener.ratio
-        self.address = listener.address
-        self._door = Door(listener.address, listener.mode, ground.tls.get(name))
         self._metrics = metrics = ground.metrics.frontend(name)
         metrics.sees_connections = False
         self._find = _finder(config, ground)
         self._remembered = lru_cache(REMEMBERED)(self._find)
         self._answers = metrics.answers
-        self._server = GrpcServer(
+        server = GrpcServer(
             [Service(SERVICE, {METHOD: self._answer}, MESSAGES.files)],
             bounds_of(listener, ground)._replace(handshake_us=config.connection_timeout),
             self._note_malformed,
             can_answer(ground, listener.policies),
             ground.sharing,
         )
-
-    async def start(self) -> None:
-        """Listen and serve.
-
-        Raises:
-            OSError: the address cannot be had.
-        """
-        self.address = await self._server.start(self._door)
-
-    @property
-    def under_way(self) -> int:
-        """How many calls are."""
-        return self._server.under_way
-
-    async def drain(self, seconds: float) -> int:
-        """Take no more calls, let those under way end, and close; see `Frontend`."""
-        return await self._server.drain(seconds)
+        super().__init__(Door(listener.address, listener.mode, ground.tls.get(name)), server)
 
     def _note_malformed(self) -> None:
         self._metrics.malformed["message"] += 1

@@ -8,7 +8,7 @@ to take a call back or to look without being counted. So:
 - `remaining` and `retry_after` are bounds: at most the limit without what this call took, and at
   most the whole window.
 - `give_back` does nothing: too little may pass then, never too much.
-- A look is a health check, which is counted by nobody. A server that has none, as ratio's own,
+- A look is a health check, which is not counted. A server that has none, as ratio's own,
   passes until a question fails; then a question about no key tells when it decides again.
 
 `gateway.systems.ratio.capabilities` has what policies need and such a server cannot give.
@@ -21,7 +21,6 @@ import contextlib
 import json
 from collections.abc import Sequence
 from typing import Final, Literal
-from urllib.parse import parse_qs, urlsplit
 
 import grpc
 import grpc.aio
@@ -42,8 +41,8 @@ from gateway.systems.ratio.messages import (
     read_code,
     write_question,
 )
+from gateway.systems.ratio.store_url import parse_ratio_url
 
-PORT: Final = 50051
 START_WAIT_S: Final = 1.0
 MAX_CALLS: Final = 64
 """Calls that one ask may be: what costs more never passes."""
@@ -93,12 +92,8 @@ class RatioStore:
     def __init__(
         self, url: str, *, domain: str, deadline_us: int = 20_000, clock: Clock = monotonic_us
     ) -> None:
-        parts = urlsplit(url)
-        if not parts.hostname:
-            raise ValueError("it names no host")
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        self._target = f"{host}:{parts.port or PORT}"
-        self._owner = parse_qs(parts.query).get("owner", [domain])[0]
+        self._target, owner = parse_ratio_url(url)
+        self._owner = owner or domain
         self._deadline_s = deadline_us / US or None
         self._clock = clock
         self._link: _Link | None = None

@@ -1,54 +1,72 @@
-"""What a gatekeeper of Smockron can keep: a pace that the master gives, for one key of a policy."""
+"""What gatekeepers and masters of Smockron can keep.
+
+A gatekeeper keeps a pace that the master gives, for one key of a policy. A master follows paces
+only, and keeps its histories in memory or in Redis; a gateway that is a gatekeeper as well has no
+other store, so its master uses memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
+from gateway.config.models.capabilities import CapabilityChecks
+from gateway.config.models.frontends import FrontendConfig
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.policies import PolicyConfig
 from gateway.config.values.findings import KEY, Finding
-from gateway.config.values.store_url import StoreUrl, parse_store_url
+from gateway.config.values.store_url import capabilities_of, parse_store_url
 from gateway.limits.reported import ALGORITHMS, FURTHEST_US
+from gateway.stores.urls import StoreUrl
 from gateway.systems.smockron.codec import MAX_NAME
-from gateway.systems.smockron.masters import of_masters_only
 
 _KIND: Final = "smockron"
 
 
-def misfits_of_gatekeepers(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
-    """What of a policy a gatekeeper cannot keep; paths begin below the policy."""
-    if policy.consistency != "eventual":
-        message = "a gatekeeper lets pass first and reports afterwards, and this policy is "
-        message += policy.consistency
-        yield Finding(("consistency",), message, "consistency: eventual, or another store")
+def of_masters_only(config: GatewayConfig) -> set[str]:
+    """Return the policies of domains that no request is held to here."""
+    own = {name for listener in _masters(config) for name in listener.policies}
+    others = {name for route in config.routes for name in route.policies}
+    for listener in config.listeners:
+        if listener.smockron is None:
+            others.update(listener.policies)
+    return own - others
+
+
+def _misfits(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
+    """Yield what of a policy a gatekeeper cannot keep; paths begin below the policy."""
     if policy.headers != "none":
         message = "a gatekeeper does not know how much is left"
         yield Finding(("headers",), message, "leave headers out")
     if policy.on_store_error == "closed":
-        message = "a gatekeeper lets everything pass while its master is away"
-        yield Finding(("on_store_error",), message, "leave it out, or another store")
+        message = "a gatekeeper lets everything pass while its master is unavailable"
+        yield Finding(("on_store_error",), message, "leave it out, or a store of another kind")
     if policy.queue is not None and policy.queue.max_wait > FURTHEST_US:
-        message = "a master believes nobody who waits longer than a minute"
+        message = "a master ignores requests that wait longer than a minute"
         yield Finding(("queue", "max_wait"), message, "at most 1m")
     first = policy.limits[0].per
     for index, line in enumerate(policy.limits):
         if line.limit.algorithm not in ALGORITHMS:
             message = f"a gatekeeper knows of a limit at which pace requests pass: {line.text}"
-            hint = f"algorithm: {' or '.join(ALGORITHMS)}, or another store"
+            hint = f"algorithm: {' or '.join(ALGORITHMS)}, or a store of another kind"
             yield Finding(("limits", index), message, hint)
         elif line.per != first:
             message = "a domain counts all requests by one key, and this is another"
             yield Finding(("limits", index), message, "a policy, and so a domain, of its own")
 
 
-def unfit_for_gatekeepers(config: GatewayConfig) -> Iterator[Finding]:
-    """Names that cannot be domains, several policies of one, counts that cannot move."""
+def _unfit(config: GatewayConfig) -> Iterator[Finding]:
+    yield from _unfit_for_gatekeepers(config)
+    yield from _unfit_for_masters(config)
+
+
+def _unfit_for_gatekeepers(config: GatewayConfig) -> Iterator[Finding]:
+    """Yield names that cannot be domains, several policies of one, counts that cannot move."""
     url = parse_store_url(config.store.url)
     migrate = config.store.migrate
     if migrate is not None and _KIND in {url.kind, parse_store_url(migrate.to).kind}:
         message = "a gatekeeper keeps no counts that could move"
-        yield Finding(("store", "migrate", "to"), message, "change the store at once")
+        yield Finding(("store", "migrate", "to"), message, "change the store without migrate")
     if url.kind != _KIND:
         return
     elsewhere = of_masters_only(config)
@@ -64,11 +82,29 @@ def unfit_for_gatekeepers(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(("policies", name, KEY), message, "a shorter name")
 
 
-def queues_without_turns(config: GatewayConfig) -> Iterator[Finding]:
-    """Queues of eventual policies in stores that are not asked before requests go on."""
-    if parse_store_url(config.store.url).kind == _KIND:
-        return
-    for name, policy in config.policies.items():
-        if policy.consistency == "eventual" and policy.queue is not None:
-            message = "turns are given by the store, which an eventual policy does not ask"
-            yield Finding(("policies", name, "queue", KEY), message, "leave the queue out")
+def _unfit_for_masters(config: GatewayConfig) -> Iterator[Finding]:
+    """Yield limits that cannot follow what others let through, and stores that cannot keep it."""
+    keeps_reports = capabilities_of(config.store.url).keeps_reports
+    for index, listener in enumerate(config.listeners):
+        if listener.smockron is None:
+            continue
+        if not keeps_reports:
+            kind = parse_store_url(config.store.url).kind
+            message = f"{kind} cannot keep what a master of Smockron hears"
+            hint = "memory:// for one master, redis:// for several"
+            yield Finding(("listeners", index, "smockron", KEY), message, hint)
+        for name in listener.policies:
+            policy = config.policies.get(name)
+            for number, line in enumerate(policy.limits if policy is not None else ()):
+                if line.limit.algorithm in ALGORITHMS:
+                    continue
+                message = f"{line.limit.algorithm} cannot follow what gatekeepers report"
+                hint = f"algorithm: {' or '.join(ALGORITHMS)}"
+                yield Finding(("policies", name, "limits", number), f"{message}: {line.text}", hint)
+
+
+def _masters(config: GatewayConfig) -> list[FrontendConfig]:
+    return [listener for listener in config.listeners if listener.smockron is not None]
+
+
+CHECKS: Final = CapabilityChecks(_unfit, _misfits)

@@ -1,7 +1,7 @@
 """Smockron's messages: frames of ZeroMQ to values and back.
 
 Gatekeepers tell their master what became of each request (accounting), and the master tells
-gatekeepers until when to hold requests of somebody (control). The first frame of both is the
+gatekeepers until when to hold requests of an identifier (control). The first frame of both is the
 domain with a NUL behind it, so that a subscription to `api` does not bring `api2` as well.
 Smockron's README is the source of both tables; what its programs do beyond that is said here.
 
@@ -76,7 +76,7 @@ class Accounting(NamedTuple):
 
 
 class DelayUntil(NamedTuple):
-    """Requests of somebody are not to go on before a moment."""
+    """Requests of an identifier wait until a moment."""
 
     domain: str
     identifier: str
@@ -85,7 +85,7 @@ class DelayUntil(NamedTuple):
 
 def topic(domain: str) -> bytes:
     """The first frame of a domain's messages, which is what gatekeepers subscribe to."""
-    return _to_bytes(domain) + _NUL
+    return encode_name(domain) + _NUL
 
 
 def read_accounting(frames: Frames) -> Accounting:
@@ -116,7 +116,7 @@ def write_accounting(message: Accounting) -> list[bytes]:
     return [
         topic(message.domain),
         message.status.value,
-        _to_bytes(message.identifier),
+        encode_name(message.identifier),
         b"%d" % _ms_up(message.received_us),
         delayed,
         message.info[:MAX_INFO],
@@ -142,7 +142,7 @@ def read_control(frames: Frames) -> DelayUntil | None:
 
 def write_control(message: DelayUntil) -> list[bytes] | None:
     """Four frames; None if the module for nginx has no room for it, and would ignore it."""
-    first, identifier = topic(message.domain), _to_bytes(message.identifier)
+    first, identifier = topic(message.domain), encode_name(message.identifier)
     if len(first) + len(identifier) > MAX_KEY:
         return None
     return [first, _DELAY_UNTIL, identifier, b"%d" % _ms_up(message.until_us)]
@@ -151,11 +151,17 @@ def write_control(message: DelayUntil) -> list[bytes] | None:
 def _name(frame: bytes) -> str:
     if len(frame) > MAX_NAME:
         raise Malformed(f"a name has more than {MAX_NAME} bytes")
-    return frame.decode("utf-8", "surrogateescape")
+    return decode_name(frame)
 
 
-def _to_bytes(name: str) -> bytes:
+def encode_name(name: str) -> bytes:
+    """Return the bytes of a domain or an identifier."""
     return name.encode("utf-8", "surrogateescape")
+
+
+def decode_name(frame: bytes) -> str:
+    """Return a domain or an identifier; bytes that are not UTF-8 are kept as lone surrogates."""
+    return frame.decode("utf-8", "surrogateescape")
 
 
 def _time(frame: bytes) -> int:

@@ -21,17 +21,17 @@ def explain_smockron(listener: FrontendConfig) -> Iterator[str]:
     port = address.port
     yield (
         f"Gatekeepers report to port {port} and hear of port {port + 1} whom to hold until when; "
-        f"nobody waits here. {settings.max_connections:,} of them may be connected."
+        f"requests do not wait here. {settings.max_connections:,} of them may be connected."
     )
     for name, domain in settings.domains.items():
         if domain.policies:
             logged = "; each of its messages is logged" if domain.log else ""
             yield (
-                f"Domain {name}: whoever a gatekeeper names is held to {join(domain.policies)}"
-                f"{logged}."
+                f"Domain {name}: each identifier that a gatekeeper names is held to "
+                f"{join(domain.policies)}{logged}."
             )
         else:
-            yield f"Domain {name}: its messages are logged, and nobody is held."
+            yield f"Domain {name}: its messages are logged, and no request waits."
 
 
 def explain_reported(name: str, policy: PolicyConfig) -> list[str]:

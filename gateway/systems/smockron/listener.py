@@ -339,7 +339,7 @@ class SmockronMaster:
         self._is_recording = False
 
     def _lose(self, told: Sequence[Accounting], error: StoreError) -> None:
-        """Nobody is held for what the store has not taken down."""
+        """Hold no identifier for what the store has not taken down."""
         for message in told:
             self._metrics.answers[message.status.value.decode(), "lost"] += 1
         self._lost_us = self._clock()

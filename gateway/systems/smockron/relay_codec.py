@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
-from gateway.systems.smockron.codec import DelayUntil, Malformed
+from gateway.systems.smockron.codec import DelayUntil, Malformed, decode_name, encode_name
 
 ORIGIN_BYTES: Final = 8
 """Of the random number by which a master knows what it has said itself."""
@@ -23,7 +23,7 @@ def write_relay(origin: bytes, found: Iterable[DelayUntil]) -> bytes:
     """A message of the master `origin`; names are those that `protocols.smockron` reads."""
     parts = [_VERSION, origin]
     for one in found:
-        domain, identifier = _to_bytes(one.domain), _to_bytes(one.identifier)
+        domain, identifier = encode_name(one.domain), encode_name(one.identifier)
         parts += (_entry.pack(len(domain), len(identifier), one.until_us), domain, identifier)
     return b"".join(parts)
 
@@ -53,14 +53,8 @@ def read_relay(data: bytes) -> list[DelayUntil]:
         if at > len(data):
             raise Malformed("a name ends in the middle")
         found.append(
-            DelayUntil(_to_text(data[names:identifier]), _to_text(data[identifier:at]), until_us)
+            DelayUntil(
+                decode_name(data[names:identifier]), decode_name(data[identifier:at]), until_us
+            )
         )
     return found
-
-
-def _to_bytes(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
-
-
-def _to_text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")

@@ -1,10 +1,10 @@
-"""A gatekeeper of Smockron: decides from memory, reports afterwards, and asks nobody.
+"""A gatekeeper of Smockron: decides from memory and reports afterwards.
 
-A master, of ours or Smockron's own, hears of every request that goes on, and tells until when the
-next ones of somebody are to wait. Here that is kept, and looked at: whose time has come goes on;
-who would not wait too long waits for a turn of its own, `1 / rate` behind the one before; the rest
-is refused. A master that is away, slow or wrong costs no request anything: without a word from it
-everything goes on.
+A master, one of Sluice or Smockron's own, hears of every admitted request and tells until when the
+next requests of an identifier wait. The gatekeeper keeps these times: a request whose time has come
+passes; one that would not wait too long waits for a turn of its own, `1 / rate` behind the one
+before; the rest is refused. A master that is down, slow or wrong costs no request anything: until
+it says otherwise, every request passes.
 
 Counts are the master's, so what is said of them here is only what is known: who has to wait.
 """
@@ -16,7 +16,7 @@ import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 from gateway.base.clock import US, Clock, wall_us
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
@@ -24,7 +24,6 @@ from gateway.limits.paced_history import interval_us
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask, Introduced
 from gateway.systems.smockron.codec import (
-    DEFAULT_PORT,
     Accounting,
     DelayUntil,
     Malformed,
@@ -33,18 +32,17 @@ from gateway.systems.smockron.codec import (
     topic,
     write_accounting,
 )
+from gateway.systems.smockron.store_url import parse_smockron_url
 from gateway.systems.smockron.zeromq import Frames, Publisher, Sockets, Subscriber
 
 log = logging.getLogger(__name__)
 
 WHOLE: Final = 100_000
 """Shares are counted in thousandths of a percent."""
-USUAL_SHARE: Final = "10%"
-"""Of the refused requests, how many are reported: they change nothing for the master."""
 MAX_HELD: Final = 100_000
 """Identifiers of one domain that are remembered."""
 FURTHEST_US: Final = 120 * US
-"""How far ahead a master may hold somebody, beside `1 / rate`: further is a mistake or an attack.
+"""How far ahead a master may hold an identifier, beside `1 / rate`: more is a mistake or an attack.
 Masters of ours hear of no request that waits longer than a minute."""
 QUIET_US: Final = 60 * US
 """One line of the log in this time for each thing that is wrong with what comes."""
@@ -87,7 +85,7 @@ class HeldDomain:
                 held.popitem(last=False)
 
     def until(self, identifier: str, now_us: int) -> int:
-        """Until when requests of somebody are held; 0 if they are not.
+        """Return until when requests of an identifier are held; 0 if they are not.
 
         What is further ahead than anything was believed is of before the clock went back.
         """
@@ -135,7 +133,7 @@ class SmockronStore:
             reported, and `&domain=` the domain of all limits; otherwise that is the name of
             each one's policy.
         domain: not used; masters know nothing of it.
-        deadline_us: not used; nobody is waited for.
+        deadline_us: not used; no decision waits for the master.
         clock: the time of day, in microseconds since 1970.
 
     Attributes:
@@ -154,15 +152,8 @@ class SmockronStore:
         deadline_us: int = 0,
         clock: Clock = wall_us,
     ) -> None:
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query))
-        if not parts.hostname:
-            raise ValueError("it names no host")
-        self._host = parts.hostname
-        self._port = parts.port or DEFAULT_PORT
-        self._only_domain = options.get("domain", "")
-        share = options.get("rejected", USUAL_SHARE)
-        self._share = round(float(share.removesuffix("%")) * WHOLE / 100)
+        self._host, self._port, self._only_domain, share = parse_smockron_url(url)
+        self._share = round(share * WHOLE)
         self._owed = 0
         self._clock = clock
         self.domains: dict[str, HeldDomain] = {}
@@ -389,7 +380,9 @@ class SmockronStore:
         if not self._is_connected and self._control is not None:
             where = f"{self._host}:{self._port}"
             log.warning(
-                "Smockron's master at %s is away; nobody new is held until it is back", where
+                "Smockron's master at %s is unavailable; no further identifiers are held until "
+                "it is back",
+                where,
             )
 
     def _scope(self, limit: Limit) -> HeldDomain:

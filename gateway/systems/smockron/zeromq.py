@@ -202,7 +202,7 @@ class Publisher(_End):
     """A PUB socket."""
 
     def send(self, frames: Sequence[bytes]) -> bool:
-        """Send a message to whoever listens, without waiting.
+        """Send a message to all subscribers, without waiting.
 
         Returns:
             False if there is no room for it, as far as that is told.

@@ -1,6 +1,6 @@
 """Who is connected to a ZeroMQ socket that waits for peers, and that they do not become too many.
 
-ZeroMQ accepts whoever connects, and has no way to close one peer: `zmq_unbind` closes all that
+ZeroMQ accepts every peer, and has no way to close one peer: `zmq_unbind` closes all that
 came through an address. But its monitor names the descriptor of each connection that is accepted,
 and one that is shut down is to ZeroMQ like any whose peer has left.
 

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
+from gateway.config.models.capabilities import CapabilityChecks
+from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.policies import PolicyConfig
 from gateway.config.values.findings import KEY, Finding
-from gateway.config.values.store_url import StoreUrl
+from gateway.config.values.store_url import capabilities_of, parse_store_url
 from gateway.config.values.types import LimitLine
-from gateway.systems.throttr.requests_v5 import SIZES, USUAL_SIZE, largest, ttl_of
+from gateway.stores.urls import StoreUrl
+from gateway.systems.throttr.codec_v5 import SIZES, largest, ttl_of
+from gateway.systems.throttr.store_url import size_of
 
 
-def misfits_of_throttr(url: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
-    """What of a policy a Throttr server cannot keep; paths begin below the policy."""
-    size = int(url.options.get("size", USUAL_SIZE))
-    if policy.consistency != "strict":
-        message = f"a Throttr server tells no gateway of the others: {policy.consistency} limits"
-        hint = "consistency: strict, or a store of another kind"
-        yield Finding(("consistency",), f"{message} cannot be kept in it", hint)
-    if policy.queue is not None:
-        message = "a Throttr server gives no turns: nobody can wait for one"
-        yield Finding(("queue", KEY), message, "queue: off, or a store of another kind")
+def _unfit(config: GatewayConfig) -> Iterator[Finding]:
+    """Yield listeners whose clients' records the store cannot keep."""
+    if capabilities_of(config.store.url).keeps_records:
+        return
+    kind = parse_store_url(config.store.url).kind
+    for index, listener in enumerate(config.listeners):
+        if listener.throttr is not None:
+            message = f"Throttr's records are kept in memory or in Redis, not in {kind}"
+            hint = "use store: memory:// or redis://...; or another gateway for these clients"
+            yield Finding(("listeners", index, "throttr", KEY), message, hint)
+
+
+def _misfits(url: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
+    """Yield what of a policy a Throttr server cannot keep; paths begin below the policy."""
+    size = size_of(url.options.get("size"))
     if policy.count_refused:
         message = "a Throttr server does not count what it refuses"
         yield Finding(("count_refused", KEY), message, "leave it out")
@@ -57,3 +67,6 @@ def _larger(size: int, otherwise: str) -> str:
         return otherwise
     larger = ", ".join(str(each) for each in SIZES if each > size)
     return f"{otherwise}; or a server built for larger ones: ?size={larger}"
+
+
+CHECKS: Final = CapabilityChecks(_unfit, _misfits)

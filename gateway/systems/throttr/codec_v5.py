@@ -1,4 +1,8 @@
-"""Throttr's protocol v5 over one key: counters and buffers with values of 1, 2, 4 or 8 bytes.
+"""Throttr's protocol v5, for servers and for clients: bytes and values.
+
+Counters and buffers have values of 1, 2, 4 or 8 bytes. The listener reads requests (`Parser5`) and
+writes answers (`Answers5`); the store writes requests about counters and reads the answers
+(`AnswerStream`). Both use the same layouts.
 
 Sizes of N bytes are those of the whole listener; numbers are little-endian::
 
@@ -19,9 +23,9 @@ anew at 0; the ttl of a change is in the record's own unit, minutes and hours to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.systems.throttr.codec import (
     GET,
@@ -41,8 +45,37 @@ UNITS_NS: Final = (0, 1, 10**3, 10**6, NS_PER_SECOND, 60 * NS_PER_SECOND, 3600 *
 """Nanoseconds of each unit, by its code."""
 UNITS: Final = (SECONDS, 1, 2, 3, 4, 5, 6, *[SECONDS] * 249)
 """The unit that each code stands for: whatever is none means seconds."""
-SIZES: Final = {8: "B", 16: "H", 32: "I", 64: "Q"}
-"""Bits of a value, and how `struct` calls a number of so many."""
+SIZES: Final = (8, 16, 32, 64)
+"""Bits of a value; a server is built for one of them, and the wire does not tell which."""
+USUAL_SIZE: Final = 16
+"""The default size of a server."""
+MAX_KEY: Final = 255
+"""Bytes of a key."""
+OK: Final = 1
+REFUSED: Final = 0
+
+
+class _Layouts(NamedTuple):
+    """What follows the first byte of each message, as `struct` writes it; keys come after it."""
+
+    insert: str
+    update: str
+    set: str
+    counter: str
+    buffer: str
+
+
+def _layouts_of(number: str) -> _Layouts:
+    return _Layouts(
+        insert=f"{number}B{number}B",
+        update=f"BB{number}B",
+        set=f"B{number}B{number}",
+        counter=f"{number}B{number}",
+        buffer=f"B{number}{number}",
+    )
+
+
+_LAYOUTS: Final = {size: _layouts_of(number) for size, number in zip(SIZES, "BHIQ", strict=True)}
 
 
 class Parser5(Parser):
@@ -63,11 +96,11 @@ class Parser5(Parser):
         self, size: int, max_message: int, malformed: Callable[[str], None] = lambda _: None
     ) -> None:
         super().__init__(malformed)
-        number = SIZES[size]
+        layouts = _LAYOUTS[size]
         self._max_message = max_message
-        self._insert = Struct(f"<x{number}B{number}B")
-        self._update = Struct(f"<xBB{number}B")
-        self._set = Struct(f"<xB{number}B{number}")
+        self._insert = Struct(f"<x{layouts.insert}")
+        self._update = Struct(f"<x{layouts.update}")
+        self._set = Struct(f"<x{layouts.set}")
 
     def take(self, limit: int) -> list[Request]:  # noqa: C901, PLR0912, PLR0915
         """The next complete requests; one that cannot be is the last."""
@@ -130,7 +163,7 @@ class Parser5(Parser):
         return requests
 
     def _end(self, kind: str, requests: list[Request]) -> None:
-        """Nobody can tell where the next request would begin."""
+        """End the connection: it is not known where the next request begins."""
         self._malformed(kind)
         requests.append((NOTHING, b"", 0, 0, 0, 0, None))
         self.is_ended = True
@@ -147,10 +180,9 @@ class Answers5:
     __slots__ = ("_get", "_query", "greatest")
 
     def __init__(self, size: int) -> None:
-        number = SIZES[size]
-        self.greatest = (1 << size) - 1
-        self._query = Struct(f"<B{number}B{number}").pack
-        self._get = Struct(f"<BB{number}{number}").pack
+        self.greatest = largest(size)
+        self._query = Struct(f"<B{_LAYOUTS[size].counter}").pack
+        self._get = Struct(f"<B{_LAYOUTS[size].buffer}").pack
 
     def query(self, quota: int, unit: int, ends_ns: int, now_ns: int) -> bytes:
         """A counter that has not expired."""
@@ -163,3 +195,151 @@ class Answers5:
     def _ttl(self, unit: int, ends_ns: int, now_ns: int) -> int:
         ttl = (ends_ns - now_ns - 1) // UNITS_NS[unit]
         return ttl if ttl < self.greatest else self.greatest
+
+
+class Ttl(NamedTuple):
+    """A time in one of the units.
+
+    Attributes:
+        unit: its code.
+        value: how many.
+    """
+
+    unit: int
+    value: int
+
+    @property
+    def us(self) -> int:
+        """The time in microseconds, rounded down."""
+        return self.value * UNITS_NS[self.unit] // 1_000
+
+    @property
+    def step_us(self) -> int:
+        """One unit in microseconds, rounded up."""
+        return -(-UNITS_NS[self.unit] // 1_000)
+
+
+class Counter(NamedTuple):
+    """A counter as `QUERY` tells it: what is left, and for how long.
+
+    The time is rounded down: it is less than a unit more.
+    """
+
+    quota: int
+    ttl: Ttl
+
+
+Answer = int | Counter
+"""A status, or what a `QUERY` tells; `REFUSED` if it has nothing to tell."""
+
+
+class ThrottrRequest(NamedTuple):
+    """What is asked, and whether it is a `QUERY`, whose answer is longer."""
+
+    data: bytes
+    is_query: bool = False
+
+
+def largest(size: int) -> int:
+    """The largest number of so many bits."""
+    return (1 << size) - 1
+
+
+def ttl_of(period_us: int, size: int) -> Ttl | None:
+    """A period in the finest unit in which it is a whole number that fits; None if none does.
+
+    Nanoseconds are left out: limits are no finer than microseconds.
+    """
+    for unit in range(2, len(UNITS_NS)):
+        value, rest = divmod(period_us * 1_000, UNITS_NS[unit])
+        if not rest and value <= largest(size):
+            return Ttl(unit, value)
+    return None
+
+
+_INSERTS: Final = {size: Struct(f"<B{_LAYOUTS[size].insert}").pack for size in SIZES}
+_UPDATES: Final = {size: Struct(f"<B{_LAYOUTS[size].update}").pack for size in SIZES}
+
+
+def insert(size: int, quota: int, ttl: Ttl, key: bytes) -> bytes:
+    """Return the request to make a counter if there is none; the answer is a status."""
+    return _INSERTS[size](INSERT, quota, ttl.unit, ttl.value, len(key)) + key
+
+
+def query(key: bytes) -> bytes:
+    """Return the request to see a counter; the answer is `REFUSED`, or `OK` and a `Counter`."""
+    return bytes((QUERY, len(key))) + key
+
+
+def update(size: int, attribute: int, change: int, value: int, key: bytes) -> bytes:
+    """Return the request to change a counter; the answer is `REFUSED` if there is none.
+
+    Args:
+        size: bits of a number.
+        attribute: `QUOTA`, or `TTL` in the unit that the counter was made with.
+        change: `PATCH`, `INCREASE` or `DECREASE`; the last is refused if less is left.
+        value: to what, or by how much.
+        key: of which counter.
+    """
+    return _UPDATES[size](UPDATE, attribute, change, value, len(key)) + key
+
+
+def purge(key: bytes) -> bytes:
+    """Return the request to forget a counter; the answer is a status."""
+    return bytes((PURGE, len(key))) + key
+
+
+class AnswerStream:
+    """Answers out of a stream of bytes, in the order of asking.
+
+    Args:
+        size: bits of a number.
+    """
+
+    __slots__ = ("_counter", "_data")
+
+    def __init__(self, size: int) -> None:
+        self._counter = Struct(f"<x{_LAYOUTS[size].counter}")
+        self._data = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def feed(self, data: bytes) -> None:
+        """More has come."""
+        self._data += data
+
+    def read(self, is_query: Sequence[bool], answers: list[Answer]) -> bool:
+        """Go on with the answers to some requests, as far as they are there.
+
+        Args:
+            is_query: for each request whether it is a `QUERY`.
+            answers: those that were there before; the next ones are added.
+
+        Returns:
+            Whether all of them are there.
+
+        Raises:
+            ValueError: no Throttr server of this size answers so.
+        """
+        data, length = self._data, self._counter.size
+        at, end = 0, len(data)
+        for query_here in is_query[len(answers) :]:
+            if at == end:
+                break
+            status = data[at]
+            if status > OK:
+                raise ValueError(f"{status} is no status")
+            if not query_here or not status:
+                at += 1
+                answers.append(status)
+                continue
+            if at + length > end:
+                break
+            quota, unit, value = self._counter.unpack_from(data, at)
+            if not 0 < unit < len(UNITS_NS):
+                raise ValueError(f"there is no unit of time {unit}")
+            at += length
+            answers.append(Counter(quota, Ttl(unit, value)))
+        del data[:at]
+        return len(answers) == len(is_query)

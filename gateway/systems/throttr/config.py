@@ -17,11 +17,8 @@ from gateway.base.clock import US
 from gateway.config.values.base import Model
 from gateway.config.values.shorthand_place import ShorthandPlace
 from gateway.config.values.types import Duration, Positive, Size, WholeNumber, problem
+from gateway.systems.throttr.codec_v5 import SIZES, USUAL_SIZE
 
-SIZES: Final = (8, 16, 32, 64)
-USUAL_SIZE: Final = 16
-KEPT_IN: Final = frozenset({"memory", "redis", "sentinel", "cluster"})
-"""Kinds of stores that records can be kept in."""
 SHORTEST_MAX: Final = 1024
 """Bytes of a message that any version may have."""
 SMALLEST: Final = 1024

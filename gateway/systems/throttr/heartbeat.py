@@ -13,9 +13,20 @@ from typing import Final
 
 from gateway.base.errors import StoreError
 from gateway.stores.heartbeat import Heartbeat, answer_within
-from gateway.systems.throttr import requests_v5 as words
+from gateway.systems.throttr.codec import PATCH, TTL
+from gateway.systems.throttr.codec_v5 import (
+    OK,
+    Answer,
+    Counter,
+    ThrottrRequest,
+    Ttl,
+    insert,
+    largest,
+    purge,
+    query,
+    update,
+)
 from gateway.systems.throttr.pipe import ThrottrPipe
-from gateway.systems.throttr.requests_v5 import Answer, Counter, ThrottrRequest, Ttl
 from gateway.systems.throttr.server_connection import ThrottrServerConnection
 
 PLACES: Final = 64
@@ -41,8 +52,8 @@ class ThrottrHeartbeat(Heartbeat):
         self._size = size
         self._link = link
         self._keys = [f"{domain}\2{place}".encode() for place in range(PLACES)]
-        self._looks = [ThrottrRequest(words.query(key), is_query=True) for key in self._keys]
-        self._secret = 1 + secrets.randbelow(words.largest(size))
+        self._looks = [ThrottrRequest(query(key), is_query=True) for key in self._keys]
+        self._secret = 1 + secrets.randbelow(largest(size))
         self._life = _life(self.silence_s, size)
         self._place: int | None = None
 
@@ -57,8 +68,8 @@ class ThrottrHeartbeat(Heartbeat):
     async def sign_off(self) -> None:
         """Leave the place."""
         if self._place is not None:
-            purge = words.purge(self._keys[self._place])
-            await self._link.pipe.call([ThrottrRequest(purge)])
+            request = purge(self._keys[self._place])
+            await self._link.pipe.call([ThrottrRequest(request)])
 
     async def _count(self, pipe: ThrottrPipe) -> int:
         """Keep a place, or take the first free one; how many are taken."""
@@ -66,8 +77,8 @@ class ThrottrHeartbeat(Heartbeat):
         place = self._place
         if place is not None and self._is_mine(taken[place]):
             life = self._life.value
-            update = words.update(self._size, words.TTL, words.PATCH, life, self._keys[place])
-            await pipe.call([ThrottrRequest(update)])
+            request = update(self._size, TTL, PATCH, life, self._keys[place])
+            await pipe.call([ThrottrRequest(request)])
         else:
             self._place = await self._take(pipe, taken)
         others = sum(
@@ -80,9 +91,9 @@ class ThrottrHeartbeat(Heartbeat):
         for place, found in enumerate(taken):
             if isinstance(found, Counter):
                 continue
-            insert = words.insert(self._size, self._secret, self._life, self._keys[place])
-            (answer,) = await pipe.call([ThrottrRequest(insert)])
-            if answer == words.OK:
+            request = insert(self._size, self._secret, self._life, self._keys[place])
+            (answer,) = await pipe.call([ThrottrRequest(request)])
+            if answer == OK:
                 return place
             taken[place] = Counter(0, self._life)
         return None
@@ -94,6 +105,6 @@ class ThrottrHeartbeat(Heartbeat):
 def _life(seconds: float, size: int) -> Ttl:
     """How long a place is kept without a beat: seconds, or milliseconds where they fit."""
     ms = max(round(seconds * 1000), 1)
-    if ms <= words.largest(size):
+    if ms <= largest(size):
         return Ttl(_MS, ms)
-    return Ttl(_SECONDS, min(-(-ms // 1000), words.largest(size)))
+    return Ttl(_SECONDS, min(-(-ms // 1000), largest(size)))

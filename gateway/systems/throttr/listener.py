@@ -17,7 +17,7 @@ from gateway.base.tasks import becomes
 from gateway.config.models.frontends import FrontendConfig
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.address import Address, UnixAddress
-from gateway.config.values.store_url import parse_store_url
+from gateway.config.values.store_url import capabilities_of
 from gateway.net.binding import Sharing, SocketFile, bound_everywhere, bound_file
 from gateway.observe.metrics import FrontendMetrics
 from gateway.systems.base import FrontendContext
@@ -204,7 +204,7 @@ def make_throttr(
     config = listener.throttr
     assert config is not None, "it is a listener of this kind"
     metrics = ground.metrics.frontend(name)
-    if parse_store_url(ground.config.store.url).kind == "memory":
+    if not capabilities_of(ground.config.store.url).is_shared:
         book: RecordStore = _in_memory(config, metrics, clock)
     else:
         book = _in_redis(name, config, ground.config, metrics)

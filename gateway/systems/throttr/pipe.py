@@ -11,14 +11,24 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import Final
 
 from gateway.base.clock import Clock, monotonic_us
 from gateway.base.errors import StoreError, StoreReplyError, StoreUnavailable
 from gateway.stores.pipelining import Pipelining
-from gateway.systems.throttr import requests_v5 as words
-from gateway.systems.throttr.requests_v5 import Answer, AnswerStream, Counter, ThrottrRequest, Ttl
+from gateway.systems.throttr.codec_v5 import (
+    OK,
+    REFUSED,
+    Answer,
+    AnswerStream,
+    Counter,
+    ThrottrRequest,
+    Ttl,
+    insert,
+    purge,
+    query,
+)
+from gateway.systems.throttr.store_url import ThrottrAddress
 
 CONNECT_TIMEOUT_S: Final = 2.0
 MAX_UNANSWERED: Final = 32_768
@@ -28,32 +38,6 @@ MAX_UNSENT: Final = 8 << 20
 
 _HELLO_QUOTA: Final = 90
 _HELLO_TTL: Final = Ttl(4, 5)
-
-
-class ThrottrAddress(NamedTuple):
-    """Where a Throttr server is, and the size of its numbers in bits."""
-
-    host: str
-    port: int
-    size: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port} ({self.size} bits)"
-
-
-def parse_throttr_url(url: str) -> ThrottrAddress:
-    """Read `throttr+v5://host[:port][?size=8|16|32|64]`.
-
-    Raises:
-        ValueError: it cannot be used.
-    """
-    parts = urlsplit(url)
-    sizes = {f"size={size}": size for size in words.SIZES} | {"": words.USUAL_SIZE}
-    size = sizes.get(parts.query)
-    if not parts.hostname or size is None:
-        raise ValueError("such as throttr+v5://127.0.0.1:9000?size=16")
-    return ThrottrAddress(parts.hostname, parts.port or 9000, size)
 
 
 class _Call:
@@ -121,14 +105,14 @@ class ThrottrPipe(Pipelining):
             while self._calls and reader.read(self._calls[0].is_query, self._calls[0].answers):
                 call = self._calls.popleft()
                 self._unanswered -= len(call.answers)
-                # Done already: its caller gave up, and these answers are nobody's.
+                # Done already: its caller gave up, and these answers are dropped.
                 if not call.future.done():
                     call.future.set_result(call.answers)
         except ValueError as error:
             self.drop(StoreReplyError(f"the store does not speak the protocol of Throttr: {error}"))
             return
         if reader and not self._calls:
-            self.drop(StoreReplyError("the store answered what nobody asked"))
+            self.drop(StoreReplyError("the store sent an answer without a request"))
 
     def _take_unanswered(self) -> Iterator[asyncio.Future[list[Answer]]]:
         self._unanswered = 0
@@ -178,16 +162,16 @@ async def _greet(pipe: ThrottrPipe) -> None:
     size, key = pipe.size, b"hello\0" + secrets.token_bytes(8)
     none, inserted, counter = await pipe.call(
         [
-            ThrottrRequest(words.query(key), is_query=True),
-            ThrottrRequest(words.insert(size, _HELLO_QUOTA, _HELLO_TTL, key)),
-            ThrottrRequest(words.query(key), is_query=True),
+            ThrottrRequest(query(key), is_query=True),
+            ThrottrRequest(insert(size, _HELLO_QUOTA, _HELLO_TTL, key)),
+            ThrottrRequest(query(key), is_query=True),
         ]
     )
-    is_right = (none, inserted) == (words.REFUSED, words.OK)
+    is_right = (none, inserted) == (REFUSED, OK)
     if not (is_right and isinstance(counter, Counter) and _is_hello(counter)):
         raise StoreReplyError("the counter is not as it was made")
-    (purged,) = await pipe.call([ThrottrRequest(words.purge(key))])
-    if purged != words.OK:
+    (purged,) = await pipe.call([ThrottrRequest(purge(key))])
+    if purged != OK:
         raise StoreReplyError("the counter could not be purged")
 
 

@@ -6,7 +6,8 @@ import asyncio
 
 from gateway.base.clock import Clock, monotonic_us
 from gateway.stores.reconnecting import ReconnectingConnection
-from gateway.systems.throttr.pipe import ThrottrAddress, ThrottrPipe, open_pipe
+from gateway.systems.throttr.pipe import ThrottrPipe, open_pipe
+from gateway.systems.throttr.store_url import ThrottrAddress
 
 
 class ThrottrServerConnection(ReconnectingConnection[ThrottrPipe]):

@@ -16,14 +16,20 @@ from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
-from gateway.systems.throttr import requests_v5 as words
-from gateway.systems.throttr.requests_v5 import (
+from gateway.systems.throttr.codec import DECREASE, INCREASE, PATCH, QUOTA
+from gateway.systems.throttr.codec_v5 import (
+    MAX_KEY,
+    OK,
+    REFUSED,
     Answer,
     Counter,
     ThrottrRequest,
     Ttl,
+    insert,
     largest,
+    query,
     ttl_of,
+    update,
 )
 
 T = TypeVar("T")
@@ -49,7 +55,7 @@ class BucketNames:
         scope = limit.scope.encode("utf-8", "surrogatepass")
         identity = key.encode("utf-8", "surrogatepass")
         name = b"%b\0%b\0%b" % (self._domain, scope, identity)
-        if len(name) <= words.MAX_KEY:
+        if len(name) <= MAX_KEY:
             return name
         # Here, since few keys are so long.
         from hashlib import blake2b
@@ -96,16 +102,16 @@ class Spend:
 
     def increase(self, size: int, cost: int) -> ThrottrRequest:
         """What gives back so much."""
-        return ThrottrRequest(words.update(size, words.QUOTA, words.INCREASE, cost, self.name))
+        return ThrottrRequest(update(size, QUOTA, INCREASE, cost, self.name))
 
     def requests(self, size: int) -> list[ThrottrRequest]:
         """What the server is told."""
-        look = ThrottrRequest(words.query(self.name), is_query=True)
+        look = ThrottrRequest(query(self.name), is_query=True)
         if not self.cost:
             return [look]
-        take = words.update(size, words.QUOTA, words.DECREASE, self.cost, self.name)
-        insert = words.insert(size, self.limit.count, _ttl(self.limit, size), self.name)
-        return [ThrottrRequest(insert), ThrottrRequest(take), look]
+        take = update(size, QUOTA, DECREASE, self.cost, self.name)
+        make = insert(size, self.limit.count, _ttl(self.limit, size), self.name)
+        return [ThrottrRequest(make), ThrottrRequest(take), look]
 
     def answered(self, answers: Sequence[Answer], sent_us: int) -> None:
         """What the server said to that; it was told no earlier than `sent_us`."""
@@ -114,9 +120,9 @@ class Spend:
         if self.counter is not None:
             self.ends_us = sent_us + self.counter.ttl.us
         if self.cost:
-            self.is_spent = answers[1] == words.OK
-            self.is_stuck = answers[0] == answers[1] == look == words.REFUSED
-            if self.is_spent and answers[0] == words.OK:
+            self.is_spent = answers[1] == OK
+            self.is_stuck = answers[0] == answers[1] == look == REFUSED
+            if self.is_spent and answers[0] == OK:
                 self.ends_us = sent_us + self.limit.period_us
 
     def decision(self, cost: int) -> Decision:
@@ -211,7 +217,7 @@ class SpendingPlan:
                 if spend.ends_us > surely_us:
                     requests.append(spend.increase(size, spend.cost))
             elif spend.limit.count_refused and spend.refuses(self._ask.cost):
-                nothing = words.update(size, words.QUOTA, words.PATCH, 0, spend.name)
+                nothing = update(size, QUOTA, PATCH, 0, spend.name)
                 requests.append(ThrottrRequest(nothing))
         return requests
 

@@ -4,10 +4,10 @@ The server has one operation that decides: take so much of a counter unless less
 limit is exact among any number of gateways, in one round trip for a whole batch. Of several
 limits of one request all are looked at and then all are taken; what was taken is given back if
 one of them refuses after all. For that moment others may be refused that would have passed, and
-nobody passes who would not. What goes over the wire is `throttr_spending` and `throttr_words`,
+no request passes that would not. What goes over the wire is in `spending` and `codec_v5`,
 how it gets there `throttr_link`.
 
-The server cannot be told after which time nobody waits for an answer. What comes too late is
+The server cannot be told after which time an answer is too late. What comes too late is
 given back here, when the answer has come.
 """
 
@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, Unpack
 
-from gateway.base.clock import Clock, monotonic_us
 from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.base.tasks import Tasks
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
-from gateway.stores.heartbeat import HEARTBEAT_S
+from gateway.stores.settings import StoreOptions, StoreSettings
 from gateway.systems.throttr.heartbeat import ThrottrHeartbeat
-from gateway.systems.throttr.pipe import ThrottrPipe, parse_throttr_url
+from gateway.systems.throttr.pipe import ThrottrPipe
 from gateway.systems.throttr.server_connection import ThrottrServerConnection
 from gateway.systems.throttr.spending import Dialogue, Talk
+from gateway.systems.throttr.store_url import parse_throttr_url
 
 T = TypeVar("T")
 
@@ -42,10 +42,8 @@ class ThrottrStore:
     Args:
         url: `throttr+v5://host[:port][?size=8|16|32|64]`, the size being that of the numbers
             of the server, 16 bits if left out.
-        domain: the namespace of this deployment's keys.
-        deadline_us: how long callers wait for a batch.
-        heartbeat_s: seconds between two signs of life, by which gateways count each other.
-        clock: this process's time.
+        domain: see `StoreSettings`.
+        options: likewise.
 
     Raises:
         ValueError: the URL cannot be used.
@@ -56,15 +54,16 @@ class ThrottrStore:
         url: str,
         *,
         domain: str,
-        deadline_us: int = 20_000,
-        heartbeat_s: float = HEARTBEAT_S,
-        clock: Clock = monotonic_us,
+        **options: Unpack[StoreOptions],
     ) -> None:
+        settings = StoreSettings(domain, **options)
         address = parse_throttr_url(url)
-        self._says = Talk(domain, address.size, max(deadline_us, MARGIN_US), clock)
-        self._clock = clock
-        self._link = ThrottrServerConnection(address, clock=clock)
-        self._heart = ThrottrHeartbeat(domain, address.size, heartbeat_s, self._link)
+        self._says = Talk(
+            domain, address.size, max(settings.deadline_us, MARGIN_US), settings.clock
+        )
+        self._clock = settings.clock
+        self._link = ThrottrServerConnection(address, clock=settings.clock)
+        self._heart = ThrottrHeartbeat(domain, address.size, settings.heartbeat_s, self._link)
         self._tasks = Tasks()
 
     def __repr__(self) -> str:
@@ -120,7 +119,8 @@ class ThrottrStore:
         still for longer than the rest of the window, right then, would count it in the next.
 
         Raises:
-            StoreError: nobody knows. If it stays spent too little may pass, never more.
+            StoreError: it may be undone or not. If it stays spent, too little may pass, never
+                more.
         """
         if verdict.allowed and ask.cost:
             await self._talk(self._link.pipe, self._says.give_back(ask, verdict))

@@ -15,7 +15,7 @@ from gateway.limits.condensed import CONDENSED
 from gateway.limits.decision import DEBIT
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
-from gateway.stores.memory.crowding import LOOK_EVERY
+from gateway.stores.memory.capacity import LOOK_EVERY
 from gateway.stores.memory.forgotten import SETS_PER_PAGE, WAYS, Forgotten
 from gateway.stores.memory.scope import SHARED_KEYS
 from gateway.stores.memory.store import MemoryStore
@@ -304,7 +304,7 @@ def test_what_is_owed_is_owed_without_a_place(name: str) -> None:
     store = _without_a_place(limit)
     for _ in range(2):
         store.decide_now(Ask((limit,), ("k",), 4, DEBIT))
-    assert store.count == 1
+    assert len(store) == 1
     assert store.decide_now(Ask((limit,), ("k",), 0, DEBIT)).wait_us > 0
 
 
@@ -333,7 +333,7 @@ def test_a_limit_that_was_lowered_for_a_while_is_not_free_again(name: str) -> No
     lowered = replace(limit, count=2, burst=2)
     store = _without_a_place(limit)
     taken = [store.decide_now(Ask((one,), ("k",), 1, 0)) for one in (*[limit] * 5, lowered, limit)]
-    assert store.count == 1
+    assert len(store) == 1
     assert [verdict.allowed for verdict in taken] == [True] * 5 + [False] * 2
 
 

@@ -20,12 +20,12 @@ import pytest
 from gateway.base.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
 from gateway.base.install_hint import install_hint
 from gateway.limits.rate import Limit
-from gateway.stores import open_store
 from gateway.stores.base import Ask
 from gateway.stores.mysql.address import parse_mysql_url
 from gateway.stores.mysql.driver import Conflict, Link, server_error
 from gateway.stores.mysql.schema import MIGRATIONS
 from gateway.stores.mysql.store import MySQLStore
+from gateway.stores.opening import open_store
 from tests.certificates import Authority
 from tests.mariadb import MariaDB
 from tests.processes import ROOT, free_port
@@ -602,7 +602,7 @@ def test_without_its_driver() -> None:
     program = (
         "import sys; sys.modules['asyncmy'] = None\n"
         "from gateway.base.errors import ConfigError\n"
-        "from gateway.stores import open_store\n"
+        "from gateway.stores.opening import open_store\n"
         "try: open_store('mysql://h/d', domain='x', deadline_us=1)\n"
         "except ConfigError as error: print(error)"
     )

@@ -17,10 +17,10 @@ from gateway.limiter.outcome import Outcome
 from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import StoreMetrics
-from gateway.stores import open_store
 from gateway.stores.base import Ask, ShardedStore
 from gateway.stores.memory.store import MemoryStore
 from gateway.stores.migrating import chosen, moving_store
+from gateway.stores.opening import open_store
 from gateway.stores.redis.cluster import RedisClusterStore
 from gateway.stores.redis.slots import slot_of
 from tests.limiter.test_decider import rule

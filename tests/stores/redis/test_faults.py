@@ -663,7 +663,7 @@ def test_usable_urls() -> None:
     assert PASSWORD not in f"{address!r} {address}"
     assert str(address) == "[::1]:7000"
     assert str(parse_redis_url("unix:///run/redis.sock?db=1")) == "/run/redis.sock"
-    assert str(parse_redis_url("redis://")) == "localhost:6379"
+    assert str(parse_redis_url("redis://localhost")) == "localhost:6379"
 
 
 def test_the_estimate_of_the_servers_clock_errs_on_the_late_side() -> None:

@@ -6,13 +6,12 @@ import asyncio
 from pathlib import Path
 
 from gateway.base.clock import monotonic_us
-from gateway.stores.redis.address import RedisAddress
+from gateway.stores.redis.address import RedisAddress, parse_cluster_url
 from gateway.stores.redis.clocked_connection import ClockedConnection
 from gateway.stores.redis.connection import FixedPlace, SharedConnection
 from gateway.stores.redis.nodes import Nodes
 from gateway.stores.redis.pipe import Pipe
 from gateway.stores.redis.script import Codec
-from gateway.stores.redis.url import parse_cluster_url
 from tests.servers import ClusterServers, until
 
 

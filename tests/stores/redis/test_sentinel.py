@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.base.errors import StoreError
-from gateway.stores import open_store
+from gateway.stores.opening import open_store
 from gateway.stores.redis.address import parse_redis_url
 from gateway.stores.redis.sentinel import Sentinels
 from gateway.stores.redis.store import RedisStore

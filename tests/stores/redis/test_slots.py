@@ -12,8 +12,9 @@ from redis.crc import key_slot
 from gateway.base.errors import StoreReplyError, StoreUnavailable
 from gateway.config.values.store_url import parse_store_url
 from gateway.limits.decision import Decision, Verdict
-from gateway.stores import find_store
 from gateway.stores.base import Ask
+from gateway.stores.opening import find_store
+from gateway.stores.redis.address import parse_cluster_url, parse_sentinel_url
 from gateway.stores.redis.script import gateways_key, key_prefix, store_key
 from gateway.stores.redis.slots import (
     Redirect,
@@ -25,7 +26,6 @@ from gateway.stores.redis.slots import (
     split,
     split_by_key,
 )
-from gateway.stores.redis.url import parse_cluster_url, parse_sentinel_url
 from tests.stores.contract import BUCKET, LOG
 
 ANY_TEXT = st.text(st.one_of(st.sampled_from("{}%a"), st.characters(exclude_categories=())))

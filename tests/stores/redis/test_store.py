@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gateway.base.errors import StoreError
-from gateway.stores import open_store
 from gateway.stores.base import Store
+from gateway.stores.opening import open_store
 from gateway.stores.redis.store import RedisStore
 from tests.certificates import Authority
 from tests.servers import Certificate, ClusterServers, RedisServer, SentinelServers, until

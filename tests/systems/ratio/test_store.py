@@ -18,8 +18,8 @@ from gateway.limiter.decider import Decider, Outcome
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import PolicyMetrics, StoreMetrics
-from gateway.stores import open_store
 from gateway.stores.base import Ask
+from gateway.stores.opening import open_store
 from gateway.systems.grpc.calls import Context
 from gateway.systems.ratio.messages import (
     METHOD,

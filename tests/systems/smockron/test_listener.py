@@ -19,8 +19,8 @@ from gateway.base.clock import Clock, ManualClock, wall_us
 from gateway.config.checking.check import check_text
 from gateway.limiter.decider import Decider
 from gateway.observe.metrics import GatewayMetrics
-from gateway.stores import find_store
 from gateway.stores.memory.store import MemoryStore
+from gateway.stores.opening import find_store
 from gateway.systems.smockron.codec import DelayUntil
 from gateway.systems.smockron.listener import LINES_PER_SECOND, SmockronMaster, make_master
 from gateway.systems.smockron.other_masters import WAITING_MAX
@@ -517,7 +517,7 @@ async def test_who_may_not_listen_is_a_master_all_the_same(
     ):
         await peer.report("default", "ACCEPTED", "k")
         assert [name for name, _ in delays(await peer.settled())] == ["k"]
-        await _until(lambda: "lets nobody listen to the channel" in caplog.text)
+        await _until(lambda: "does not permit subscribing to the channel" in caplog.text)
         # Nor may it speak.
         await _until(lambda: run.answers.get(("DELAY_UNTIL", "not_relayed"), 0) >= 1)
 

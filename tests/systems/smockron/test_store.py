@@ -18,8 +18,8 @@ from gateway.base.errors import ConfigError
 from gateway.base.install_hint import install_hint
 from gateway.limits.decision import NEVER, Verdict
 from gateway.limits.rate import Limit
-from gateway.stores import find_store
 from gateway.stores.base import Ask, ImmediateStore, Introduced
+from gateway.stores.opening import find_store
 from gateway.systems.smockron import store as smockron
 from gateway.systems.smockron.codec import DelayUntil, write_control
 from gateway.systems.smockron.store import SmockronStore, plain_of
@@ -341,7 +341,7 @@ async def test_a_master_that_is_away_costs_nothing(caplog: pytest.LogCaptureFixt
         assert store.decide_now(ask()).wait_us == 0
     assert not store.is_ready
     await until(lambda: store.messages == {("ACCEPTED", "dropped"): 20_000})
-    await until(lambda: "is away" in caplog.text)
+    await until(lambda: "is unavailable" in caplog.text)
     for _ in range(2):
         async with master(port) as peer:
             assert await peer.subscribed() == b"default\0"
@@ -349,7 +349,7 @@ async def test_a_master_that_is_away_costs_nothing(caplog: pytest.LogCaptureFixt
         await until(lambda: not store.is_ready)
         assert store.decide_now(ask()).wait_us == 0
     await store.aclose()
-    assert caplog.text.count("is away") == 3
+    assert caplog.text.count("is unavailable") == 3
 
 
 @pytest.mark.parametrize(

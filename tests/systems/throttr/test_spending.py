@@ -15,17 +15,17 @@ from gateway.base.errors import StoreError, StoreUnavailable
 from gateway.limits.decision import NEVER, Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
-from gateway.systems.throttr.codec_v5 import Parser5
-from gateway.systems.throttr.memory_v5 import Memory5
-from gateway.systems.throttr.records import Records
-from gateway.systems.throttr.requests_v5 import (
+from gateway.systems.throttr.codec_v5 import (
     MAX_KEY,
     SIZES,
     Answer,
     AnswerStream,
+    Parser5,
     ThrottrRequest,
     ttl_of,
 )
+from gateway.systems.throttr.memory_v5 import Memory5
+from gateway.systems.throttr.records import Records
 from gateway.systems.throttr.spending import BucketNames, Dialogue, Talk
 
 T = TypeVar("T")

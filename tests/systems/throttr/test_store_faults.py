@@ -17,8 +17,9 @@ import pytest
 from gateway.base.errors import StoreError, StoreReplyError, StoreUnavailable
 from gateway.stores.base import Ask
 from gateway.stores.deadline import decide_within
-from gateway.systems.throttr.pipe import MAX_UNANSWERED, parse_throttr_url
+from gateway.systems.throttr.pipe import MAX_UNANSWERED
 from gateway.systems.throttr.store import ThrottrStore
+from gateway.systems.throttr.store_url import parse_throttr_url
 from tests.processes import free_port
 from tests.servers import becomes, until
 from tests.stores.contract import WINDOW, ask, decide, remaining

@@ -1,0 +1,234 @@
+"""How many keys a memory store has room for, and which of them make room when it is full.
+
+Expired keys go first. Then the limit with the most keys gives up those that used least: each limit
+keeps its share of the room, and a flood of keys displaces only keys of its own limit. Keys that are
+being refused are not displaced by new keys of the same limit. The log tells the operator.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from gateway.base.clock import Clock
+from gateway.limits.rate import Limit
+from gateway.observe.metrics import MemoryMetrics
+from gateway.stores.base import PROBE
+from gateway.stores.memory.table import SHARD_KEYS, Table
+
+SCOPES_PER_LOOK: Final = 16
+"""How many limits are examined for expired keys, and for which has the most keys."""
+EVICTED_OF: Final = 4
+"""One of this many examined keys is evicted: that makes room for the next new keys, too."""
+LOOK_EVERY: Final = 64
+"""After a search for room in vain, this many new keys of the limit arrive before the next one."""
+TOLD_EVERY_US: Final = 60_000_000
+"""How often the log says that the store is full, and how long the store counts as full after."""
+FORGOTTEN_PER_KEY: Final = 3
+"""For each key with a place, the usage of this many keys without one is kept."""
+
+Idle = tuple[int, int, str]
+"""A key that may be evicted, after how much it used and when: the smallest goes first."""
+
+log = logging.getLogger(__name__)
+
+
+class KeyHolder(Protocol):
+    """The keys of one limit, as the store's other limits see them.
+
+    Attributes:
+        limit: the limit.
+        table: its keys.
+        counted: the counters of its policy.
+        clock: where its time comes from.
+        until_sweep: new keys that arrive before a part of the table is examined, and
+        until_look: before room is searched again after a search in vain.
+    """
+
+    limit: Limit
+    table: Table
+    counted: MemoryMetrics
+    clock: Clock
+    until_sweep: int
+    until_look: int
+
+    @property
+    def may_be_forgotten(self) -> bool:
+        """Whether keys can be evicted before they expire."""
+
+    def sweep(self) -> None:
+        """Forget keys of a part of the table that expired a while ago."""
+
+    def forget_expired(self, until_us: int) -> int:
+        """Forget the keys of a part of the table that had expired then; return how many."""
+
+    def idle(self, now_us: int, spared: Sequence[str]) -> list[Idle]:
+        """Return the keys of a part of the table that may be evicted."""
+
+    def is_refusing(self, key: str, now_us: int) -> bool:
+        """Whether a request of this key would be refused now."""
+
+    def evict(self, idle: Sequence[Idle], now_us: int) -> int:
+        """Evict keys; return for how many of them the usage still matters."""
+
+
+class Capacity:
+    """The room that the limits of a store share.
+
+    Args:
+        max_keys: how many keys there may be.
+        clock: the store's.
+        remedy: what the operator can do, for the log.
+
+    Attributes:
+        max_keys: see above.
+        count: how many keys have a place.
+        memory: the counters of each policy's keys.
+    """
+
+    def __init__(self, max_keys: int, clock: Clock, remedy: str) -> None:
+        self.max_keys = max_keys
+        self.count = 0
+        self.memory: dict[str, MemoryMetrics] = {}
+        self._clock = clock
+        self._remedy = remedy
+        self._ring: deque[KeyHolder] = deque()
+        self._told_us: dict[str, int] = {}
+        self._charged: Counter[str] = Counter()
+        self._told_refused: dict[str, int] = {}
+        self._full_until_us = 0
+        self._policy = ""
+
+    def add(self, scope: KeyHolder) -> None:
+        """Add a limit."""
+        self._ring.append(scope)
+
+    def of_policy(self, scope: str) -> MemoryMetrics:
+        """Return the counters of a policy's keys, by the scope of one of its limits."""
+        if scope == PROBE:
+            return MemoryMetrics()
+        return self.memory.setdefault(policy_of(scope), MemoryMetrics())
+
+    def clear(self) -> None:
+        """Forget how many keys there were, once there are none."""
+        self.count = 0
+        for counted in self.memory.values():
+            counted.keys = 0
+
+    @property
+    def warning(self) -> str:
+        """What the operator should know now; empty if all keys have places."""
+        if self._clock() >= self._full_until_us:
+            return ""
+        return f"the memory store is full (max_keys={self.max_keys}, policy {self._policy})"
+
+    @property
+    def room_for_forgotten(self) -> int:
+        """For how many keys without a place each limit keeps their usage."""
+        return max(1, FORGOTTEN_PER_KEY * self.max_keys // len(self._ring))
+
+    def has_room(self, scope: KeyHolder, spared: Sequence[str]) -> bool:
+        """Make room for a new key if there is none; return whether there is room now.
+
+        Args:
+            scope: the limit of the new key.
+            spared: keys that must stay, since they are being decided on.
+        """
+        scope.until_sweep -= 1
+        if scope.until_sweep <= 0:
+            scope.sweep()
+        if self.count >= self.max_keys:
+            self._make_room(scope, spared)
+        return self.count < self.max_keys
+
+    def _make_room(self, scope: KeyHolder, spared: Sequence[str]) -> None:
+        """Evict keys for new ones of a limit; if it has the most keys, those that can still spend.
+
+        Args:
+            scope: the limit.
+            spared: keys that must stay.
+        """
+        if scope.until_look:
+            scope.until_look -= 1
+        elif not self._forget_expired() and not self._evict(scope, spared):
+            scope.until_look = LOOK_EVERY
+
+    def _evict(self, scope: KeyHolder, spared: Sequence[str]) -> int:
+        largest = self._largest(scope)
+        now_us = largest.clock()
+        idle = largest.idle(now_us, spared)
+        chosen = sorted(idle)[: max(1, len(idle) // EVICTED_OF)]
+        if largest is scope:
+            # Within one limit, evicting a key that has used the limit up would gain nothing.
+            chosen = [one for one in chosen if not scope.is_refusing(one[2], now_us)]
+        if largest.evict(chosen, now_us) or not chosen:
+            self.tell(largest)
+        return len(chosen)
+
+    def _forget_expired(self) -> int:
+        looked = 0
+        ring = self._ring
+        for _ in range(min(len(ring), SCOPES_PER_LOOK)):
+            if looked > SHARD_KEYS:
+                break
+            # From the far end, so that the next look begins with others.
+            ring.rotate()
+            scope = ring[0]
+            looked += len(scope.table) // len(scope.table.shards) + 1
+            forgotten = scope.forget_expired(scope.clock())
+            if forgotten:
+                return forgotten
+        return 0
+
+    def _largest(self, scope: KeyHolder) -> KeyHolder:
+        """Return the limit with the most keys of those examined; `scope` if it has as many."""
+        largest, most = scope, len(scope.table) if scope.may_be_forgotten else 0
+        for place in range(min(len(self._ring), SCOPES_PER_LOOK)):
+            one = self._ring[place]
+            if one.may_be_forgotten and len(one.table) > most:
+                largest, most = one, len(one.table)
+        return largest
+
+    def charge(self, scope: KeyHolder) -> None:
+        """Count that a new key was admitted and has less left because of what others used."""
+        self._charged[policy_of(scope.limit.scope)] += 1
+        self.tell(scope)
+
+    def tell(self, scope: KeyHolder) -> None:
+        """Note that keys of a limit were evicted or found no place, and log it now and then."""
+        now_us = self._clock()
+        self._full_until_us = now_us + TOLD_EVERY_US
+        self._policy = policy = policy_of(scope.limit.scope)
+        counted = scope.counted
+        held = counted.refused + self._charged[policy]
+        refused = held - self._told_refused.get(policy, 0)
+        kind = "refused" if refused else "full"
+        if now_us < self._told_us.get(kind, now_us):
+            return
+        self._told_us[kind] = now_us + TOLD_EVERY_US
+        if refused:
+            self._told_refused[policy] = held
+            log.warning(
+                "requests of policy %s are refused, or will be sooner, for what other keys used: "
+                "the memory store is full (max_keys=%d) and cannot tell all keys apart; "
+                "%d since it last said so; %s",
+                policy,
+                self.max_keys,
+                refused,
+                self._remedy,
+            )
+        else:
+            log.warning(
+                "the memory store is full (max_keys=%d): keys of policy %s make room before they "
+                "expire, and of these only what they used is kept; %s",
+                self.max_keys,
+                policy,
+                self._remedy,
+            )
+
+
+def policy_of(scope: str) -> str:
+    """Return the policy of a limit, by the limit's scope."""
+    return scope.rpartition("/")[0] or scope

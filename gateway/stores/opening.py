@@ -1,0 +1,102 @@
+"""From the URL of a store to the store: the one with that scheme, imported only then.
+
+A store is named by the scheme of its URL. `kinds` lists those that come with the gateway; other
+distributions add theirs by an entry point of the group `sluice.stores`, whose name is the scheme.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, Protocol
+
+from gateway.base.errors import ConfigError, Problem
+from gateway.base.install_hint import install_hint
+from gateway.stores.base import Store
+from gateway.stores.kinds import STORES, StoreKind, offered
+from gateway.stores.memory.store import DEFAULT_MAX_KEYS, MemoryStore
+from gateway.stores.urls import read_parts, split_url
+
+
+class StoreMaker(Protocol):
+    """Makes a store; it connects when it is started."""
+
+    def __call__(self, url: str, *, domain: str, deadline_us: int) -> Store:
+        """See `open_store`."""
+
+
+def open_store(url: str, *, domain: str, deadline_us: int) -> Store:
+    """Make the store that a URL names; it connects when it is started.
+
+    Args:
+        url: such as `memory://`, `redis://...` or `mysql://...`, as
+            `gateway.config.values.store_url` allows.
+        domain: the namespace that counts live in.
+        deadline_us: how long requests wait for a decision.
+
+    Raises:
+        ConfigError: no store has that scheme, or the one that has it cannot be used.
+    """
+    return find_store(url)(url, domain=domain, deadline_us=deadline_us)
+
+
+def find_store(url: str) -> StoreMaker:
+    """Return what makes the store that a URL names, loaded: making it reads no more files.
+
+    Raises:
+        ConfigError: no store has that scheme, or the one that has it cannot be used.
+    """
+    scheme = split_url(url).scheme
+    kind = STORES.get(scheme)
+    make = _builtin(scheme, kind) if kind is not None else _from_elsewhere(scheme)
+
+    def make_store(url: str, *, domain: str, deadline_us: int) -> Store:
+        try:
+            store: object = make(url, domain=domain, deadline_us=deadline_us)
+        except (TypeError, ValueError) as error:
+            raise _problem(f"the URL of the store cannot be used: {error}") from error
+        if not isinstance(store, Store):
+            raise _problem(
+                f"{type(store).__qualname__}, which {scheme}:// stands for, is no store",
+                "gateway.stores.base.Store says what one has",
+            )
+        return store
+
+    return make_store
+
+
+def open_memory(url: str, *, domain: str, deadline_us: int) -> MemoryStore:  # noqa: ARG001
+    """Make the store of `memory://?max_keys=...`."""
+    max_keys = int(read_parts(url).options.get("max_keys", DEFAULT_MAX_KEYS))
+    more = f"memory://?max_keys={4 * max_keys}"
+    remedy = f"a store.url of {more} has room for four times as many, Redis or MySQL for more"
+    return MemoryStore(max_keys, remedy=remedy)
+
+
+def _builtin(scheme: str, kind: StoreKind) -> Any:
+    module, _, name = kind.maker.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except ImportError as error:
+        message = f"{scheme}:// needs a library that is not installed: {error.name}"
+        raise _problem(message, install_hint(kind.library)) from error
+
+
+def _from_elsewhere(scheme: str) -> Any:
+    others = offered()
+    if scheme not in others:
+        known = [*STORES, *others]
+        near = get_close_matches(scheme, known, 1)
+        hint = f"did you mean {near[0]}://?" if near else f"known: {', '.join(known)}"
+        raise _problem(f"no store has the scheme {scheme!r}", hint)
+    entry = others[scheme]
+    try:
+        return entry.load()
+    except Exception as error:
+        # Foreign code: whatever it raises, it is the operator who has to look at it.
+        message = f"{entry.value}, which {scheme}:// stands for, cannot be loaded"
+        raise _problem(f"{message}: {type(error).__name__}: {error}") from error
+
+
+def _problem(message: str, hint: str = "") -> ConfigError:
+    return ConfigError([Problem("store", 0, 0, "", message, hint)])
