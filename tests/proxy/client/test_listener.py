@@ -257,7 +257,7 @@ async def test_a_file_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("none/s.sock", "does not exist"), ("file", "no socket")]
+    ("name", "words"), [("none/s.sock", "does not exist"), ("file", "not a socket")]
 )
 async def test_a_socket_that_cannot_be_had(tmp_path: Path, name: str, words: str) -> None:
     """What is in the way is named, and not touched."""
