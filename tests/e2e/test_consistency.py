@@ -117,7 +117,7 @@ def test_a_frozen_new_store_costs_no_decision_and_is_seen(
         assert metric(gateway, "sluice_store_missed_total", store="new") == 20
     finally:
         new.stop()
-    lines = [line for line in log_lines(gateway) if "moved to" in line.get("message", "")]
+    lines = [line for line in log_lines(gateway) if "the new store" in line.get("message", "")]
     assert len(lines) == 1
 
 
