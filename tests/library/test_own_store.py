@@ -89,7 +89,7 @@ def test_a_store_is_found_by_its_scheme(offers: Any, tmp_path: Path) -> None:
         ("sqlite://host", "names no file", "such as sqlite:///var/lib/counts.db"),
         ("sqlite:///a.db?mode=ro", "'mode' is not an option of this store", "options: there are"),
         ("sqlite:///a.db#1", "has a fragment", "a # is written %23"),
-        ("sqlite:///$COUNTS", "a variable that nothing replaces", "write ${COUNTS}"),
+        ("sqlite:///$COUNTS", "a variable that is not replaced", "write ${COUNTS}"),
     ],
 )
 def test_the_url_of_a_store_of_others_is_checked(

@@ -105,7 +105,7 @@ def test_only_limits_in_flight_have_slots() -> None:
 
     async def told() -> None:
         async with Limiter(Policy("pay", "1/s"), store=MemoryStore(clock=clock())) as limiter:
-            with pytest.raises(ValueError, match="no limit of pay is such as '5 at once'"):
+            with pytest.raises(ValueError, match="pay has no limit such as '5 at once'"):
                 async with limiter.slot():
                     pass
 

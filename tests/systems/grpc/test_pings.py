@@ -100,7 +100,7 @@ async def test_a_ping_a_second_keeps_an_idle_connection() -> None:
 
 
 async def test_a_flood_of_pings_is_ended() -> None:
-    """Two that come too soon are pardoned; after the third nothing is answered any more."""
+    """Two that come too soon are pardoned; the third is the end of the connection."""
     # Longer apart than a busy machine could make them by being late.
     async with _client(Bounds(ping_us=60_000_000)) as client:
         answer: Frame = (PING, 0, b"")
@@ -111,4 +111,6 @@ async def test_a_flood_of_pings_is_ended() -> None:
         assert kind == GOAWAY
         assert payload[4:8] == b"\0\0\0\x0b", "ENHANCE_YOUR_CALM (RFC 9113, 7)"
         assert payload[8:] == b"too_many_pings"
-        assert (await client.answer())[0] == CLOSED
+        # What was on its way may still come; then the connection is gone.
+        while (await client.answer())[0] != CLOSED:
+            pass
