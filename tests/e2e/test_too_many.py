@@ -124,7 +124,7 @@ def test_no_file_is_left(tmp_path: Path) -> None:
     """Where `max_connections` was set too high: a warning, no spinning, and an end to it."""
     server = "server: { max_connections: 100000 }\n"
     with RecordingUpstream() as upstream, _few_files(tmp_path, upstream.url, server) as gateway:
-        assert "server.max_connections is 100000, but the limit of 96 open files" in gateway.server.stdout
+        assert "is 100000, but the limit of 96 open files" in gateway.server.stdout
         admin = [socket.create_connection(("127.0.0.1", _admin_port(gateway))) for _ in range(20)]
         with ExitStack() as stack:
             for sock in admin:
