@@ -1,7 +1,7 @@
-"""What was admitted and the store does not know yet: to be reported, key by key.
+"""Admissions that the store does not know yet, kept by key until they are reported.
 
-Both ways of deciding without the store keep it so: the fallback while the store is down, by server
-of the store, and eventual policies between two reports, by interval.
+Both ways of deciding without the store use this: the fallback while the store is unavailable, by
+server of the store, and eventual policies between two reports, by interval.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Final
 from gateway.limits.rate import Limit
 
 MAX_KEYS: Final = 200_000
-"""Keys that are remembered of one group; of more, those that came first are forgotten."""
+"""The most keys of one group to remember; beyond that, the oldest are forgotten."""
 
 Key = tuple[str, str]
 """The scope of a limit, and the identity that is counted."""
 
 
 class UnreportedKey:
-    """What was admitted of one key.
+    """The unreported admissions of one key.
 
     Attributes:
         limit: the limit, as the store counts it.
-        share: the same, as this gateway counts it.
+        share: the same limit, as this gateway counts it.
         key: the identity.
-        cost: what all of it cost.
+        cost: the total cost of what was admitted.
     """
 
     __slots__ = ("cost", "key", "limit", "share")
@@ -39,12 +39,12 @@ class UnreportedKey:
 
 
 class Unreported:
-    """Some keys, in the order in which they came."""
+    """Unreported keys, in order of arrival."""
 
     __slots__ = ("_keys",)
 
     def __init__(self) -> None:
-        # Not a `dict`: the way to its first entry leads past all that were taken out before.
+        # Not a `dict`: finding its first entry scans all entries that were removed before it.
         self._keys: OrderedDict[Key, UnreportedKey] = OrderedDict()
 
     def __len__(self) -> int:
@@ -55,11 +55,11 @@ class Unreported:
 
     @property
     def first(self) -> UnreportedKey | None:
-        """The key that is reported next."""
+        """The key to report next."""
         return next(iter(self._keys.values()), None)
 
     def note(self, limit: Limit, share: Limit, key: str, cost: int) -> None:
-        """Remember an admission."""
+        """Record an admission."""
         name = (limit.scope, key)
         noted = self._keys.get(name)
         if noted is None:
@@ -69,7 +69,7 @@ class Unreported:
         noted.cost += cost
 
     def undo(self, name: Key, cost: int) -> int:
-        """Take back what an admission cost; return how much of it was still unreported."""
+        """Take back the cost of an admission; return how much of it was still unreported."""
         noted = self._keys.get(name)
         if noted is None:
             return 0
@@ -78,21 +78,21 @@ class Unreported:
         return undone
 
     def cost_of(self, name: Key) -> int:
-        """Return what was admitted of a key."""
+        """Return the unreported cost of a key."""
         noted = self._keys.get(name)
         return 0 if noted is None else noted.cost
 
     def pop(self, name: Key) -> UnreportedKey | None:
-        """Take a key out, to report it."""
+        """Remove and return a key, to report it."""
         return self._keys.pop(name, None)
 
     def take(self) -> Iterator[UnreportedKey]:
-        """Take keys out to report them, one after the other, those that came first."""
+        """Remove and yield keys to report, oldest first."""
         while self._keys:
             yield self._keys.popitem(last=False)[1]
 
     def take_over(self, others: Unreported) -> None:
-        """Add what others have noted, behind what is there."""
+        """Move the keys of `others` behind the ones already here."""
         for name, noted in others._keys.items():
             before = self._keys.setdefault(name, noted)
             if before is not noted:

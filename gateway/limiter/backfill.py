@@ -1,10 +1,11 @@
-"""Telling a store what was let through without it, before it decides on the same keys again.
+"""Report admissions to a store that is available again, before it decides on the same keys.
 
-A store that is back knows nothing of what passed meanwhile. So whoever asks for a key of which it
-was not told tells it in the same call, in front of the question; the other keys follow by
-themselves. Nobody knows whether a call that failed was counted, and nothing must be counted twice:
-what it told is lost. So where the last call failed, a question that takes nothing goes ahead of
-it, and then the report of one key alone, for servers may answer and not count.
+After an outage the store does not know what was admitted without it. A request for an unreported
+key therefore carries the report in the same call, ahead of its own ask; the other keys are reported
+in the background. A failed call may or may not have been counted, and nothing may be counted
+twice, so the reports in a failed call are dropped. To limit that loss, after a failed call an ask
+that takes nothing goes first, and then the report of a single key, since a server may answer
+without counting.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from gateway.stores.base import Ask
 from gateway.stores.shards import PROBE_AFTER_US, Shard, Shards
 
 REPORTED_AT_ONCE: Final = 64
-"""Keys of which the store is told in one call: few, since requests may have to wait for it."""
+"""Keys reported in one call: few, since requests may have to wait for it."""
 
 Call = Callable[[list[Ask]], Awaitable[Sequence[Verdict]]]
 
 
 class Backfill:
-    """Tells one store; to be used inside an event loop.
+    """Reports to one store; use it inside an event loop.
 
     Args:
-        fallback: knows what was let through.
-        shards: which of the store's servers are asked.
-        call: asks the store; raises `StoreError` if there is no answer in time.
-        tasks: what runs beside the requests.
+        fallback: holds what was admitted.
+        shards: tells which of the store's servers are in use.
+        call: sends asks to the store; raises `StoreError` if there is no answer in time.
+        tasks: runs background work.
     """
 
     def __init__(self, fallback: Fallback, shards: Shards, call: Call, tasks: Tasks) -> None:
@@ -43,18 +44,18 @@ class Backfill:
         self._shards = shards
         self._call = call
         self._tasks = tasks
-        # What is set when calls do not fail any more.
+        # Set when calls succeed again.
         self._telling: dict[Hashable, asyncio.Event] = {}
         self._is_closing = False
 
     def close(self) -> None:
-        """Tell nothing from now on."""
+        """Stop reporting."""
         self._is_closing = True
 
     def tell(self) -> None:
-        """Tell those servers that are asked, in the background; where calls fail, once they do not.
+        """Report to the servers in use, in the background; where calls fail, once they succeed.
 
-        Nobody may ask again for what a store does not know.
+        Keys that no request asks for again are reported this way.
         """
         if self._is_closing:
             return
@@ -68,10 +69,10 @@ class Backfill:
                 self._tasks.start(self._tell(name))
 
     async def before(self, shard: Shard, asks: Sequence[Ask]) -> list[Ask]:
-        """What is to be said in front of some questions, in the same call.
+        """Return the reports to send ahead of these asks, in the same call.
 
         Raises:
-            StoreError: it is not to be asked now; what is not told was not lost, but for one key.
+            StoreError: the asks must not be sent now. At most the report of one key was lost.
         """
         if not self._fallback.has_unreported_of(asks):
             return []
@@ -88,7 +89,7 @@ class Backfill:
             while shard.is_in_use and name in self._fallback.unreported:
                 if shard.has_failed:
                     await self._patience(self._telling[name])
-                # Requests go on meanwhile, whoever chose so many keys.
+                # Let requests run in between, however many keys clients have chosen.
                 await asyncio.sleep(0)
                 if shard.is_in_use:
                     await self._tell_some(shard, name)
@@ -108,7 +109,7 @@ class Backfill:
         try:
             if shard.has_failed:
                 await self._call(asked)
-            # Who has not counted anything yet may fail: that costs one key then, and not all.
+            # A server that has not counted anything yet may fail: that then costs one key, not all.
             is_sure = not (shard.has_failed or shard.is_on_trial)
             asked = self._fallback.reports(name, REPORTED_AT_ONCE if is_sure else 1)
             if asked:

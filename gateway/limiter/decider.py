@@ -1,9 +1,9 @@
-"""Between the policies and a store: one batch per turn of the event loop, and every failure.
+"""Decides on requests by a store: one batch per turn of the event loop, and every failure.
 
-`Decider.decide` answers at once where the store is in this process. Otherwise all asks of one
-turn of the loop travel together, under a deadline; a circuit breaker keeps a dead store from
-costing every request that deadline. What happens to an ask that the store could not decide is
-its policies' word, so no failure of a store is ever an exception here.
+If the store is in this process, `Decider.decide` answers immediately. Otherwise all asks of one
+turn of the loop are sent together, under a deadline; a circuit breaker keeps an unavailable store
+from costing every request that deadline. If the store cannot decide, the `on_store_error` of each
+policy applies, so a failure of a store is never an exception here.
 """
 
 from __future__ import annotations
@@ -54,36 +54,36 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 BATCH: Final = 32
-"""Asks in one call to the store. While it works on some, answers to others are read and new asks
-are made ready; in one large batch this process would wait for the store, and then the store for it.
+"""Asks in one call to the store. While the store works on some, this process reads other answers
+and prepares new asks; with one large batch the two would wait for each other in turn.
 """
 RETURNED_AT_ONCE: Final = 32
-"""Asks that are given back at a time; the others wait, rather than fill a connection."""
+"""Asks that are given back concurrently; the others wait, so that they do not fill a connection."""
 START_S: Final = 1.0
-"""How long a store may take to be there before its absence is worth a line in the log."""
+"""How long a store may take to connect before its absence is logged."""
 
 _NOTHING: Final = Ask((Limit(1, US, 1, scope=PROBE),), (PROBE,), 0, 0)
 
 
 class Decider:
-    """Asks a store, in batches, and never fails.
+    """Sends asks to a store in batches, and never fails.
 
     Args:
         store: where counts live.
-        deadline_us: how long one call may take before its policies' `on_store_error` speaks.
-        share: how many gateways share the limits while this one is alone; None takes the
+        deadline_us: how long one call may take before the policies' `on_store_error` applies.
+        share: how many gateways share the limits while this one decides alone; None takes the
             number that the store last saw.
-        siblings: how many there are at least, whatever the store has seen.
-        max_waiting: how many requests may wait for their turn in all.
+        siblings: the least number of gateways to assume, whatever the store has seen.
+        max_waiting: how many requests may wait for their turn in total.
         metrics: counters of the store's calls.
-        terms: those of the policies that are not strict. Where the store is in this process
-            they change nothing: nothing is faster or more exact than asking it.
+        terms: the terms of the policies that are not strict. If the store is in this process they
+            change nothing: nothing is faster or more exact than asking it.
         clock: this process's time.
-        calendar_clock: the time of day, for windows of the calendar.
+        calendar_clock: the time of day, for calendar windows.
 
     Attributes:
-        waiting: those that wait for their turn.
-        holding: what keeps the places of those that go on at once.
+        waiting: the requests that wait for their turn.
+        holding: the tasks that renew the slots of requests in flight.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Decider:
 
     @property
     def is_ready(self) -> bool:
-        """Whether an ask would be answered by the store now, as far as is known."""
+        """Whether the store would answer an ask now, as far as is known."""
         return self._store.is_ready and self._shards.any_in_use
 
     def _refresh_metrics(self) -> None:
@@ -157,13 +157,13 @@ class Decider:
         self._metrics.gateways = self._store.gateways
 
     async def start(self) -> None:
-        """Let the store connect in the background; say so if it does not."""
+        """Let the store connect in the background; log it if the store does not connect."""
         await self._store.start()
         if self._immediate is None:
             self._watching.start(self._look_at_store())
 
     async def aclose(self) -> None:
-        """Finish what is under way and let go of the store, even if cancelled meanwhile."""
+        """Finish what is in flight and close the store, even if cancelled meanwhile."""
         self._is_closing = True
         self.waiting.close()
         self._backfill.close()
@@ -173,8 +173,8 @@ class Decider:
             await self.holding.finish(0)
             if self._near is not None:
                 self._near.close()
-                await asyncio.sleep(0)  # What was asked in this turn is on its way then.
-                # What is under way may still bring tokens, which are returned at once.
+                await asyncio.sleep(0)  # Sends what was asked in this turn.
+                # Asks in flight may still bring tokens, which are returned immediately.
                 await self._tasks.finish(1)
             await self._tasks.finish(1)
         finally:
@@ -185,17 +185,17 @@ class Decider:
             await self._store.aclose()
 
     def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
-        """Decide on one request: at once if the store is in this process.
+        """Decide on one request: immediately if the store is in this process.
 
         Args:
-            ask: the question.
-            rules: the rule behind each limit of the question.
+            ask: what to decide.
+            rules: the rule behind each limit of the ask.
         """
         if ask.max_wait_us == DEBIT and not self._counts_debits:
             ask = ask._replace(max_wait_us=0)
         if self._immediate is not None:
             return Outcome(self._immediate.decide_now(ask), rules, None, False, ask)
-        # What is owed only the store knows.
+        # Only the store knows what is owed.
         near = None if ask.max_wait_us == DEBIT else self._near
         pending = Pending(ask, rules) if near is None else near.decide(ask, rules)
         if isinstance(pending, Outcome):
@@ -203,7 +203,7 @@ class Decider:
         return self._ask(pending) or pending
 
     def _ask(self, pending: Pending) -> Outcome | None:
-        """Let an ask travel with the others of this turn; returns the outcome if it cannot."""
+        """Add an ask to this turn's batch; return the outcome if the store is not in use."""
         if self._is_in_use(pending):
             self._enqueue(pending)
             return None
@@ -211,14 +211,14 @@ class Decider:
         return pending.lost(self._decide_alone)
 
     def _is_in_use(self, pending: Pending) -> bool:
-        """Whether what would be asked is asked; and by whom."""
+        """Return whether the servers that this ask needs are in use; note its shard."""
         if self._sharded is None:
             return self._whole.is_in_use
         pending.shard = self._sharded.shard(pending.ask)
         return self._shards[pending.shard].is_in_use
 
     def _enqueue(self, pending: Pending) -> None:
-        """Let an ask travel with the others of this turn of the loop."""
+        """Add an ask to the batch of this turn of the loop."""
         self._pending.append(pending)
         if len(self._pending) == 1:
             self._loop.call_soon(self._flush)
@@ -232,7 +232,7 @@ class Decider:
         self._ask_shards(batch)
 
     def _send(self, asks: Sequence[Pending]) -> None:
-        """Let asks that no request waits for travel by themselves."""
+        """Send asks that no request waits for, in calls of their own."""
         used = []
         for pending in asks:
             if self._is_in_use(pending):
@@ -242,7 +242,7 @@ class Decider:
         self._ask_shards(used)
 
     def _ask_shards(self, batch: list[Pending]) -> None:
-        """One call for each shard."""
+        """Make one call per shard."""
         if self._sharded is None:
             if batch:
                 self._tasks.start(self._ask_store(batch))
@@ -269,7 +269,7 @@ class Decider:
             self._backfill.tell()
             return
         except asyncio.CancelledError:
-            # The end has come; but nobody is to wait for ever.
+            # The gateway stops; the requests that wait still need an outcome.
             self._lose(batch)
             raise
         self._shards.succeeded(shard, asks, verdicts)
@@ -284,11 +284,11 @@ class Decider:
             if not pending.is_abandoned:
                 pending.resolve(outcome)
             elif verdict.allowed:
-                # The client left while the store was being asked.
+                # The client left while the ask was in flight.
                 self.give_back(outcome)
 
     async def _decide_after_backfill(self, shard: Shard, asks: list[Ask]) -> Sequence[Verdict]:
-        """What the store says once it knows what passed of the same keys without it."""
+        """Report what the same keys were admitted without the store, then return its verdicts."""
         with Deadline(self._loop, self._deadline):
             reports = await self._backfill.before(shard, asks)
             verdicts = await self._within_deadline(reports + asks)
@@ -309,7 +309,7 @@ class Decider:
         log.warning("store available again after %.1f s", seconds)
 
     async def _look_at_store(self) -> None:
-        """See whether the store can be used at all, before the first request needs it."""
+        """Check that the store is usable before the first request needs it."""
         await asyncio.sleep(START_S)
         shard = self._shards[self._sharded.shard(_NOTHING) if self._sharded is not None else None]
         while shard.is_in_use:
@@ -332,7 +332,7 @@ class Decider:
         return self._share or max(self._store.gateways, self._siblings)
 
     def may_wait(self, outcome: Outcome) -> bool:
-        """Whether there is room for one more that waits, of its policy and in all."""
+        """Return whether one more request may wait, under its policy and in total."""
         slowest = slowest_rule(outcome)
         return self.waiting.has_room(
             outcome.ask, outcome.verdict, slowest.policy.queue_max, is_alone=outcome.alone
@@ -341,11 +341,12 @@ class Decider:
     async def wait_turn(
         self, outcome: Outcome, has_left: Callable[[], bool] = lambda: False
     ) -> None:
-        """Return when the request's turn has come; if cancelled, the turn is given back.
+        """Return when the request's turn has come; if cancelled, give the turn back.
 
         Args:
-            outcome: what the store said.
-            has_left: whether it will be cancelled; the turn is then for others already.
+            outcome: the store's decision.
+            has_left: returns whether the request is about to be cancelled; its turn then already
+                belongs to the others.
         """
         await self.waiting.wait(
             outcome.ask,
@@ -356,7 +357,7 @@ class Decider:
         )
 
     def give_back(self, outcome: Outcome) -> None:
-        """Undo an allowed outcome: the request will not be made after all. A debit was made."""
+        """Undo an allowed outcome, since the request is not made. Debits cannot be undone."""
         if outcome.ask.max_wait_us == DEBIT:
             return
         if outcome.near and self._near is not None:
@@ -399,7 +400,7 @@ class Decider:
         """Keep what an allowed outcome holds for another lease; see `Store.renew`.
 
         Raises:
-            StoreError: nobody knows whether it is still held.
+            StoreError: it may or may not still be held.
         """
         if outcome.alone:
             return self._fallback.renew(outcome)
@@ -411,7 +412,7 @@ class Decider:
 
 
 def without_queue(verdict: Verdict) -> Verdict:
-    """What is left of a turn when there is no room to wait for it: a refusal."""
+    """Return the refusal that replaces a turn for which the queue has no room."""
     wait_us = verdict.wait_us
     decisions = tuple(
         decision._replace(allowed=False, wait_us=0, retry_after_us=wait_us, remaining=0)

@@ -1,11 +1,11 @@
-"""Deciding for a store that does not answer, and telling it afterwards.
+"""Decides while the store is unavailable, and reports to it afterwards.
 
-State and its rules, without I/O. Each policy says by `on_store_error` what is done: with `local`
-this gateway holds a key to its share of the limit, by counts of its own. What it lets through so
-is remembered, and reported when the store decides again, as far as it still matters then.
+State and its rules, without I/O. `on_store_error` of each policy says what happens: with `local`
+this gateway limits a key to its share of the limit, by its own counts. What it admits this way is
+remembered, and reported when the store decides again, as far as it still matters by then.
 
-A store that comes and goes gives nobody a fresh share each time: the gateway's own counts stay,
-and a key's share is taken to be used as far as the store last said of the whole limit.
+An unstable store gives no key a fresh share each time: the gateway's own counts stay, and a key's
+share counts as used to the extent that the store last reported for the whole limit.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gateway.stores.base import Ask, only
 from gateway.stores.memory.store import MemoryStore
 
 CLOSED_RETRY_AFTER_US: Final = 1_000_000
-"""What a request is told that is refused because the store is away: nobody knows better."""
+"""The retry time of a request that is refused because the store is unavailable: a guess."""
 MAX_ANSWERS: Final = 50_000
-"""Keys of which the store's last answer is kept, at least; twice as many at most."""
+"""The least number of keys whose last answer is kept; the most is twice as many."""
 
 _PASSED: Final = Verdict(True, 0, 0, ())
 _CLOSED: Final = Verdict(False, 0, CLOSED_RETRY_AFTER_US, ())
@@ -38,12 +38,12 @@ _NOTHING: Final = Unreported()
 
 
 class Fallback:
-    """What one gateway decides while its store is away.
+    """The decisions of one gateway while its store is unavailable.
 
     Args:
         clock: this process's time.
-        calendar_clock: the time of day, for windows of the calendar.
-        remembers: whether the store is told afterwards.
+        calendar_clock: the time of day, for calendar windows.
+        remembers: whether admissions are kept, to be reported to the store afterwards.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Fallback:
         self._older_answers: dict[Key, tuple[Decision, int]] = {}
 
     def note_answers(self, asks: Sequence[Ask], verdicts: Sequence[Verdict], now_us: int) -> None:
-        """Remember what the store said last of each key; for a store that comes and goes.
+        """Remember the store's last answer for each key, in case the store becomes unavailable.
 
         Args:
-            asks: what was asked.
+            asks: the asks.
             verdicts: the answers, in the same order.
-            now_us: when they came.
+            now_us: when they arrived.
         """
         if len(self._answers) >= MAX_ANSWERS:
             self._older_answers, self._answers = self._answers, {}
@@ -82,10 +82,10 @@ class Fallback:
                     answers[limit.scope, key] = decision, now_us
 
     def decide(self, pending: Pending, parts: int) -> Outcome:
-        """Do what each policy says of a store that does not answer.
+        """Apply each policy's `on_store_error`.
 
         Args:
-            pending: what was asked, and of which shard of the store.
+            pending: the ask, and its shard of the store.
             parts: how many gateways share the limits.
         """
         ask, rules = pending.ask, pending.rules
@@ -110,14 +110,14 @@ class Fallback:
         verdict = self._counts.decide_now(local_ask)
         if self._remembers and verdict.allowed and ask.cost:
             for limit, share, key in zip(whole, limits, keys, strict=True):
-                # A request in flight is nothing to report: it ends by itself.
+                # Requests in flight need no report: they end by themselves.
                 if ALGORITHMS[limit.algorithm].renew is None:
                     unreported = self._unreported.setdefault(pending.shard, Unreported())
                     unreported.note(limit, share, key, ask.cost)
         return Outcome(verdict, kept, None, True, local_ask)
 
     def _assume(self, limit: Limit, share: Limit, key: str) -> None:
-        """Begin with what the store last said of a key, if it said something since."""
+        """Start from the store's last answer for a key, if there was a new one."""
         name = (limit.scope, key)
         older = self._older_answers.pop(name, None)
         answer = self._answers.pop(name, older)
@@ -131,7 +131,7 @@ class Fallback:
         self._counts.assume(share, key, assumed_state(limit, share, said, at_us))
 
     def give_back(self, outcome: Outcome) -> None:
-        """Undo an outcome; what the store was told meanwhile stays told."""
+        """Undo an outcome; what was reported to the store meanwhile stays reported."""
         ask = outcome.ask
         self._counts.give_back_now(ask, outcome.verdict)
         for limit, key in zip(ask.limits, ask.keys, strict=True):
@@ -147,16 +147,16 @@ class Fallback:
 
     @property
     def unreported(self) -> Collection[Hashable]:
-        """The shards of the store that do not know all."""
+        """The shards of the store that lack some admissions."""
         return self._unreported
 
     def looks(self, shard: Hashable) -> list[Ask]:
-        """What to ask a shard to see whether it answers: of the key that it is told of next."""
+        """Return asks that test whether a shard answers, for the key reported to it next."""
         noted = self._unreported.get(shard, _NOTHING).first
         return [] if noted is None else [Ask(only(noted.limit), (noted.key,), 0, 0)]
 
     def reports(self, shard: Hashable, at_most: int) -> list[Ask]:
-        """What to tell a shard that decides again, of so many keys; they count as told then."""
+        """Return the reports of up to this many keys for a shard; they count as reported."""
         unreported = self._unreported.get(shard, _NOTHING)
         taken = islice(unreported.take(), at_most)
         asks = [ask for noted in taken for ask in self._report(noted)]
@@ -165,11 +165,11 @@ class Fallback:
         return asks
 
     def has_unreported_of(self, asks: Sequence[Ask]) -> bool:
-        """Whether some of what is asked for is not known to the store."""
+        """Return whether the store lacks admissions of some of these keys."""
         return bool(self._unreported) and any(True for _ in self._unreported_of(asks))
 
     def reports_of(self, asks: Sequence[Ask], at_most: int = MAX_KEYS) -> list[Ask]:
-        """What to tell of the keys that are asked for; they count as told then."""
+        """Return the reports of the keys of these asks; they count as reported."""
         reports: list[Ask] = []
         for shard, name in list(islice(self._unreported_of(asks), at_most)):
             unreported = self._unreported[shard]
@@ -196,7 +196,7 @@ class Fallback:
         return filled(noted.limit, noted.key, cost) if cost > 0 else ()
 
     def _matters(self, noted: UnreportedKey) -> int:
-        """How much of what passed still counts, by this gateway's own counts."""
+        """Return how much of what was admitted still counts, by this gateway's own counts."""
         look = self._counts.decide_limit(noted.share, noted.key, 0, 0)
         if noted.limit.max_wait_us and not look.remaining:
             # Turns to come count as well; the limit's own queue bounds them.

@@ -1,4 +1,4 @@
-"""What a limit such as `5 at once` lets through is held while it lasts, then released."""
+"""Holds the slot of a request under a limit such as `5 at once` until the request ends."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gateway.limits import ALGORITHMS
 log = logging.getLogger(__name__)
 
 RENEWALS: Final = 3
-"""Signs of life in the time of one lease: two may be lost before the place is."""
+"""Renewals per lease: two may be lost before the slot is."""
 
 
 class HeldLease:
-    """A place among those that go on at once, kept by renewing its leases.
+    """A slot under a limit on requests in flight, kept by renewing its lease.
 
     Args:
-        decider: where they are renewed and released.
-        leases: as `leases_of` gives them.
+        decider: renews and releases the leases.
+        leases: as returned by `leases_of`.
 
     Attributes:
-        is_held: whether it still counts. False if the store could not be told for the time of
-            a lease that it lasts, or has forgotten it: then somebody else may have the place.
+        is_held: whether the slot still counts. False if it could not be renewed for the time of a
+            lease, or the store has forgotten it: another request may then have the slot.
     """
 
     __slots__ = ("_decider", "_keeping", "_leases", "is_held")
@@ -38,7 +38,7 @@ class HeldLease:
         self._keeping = decider.holding.start(self._keep())
 
     def release(self) -> None:
-        """Let somebody else have the place."""
+        """Release the slot for another request."""
         self._decider.give_back(self._leases)
         self._keeping.cancel()
 
@@ -66,9 +66,9 @@ class HeldLease:
 
 
 def leases_of(outcome: Outcome) -> Outcome | None:
-    """The part of an allowed outcome that is held until it is released; None if nothing is.
+    """Return the part of an allowed outcome that is held until it is released; None if nothing is.
 
-    The rest was spent: giving that back would let too much through.
+    The rest was spent: giving that back would admit too much.
     """
     places = [
         place
@@ -85,5 +85,5 @@ def leases_of(outcome: Outcome) -> Outcome | None:
         ),
         verdict=verdict._replace(decisions=tuple(verdict.decisions[place] for place in places)),
         rules=tuple(outcome.rules[place] for place in places),
-        near=(),  # Places are given by the store alone.
+        near=(),  # Only the store grants slots.
     )

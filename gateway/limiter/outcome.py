@@ -1,4 +1,4 @@
-"""What was decided for one request, and what is yet to be decided by a store."""
+"""The decision on one request, and one that a store has yet to make."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gateway.stores.base import Ask
 
 
 class Outcome(NamedTuple):
-    """What was decided for one request.
+    """The decision on one request.
 
     Attributes:
-        verdict: the answer, of the store or of this gateway alone.
-        rules: the rules that the verdict's decisions belong to, in their order.
-        closed_by: the policy that refuses everything while the store is away, if one did.
-        alone: whether the store could not be asked.
-        ask: what was asked, for giving it back.
-        near: which of the decisions were made in this gateway, by their places.
+        verdict: the verdict, of the store or of this gateway alone.
+        rules: the rules of the verdict's decisions, in the same order.
+        closed_by: the policy that refuses everything while the store is unavailable, if one did.
+        alone: whether this gateway decided alone because the store could not be asked.
+        ask: the ask, for giving it back.
+        near: the positions of the decisions that were made in this gateway.
     """
 
     verdict: Verdict
@@ -32,14 +32,14 @@ class Outcome(NamedTuple):
 
 
 class Pending:
-    """An ask that the store has yet to answer: to be awaited, or to be told by a call.
+    """An ask that the store has yet to answer: await it, or pass a callback to `then`.
 
     Attributes:
         ask, rules: as given to `Decider.decide`.
-        shard: the part of the store that is asked, None if it is one whole.
-        is_abandoned: nobody waits any more; what was taken will be given back.
-        undo: called with the outcome if whoever awaits it is cancelled in the same turn of the
-            loop in which it comes.
+        shard: the part of the store that decides; None if the store is not sharded.
+        is_abandoned: no request waits any more; what was taken is given back.
+        undo: called with the outcome if the awaiting task is cancelled in the same turn of the
+            loop in which it arrives.
     """
 
     __slots__ = ("_awaited", "_done", "_outcome", "ask", "is_abandoned", "rules", "shard", "undo")
@@ -62,7 +62,7 @@ class Pending:
             self._done = done
 
     def abandon(self) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self.is_abandoned = True
         self._done = None
 
@@ -72,7 +72,7 @@ class Pending:
         self.abandon()
 
     def resolve(self, outcome: Outcome) -> None:
-        """The outcome is known."""
+        """Set the outcome."""
         self._outcome = outcome
         awaited = self._awaited
         if awaited is not None:
@@ -82,7 +82,7 @@ class Pending:
             self._done(outcome)
 
     def lost(self, decide_alone: DecideAlone) -> Outcome | None:
-        """The store does not answer: the outcome is what the policies say of that, if any."""
+        """Set and return the outcome that applies if the store does not answer, if there is one."""
         self.resolve(decide_alone(self))
         return self._outcome
 
@@ -99,11 +99,11 @@ class Pending:
 
 
 DecideAlone = Callable[[Pending], Outcome]
-"""What is done with an ask that the store could not decide: the policies' `on_store_error`."""
+"""Decides on an ask that the store could not decide, by the policies' `on_store_error`."""
 
 
 def slowest_rule(outcome: Outcome) -> Rule:
-    """The rule that makes an allowed request wait."""
+    """Return the rule that makes an allowed request wait."""
     for rule, decision in zip(outcome.rules, outcome.verdict.decisions, strict=True):
         if decision.wait_us == outcome.verdict.wait_us:
             return rule
@@ -111,7 +111,7 @@ def slowest_rule(outcome: Outcome) -> Rule:
 
 
 def refusing_rule(outcome: Outcome) -> Rule:
-    """The first rule that refused a request."""
+    """Return the first rule that refused a request."""
     if len(outcome.rules) == 1:
         return outcome.rules[0]
     for rule, decision in zip(outcome.rules, outcome.verdict.decisions, strict=True):
@@ -121,6 +121,6 @@ def refusing_rule(outcome: Outcome) -> Rule:
 
 
 def refused_key(outcome: Outcome) -> str:
-    """What a refused request is counted under by the rule that refused it."""
+    """Return the key that a refused request is counted under by the rule that refused it."""
     pairs = zip(outcome.ask.keys, outcome.verdict.decisions, strict=False)
     return next(key for key, decision in pairs if not decision.allowed)

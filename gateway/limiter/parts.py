@@ -1,4 +1,4 @@
-"""The parts of one request: what a store decided of it, and what was decided in this gateway."""
+"""The parts of one request: what a store decided, and what was decided in this gateway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.stores.base import Ask
 
 
 class LocalPart(NamedTuple):
-    """What was decided here: by which rule, for which key, how."""
+    """A decision made in this gateway: by which rule, for which key, and the decision."""
 
     rule: Rule
     key: str
@@ -29,28 +29,28 @@ class _Part(NamedTuple):
 
 
 def near_outcome(ask: Ask, rules: Sequence[Rule], taken: Sequence[LocalPart]) -> Outcome:
-    """The outcome of what was decided here, where no store is asked."""
+    """Return the outcome of what was decided here, if no store is asked."""
     verdict = combine(tuple(each.decision for each in taken))
     return _outcome(Outcome(verdict, (), None, False, ask), _sorted(rules, (), taken))
 
 
 def join(far: Outcome, rules: Sequence[Rule], taken: Sequence[LocalPart]) -> Outcome:
-    """The outcome of a store, with what was decided here.
+    """Return the outcome of a store, joined with what was decided here.
 
     Args:
-        far: what the store made of its part.
-        rules: those of the whole request.
-        taken: what was decided here; it is no part of the verdict, since it allowed.
+        far: the store's outcome for its part.
+        rules: the rules of the whole request.
+        taken: what was decided here; the verdict does not include it, since it allowed.
     """
     if not taken or far.closed_by is not None:
         return far
-    # A policy that is open has no decision while the store is away.
+    # A policy with `on_store_error: open` has no decision while the store is unavailable.
     theirs = zip(far.rules, far.ask.limits, far.ask.keys, far.verdict.decisions, strict=False)
     return _outcome(far, _sorted(rules, [_Part(*each, False) for each in theirs], taken))
 
 
 def split(outcome: Outcome) -> tuple[Outcome, list[LocalPart]]:
-    """What `join` joined: the store's part, and what was decided in this gateway."""
+    """Return what `join` joined: the store's part, and what was decided in this gateway."""
     parts = list(_parts(outcome))
     far = _outcome(outcome, [part for part in parts if not part.is_near])
     return far, [LocalPart(part.rule, part.key, part.decision) for part in parts if part.is_near]
@@ -66,7 +66,7 @@ def _parts(outcome: Outcome) -> Iterator[_Part]:
 def _sorted(
     rules: Sequence[Rule], theirs: Sequence[_Part], taken: Sequence[LocalPart]
 ) -> list[_Part]:
-    """All parts in the order of the rules; one that is held to a share is another object."""
+    """Return all parts in the order of the rules; a rule limited to a share is another object."""
     ours = [_Part(rule, rule.limit, key, decision, True) for rule, key, decision in taken]
     places = {rule.limit.scope: place for place, rule in enumerate(rules)}
     return sorted([*theirs, *ours], key=lambda part: places[part.limit.scope])

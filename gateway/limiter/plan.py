@@ -1,7 +1,7 @@
 """The limits of one route, ready to run: plain objects and prepared bytes.
 
-`gateway.wiring.policies` makes a `Plan` of a configuration. At run time `Plan.ask(request)` returns
-the question for the store, and the `Rule` of each limit says what happens with the answer.
+`gateway.wiring.policies` compiles a `Plan` from a configuration. At run time `Plan.ask(request)`
+returns the ask for the store, and the `Rule` of each limit says what to do with the answer.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from gateway.routing.values import AMBIGUOUS
 from gateway.stores.base import Ask, Introduced
 
 UNBOUNDED_WAIT_US: Final = 2**62
-"""An ask that leaves the bound on waiting to each limit."""
+"""The bound of an ask that leaves the bound on waiting to each limit."""
 MAX_KNOWN: Final = 4_096
-"""Numbers of a book whose limits are kept; of more, they are made anew."""
+"""Numbers of a book whose limits are cached; any others are built for each request."""
 
 
 KeyOf = Callable[[Any], Key]
-"""From a request, or whatever a front end has in its place, to the identity that is counted."""
+"""Returns the counted identity of a request, or of what a front end has in its place."""
 
 CompileKey = Callable[[Sequence[str], str], KeyOf]
-"""From the words after `per` and a policy's `if_missing` to what finds the key."""
+"""Compiles the words after `per` and a policy's `if_missing` to a function that returns the key."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,16 +40,16 @@ class CompiledPolicy:
     Attributes:
         name: as configured; it appears in headers, metrics, logs and store keys.
         queue_max: how many requests may wait for one key; 0 means no queue.
-        status: of a refusal, 429 or 503.
+        status: the status of a refusal, 429 or 503.
         body: `problem`, `text`, `throttlex`, `none`, or the text to send.
         on_store_error: `local`, `open` or `closed`.
-        draft_headers: whether answers carry `RateLimit` and `RateLimit-Policy`.
-        legacy_headers: whether answers carry `X-RateLimit-*`.
+        draft_headers: whether responses carry `RateLimit` and `RateLimit-Policy`.
+        legacy_headers: whether responses carry `X-RateLimit-*`.
         metrics: its counters.
         terms: how exactly its limits are kept among gateways; None for strict.
         max_wait_us: how long a request in the queue may wait.
-        throttlex_headers: whether answers carry what ThrottleX's do.
-        overrides: the numbers of keys that have some of their own; None if no key has.
+        throttlex_headers: whether responses carry the headers of ThrottleX.
+        overrides: the numbers of keys that have their own; None if no key has.
     """
 
     name: str
@@ -70,11 +70,11 @@ class Rule(NamedTuple):
     """One limit of one policy, ready to run.
 
     Attributes:
-        policy: what it belongs to.
+        policy: the policy it belongs to.
         limit: the numbers.
-        key: from a request to the identity that is counted.
+        key: returns the counted identity of a request.
         title: the name of this limit in the `RateLimit` fields.
-        word: what it counts by, as somebody would write it, such as `header:x-api-key`.
+        word: what it counts by, as written in a configuration, such as `header:x-api-key`.
     """
 
     policy: CompiledPolicy
@@ -85,12 +85,12 @@ class Rule(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A request that must not pass uncounted, and nobody knows how to count.
+    """A request that must not pass uncounted, but has no usable key.
 
     Attributes:
-        policy: that counts it; with `if_missing: reject` if the request lacks
-        word: what it is counted by, as somebody would write it.
-        is_ambiguous: whether the request has it, with several values.
+        policy: the policy that counts it; with `if_missing: reject` if the request has no key.
+        word: what it is counted by, as written in a configuration.
+        is_ambiguous: whether the request has the key, with several values.
     """
 
     policy: CompiledPolicy
@@ -99,7 +99,7 @@ class Missing(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What its client is told."""
+        """The title of the response to its client."""
         if self.is_ambiguous:
             return f"The request has several values of what it is counted by: {self.word}"
         return f"The request lacks what it is counted by: {self.word}"
@@ -115,7 +115,7 @@ class Plan:
         self._asked: dict[tuple[int, ...], tuple[tuple[Limit, ...], tuple[Rule, ...]]] = {}
         self.policies = tuple(dict.fromkeys(rule.policy for rule in self.rules))
         self._limits = tuple(rule.limit for rule in self.rules)
-        # Whether a request keeps anything for as long as it lasts.
+        # Whether a request holds anything while it is in flight.
         self.holds = any(ALGORITHMS[limit.algorithm].renew is not None for limit in self._limits)
         self._single = len(self.rules) == 1
         self._key = self.rules[0].key if self.rules else None
@@ -125,9 +125,9 @@ class Plan:
         return f"<Plan of {len(self.rules)} limits: {names}>"
 
     def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
-        """The question for the store, with the rules it is about.
+        """Return the ask for the store, with the rules of its limits.
 
-        None if no rule counts this request; `Missing` if one must not let it pass uncounted.
+        None if no rule counts this request; `Missing` if a rule must not let it pass uncounted.
         """
         if self._single:
             key = self._key(request)  # type: ignore[misc]
@@ -141,7 +141,7 @@ class Plan:
                 keys.append(key)
                 counts.append(1)
             elif isinstance(key, tuple):
-                # Nobody knows which of these cookies counts: none of them is a way round.
+                # It is not known which of these cookies counts: none of them may bypass the limit.
                 keys += key
                 counts.append(len(key))
             elif key is SKIP:
@@ -154,9 +154,9 @@ class Plan:
         return Ask(limits, tuple(keys), 1, UNBOUNDED_WAIT_US), rules
 
     def _of(self, counts: tuple[int, ...]) -> tuple[tuple[Limit, ...], tuple[Rule, ...]]:
-        """Limits and rules, each as often as there are keys for it.
+        """Return limits and rules, each repeated for each of its keys.
 
-        They are always the same objects, by which stores know them.
+        They are always the same objects, since stores identify them by object.
         """
         known = self._asked.get(counts)
         if known is None:
@@ -173,11 +173,11 @@ class Plan:
 
 
 PlanOf = Callable[[CompileKey, Sequence[str]], Plan]
-"""From what finds the keys of requests, and the names of policies, to their plan."""
+"""Makes a plan from a key compiler and the names of policies."""
 
 
 class ReportedPlan(Plan):
-    """A plan for a store that reports requests: its asks say something about them, for logs."""
+    """A plan for a store that reports requests: its asks also describe the request, for logs."""
 
     __slots__ = ()
 
@@ -204,7 +204,7 @@ class KeyedPlan(Plan):
         self._keyed = KeyedRules()
 
     def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
-        """The question for the store, with rules that have the numbers of the request's keys."""
+        """Return the ask for the store, with rules that have the numbers of the request's keys."""
         question = super().ask(request)
         if question is None or isinstance(question, Missing):
             return question
@@ -212,7 +212,7 @@ class KeyedPlan(Plan):
 
 
 class KeyedRules:
-    """Finds the numbers of keys in the books of their policies."""
+    """Looks up the numbers of keys in the books of their policies."""
 
     __slots__ = ("_known",)
 
@@ -220,7 +220,7 @@ class KeyedRules:
         self._known: dict[tuple[int, Numbers], Rule] = {}
 
     def resolve(self, ask: Ask, rules: tuple[Rule, ...]) -> tuple[Ask, tuple[Rule, ...]]:
-        """The same question by the numbers that its keys have now."""
+        """Return the same ask with the current numbers of its keys."""
         _, keys, cost, max_wait_us = ask
         found = tuple(
             [
@@ -249,12 +249,12 @@ class KeyedRules:
 
 
 def is_keyed(rules: Sequence[Rule]) -> bool:
-    """Whether the numbers of one of these depend on the key."""
+    """Return whether the numbers of any of these rules depend on the key."""
     return any(rule.policy.overrides is not None for rule in rules)
 
 
 def bounded(limit: Limit, max_wait_us: int, queue_max: int) -> Limit:
-    """A limit with its queue: no longer than `max_wait_us`, nor than `queue_max` turns take."""
+    """Return a limit with its queue: at most `max_wait_us`, and at most `queue_max` turns."""
     if queue_max and limit.algorithm in ("token_bucket", "paced_history"):
         # The last of `max` waiting requests waits for `max` intervals: bounding the
         # wait bounds the queue, in the store and so over all gateways.

@@ -1,9 +1,9 @@
-"""Telling a store afterwards of what was let through without it, and asking what it knows.
+"""Asks that report to a store what was admitted without it, and that look at what it has counted.
 
-A `report` may overdraw: it is counted as requests that wait for their turn are, in the future, up
-to one period. So what passed too much is missing afterwards. That is understood by who reports
-too; to who asks strictly, windows that are counted in the future would say nothing of the present
-one. Such limits are told by `filled`, which counts as much as they hold.
+A `report` may overdraw: like requests that wait for their turn, it is counted in the future, up to
+one period. So an excess is missing afterwards. Gateways that report allow for that. Gateways that
+ask strictly do not: to them, windows that are counted in the future would say nothing of the
+present one. Such limits are reported by `filled`, which counts no more than they hold.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gateway.limits.rate import Limit
 from gateway.stores.base import Ask, only
 
 MAX_PIECES: Final = 64
-"""A report of more than the burst is made in pieces, of which one report has so many at most."""
+"""A report of more than the burst is split into pieces, at most this many per report."""
 
 
 def report(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
-    """What to ask a store so that it counts `cost` of a key."""
+    """Return the asks that make a store count `cost` for a key."""
     counted = _overdrawing(limit)
     whole, rest = divmod(cost, limit.burst)
     sizes = [limit.burst] * min(whole, MAX_PIECES) + [rest] * (rest > 0)
@@ -28,7 +28,7 @@ def report(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
 
 
 def filled(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
-    """What to ask a store so that it counts `cost`, as far as the limit and its queue have room."""
+    """Return the asks that make a store count `cost`, as far as limit and queue have room."""
     if limit.max_wait_us:
         return _waiting(limit, key, cost)
     if limit.algorithm in {"fixed_window", "sliding_window_counter"}:
@@ -47,7 +47,7 @@ def _waiting(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
 
 @lru_cache(maxsize=4096)
 def _emptying(limit: Limit) -> Limit:
-    """The same, overdrawn by as much as it holds: whatever is left then, nothing is left."""
+    """Return the limit allowed to overdraw by as much as it holds, which uses up any rest."""
     burst_us = limit.burst * limit.period_us // limit.count
     return replace(limit, max_wait_us=burst_us + limit.period_us, count_refused=False)
 
@@ -58,13 +58,13 @@ def _counting_refused(limit: Limit) -> Limit:
 
 
 def look(limit: Limit, key: str, cost: int) -> Ask:
-    """What to ask a store to see whether a request may pass: it takes the cost if it may."""
+    """Return the ask that looks whether a request may pass; it takes the cost if it may."""
     # As overdrawing as a report, or the store would forgive what others have overdrawn.
     return Ask(only(_overdrawing(limit)), (key,), cost, 0)
 
 
 @lru_cache(maxsize=4096)
 def _overdrawing(limit: Limit) -> Limit:
-    # What waits for its turn is not refused, so a limit that counts refused requests is too.
+    # A waiting request is not refused, so this also suits limits that count refused requests.
     wait_us = max(limit.period_us, limit.max_wait_us)
     return replace(limit, max_wait_us=wait_us, count_refused=False)

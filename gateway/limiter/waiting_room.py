@@ -1,8 +1,9 @@
 """Requests that wait for their turn, first come, first served.
 
-The store has reserved a turn for each; here they are held until it comes. Those with the
-same key form one queue with one timer. Who leaves before his turn hands it to the next, that
-one to the next, and so on; what is left over is the last turn, and that can be given back.
+The store has reserved a turn for each request; they are held here until it comes. Requests with
+the same key form one queue with one timer. A request that leaves before its turn passes the turn to
+the next one, that one passes its own on, and so on; the turn left over is the last, and that one
+can be given back.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from gateway.stores.base import Ask
 log = logging.getLogger(__name__)
 
 GRAIN_US = 1000
-"""uvloop's time is in whole milliseconds, rounded down: so much more may have passed of it when a
-turn is reckoned from the present, which would come too early by that."""
+"""uvloop's time is in whole milliseconds, rounded down. A turn computed from the present time could
+come too early by this much, so it is added."""
 
 RELEASED_AT_ONCE: Final = 32
-"""Requests that go on in one turn of the loop; in a window that begins thousands may be due."""
+"""Requests released in one turn of the loop; thousands may be due when a window begins."""
 
 _Name = tuple[str, str, bool]
-"""Scope and key of the limit that makes wait, and whether the turns are of this gateway alone."""
+"""The scope and key of the limit that causes the wait, and whether this gateway decides alone."""
 
 
 class _Turn(NamedTuple):
     """What the store has reserved for one request of a queue.
 
     Attributes:
-        at_us: when it comes, by the loop's time.
-        receipt: what the store knows it by.
+        at_us: when the turn comes, by the loop's time.
+        receipt: identifies the turn to the store.
     """
 
     at_us: int
@@ -63,25 +64,25 @@ class _Waiter:
 
     @property
     def left_over(self) -> Verdict:
-        """The verdict as if the turn that is his now had been so from the beginning."""
+        """The verdict as if the waiter's current turn had been its turn from the beginning."""
         decisions = list(self.verdict.decisions)
         decisions[self.place] = decisions[self.place]._replace(receipt=self.turn.receipt)
         return self.verdict._replace(decisions=tuple(decisions))
 
 
 class _Run:
-    """Neighbours in a queue, each of whom may have the turn of any other.
+    """Neighbours in a queue that can all exchange turns.
 
-    They cost the same, and no other limit holds any of them up for longer than until the first of
-    their turns. So nobody's turn is kept with him: the first in line has the first turn, and when
-    anybody leaves, the turn that is left over is the last. That moves all behind him up, whether
-    they are ten or ten thousand.
+    They cost the same, and no other limit delays any of them beyond the first of their turns. So
+    turns are not tied to waiters: the first in line has the first turn, and when a waiter leaves,
+    the turn left over is the last. That moves all waiters behind it up, whether they are ten or
+    ten thousand.
 
     Attributes:
-        cost: of each.
+        cost: the cost of each.
         waiters: in order; as many as there are turns.
         turns: ascending.
-        earliest_us: when the last of them may go as far as their other limits are concerned.
+        earliest_us: when the last of them may pass as far as their other limits are concerned.
         after: the run that follows.
         before: the run in front.
     """
@@ -98,14 +99,14 @@ class _Run:
 
 
 class _Queue:
-    """Those who wait for one key of one limit, in order, as runs of neighbours.
+    """The requests that wait for one key of one limit, in order, as runs of neighbours.
 
-    Nothing here is done for each who waits: whatever comes or goes costs the same in a long queue.
+    No operation visits each waiter: an arrival or a departure costs the same in a long queue.
 
     Attributes:
         count: how many wait.
-        timer: of the first turn.
-        rings_us: the turn that it was set for.
+        timer: the timer of the first turn.
+        rings_us: the turn that the timer was set for.
     """
 
     __slots__ = ("_first", "_last", "count", "rings_us", "timer")
@@ -119,11 +120,11 @@ class _Queue:
 
     @property
     def next_us(self) -> int | None:
-        """When the first turn comes; None if nobody waits."""
+        """When the first turn comes; None if no request waits."""
         return None if self._first is None else self._first.turns[0].at_us
 
     def insert(self, waiter: _Waiter) -> None:
-        """Let somebody stand where his turn says: answers of a store can overtake each other."""
+        """Insert a waiter by its turn: a store's answers can overtake each other."""
         overtaken = []
         while self._last is not None and self._last.turns[-1].at_us > waiter.turn.at_us:
             overtaken.append(self._pop_last(self._last))
@@ -132,7 +133,7 @@ class _Queue:
             self._append(behind)
 
     def pop(self) -> _Waiter | None:
-        """The first in line, who has the first turn; None if he has left it to the next."""
+        """Remove and return the first in line, who has the first turn; None if it has left."""
         run = self._first
         assert run is not None
         waiter = next(iter(run.waiters))
@@ -145,9 +146,9 @@ class _Queue:
         return waiter
 
     def leave(self, waiter: _Waiter) -> None:
-        """Take one out; everybody behind moves up by one turn, as far as that is possible.
+        """Remove a waiter; all behind it move up by one turn, as far as that is possible.
 
-        What is left over of all their turns is his afterwards.
+        The turn left over is assigned to the removed waiter.
         """
         run = waiter.run
         assert run is not None
@@ -160,7 +161,7 @@ class _Queue:
             and follower.earliest_us <= left.at_us
         ):
             # This ends soon: a run was begun because the first turn of the one in front was too
-            # early for it. So it is handed no more turns, ever, than that one had then.
+            # early for it. So it never receives more turns than that one had then.
             follower.turns.appendleft(left)
             left = follower.turns.pop()
             follower = follower.after
@@ -208,7 +209,7 @@ class WaitingRoom:
     """Holds requests until their turn.
 
     Args:
-        capacity: how many may wait in all.
+        capacity: how many requests may wait in total.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -229,7 +230,7 @@ class WaitingRoom:
     def has_room(
         self, ask: Ask, verdict: Verdict, queue_max: int, *, is_alone: bool = False
     ) -> bool:
-        """Whether one more may wait, in all and for the key that makes it wait."""
+        """Return whether one more may wait, in total and for the key that causes the wait."""
         if self._count >= self._capacity:
             self._refusals.note()
             return False
@@ -247,10 +248,10 @@ class WaitingRoom:
     ) -> None:
         """Return when the turn has come, never before it.
 
-        If the caller is cancelled, `give_back` is told which turn is left over. Turns that this
-        gateway gave alone (`is_alone`) and those of the store are in queues of their own: one
-        that changed hands between them would be given back to whom it did not come from. A caller
-        who will be cancelled, but not at once, says so when it is asked (`has_left`).
+        If the caller is cancelled, `give_back` receives the turn that is left over. Turns that this
+        gateway gave alone (`is_alone`) and those of the store have separate queues: a turn that
+        moved between them would be given back to the wrong one. `has_left` returns whether the
+        caller is about to be cancelled.
         """
         name = (*_name(ask, verdict), is_alone)
         queue = self._queues.get(name)
@@ -272,14 +273,14 @@ class WaitingRoom:
             self._count -= 1
 
     def close(self) -> None:
-        """Nobody comes any more."""
+        """Admit no more requests to the queues."""
         self._refusals.stop()
 
     def _now_us(self) -> int:
         return int(self._loop.time() * US)
 
     def _arm(self, name: _Name, queue: _Queue) -> None:
-        """Have the timer ring when the first turn comes."""
+        """Set the timer to the first turn."""
         next_us = queue.next_us
         if next_us == queue.rings_us:
             return
@@ -291,7 +292,7 @@ class WaitingRoom:
             self._queues.pop(name, None)
             return
         delay = max(next_us - self._now_us(), 0) / US
-        # The loop's timers count whole milliseconds and may be early by part of one.
+        # The loop's timers count whole milliseconds and may fire early by part of one.
         queue.timer = self._loop.call_later(delay + 0.0005, self._release, name, queue)
 
     def _release(self, name: _Name, queue: _Queue) -> None:
@@ -311,7 +312,7 @@ class WaitingRoom:
 
 
 def _name(ask: Ask, verdict: Verdict) -> tuple[str, str]:
-    """The queue that this request stands in: that of the limit with the longest wait."""
+    """Return the name of the queue of this request: that of the limit with the longest wait."""
     for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
         if decision.wait_us == verdict.wait_us:
             return limit.scope, key

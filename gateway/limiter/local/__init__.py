@@ -1,5 +1,5 @@
-"""Deciding without asking the store each time: leases, and what was last heard.
+"""Decides without asking the store each time: from leases, and from what was last heard.
 
-`outcome` is what a request is told. `leases` and `hearsay` keep the state of one gateway and
-do no I/O; `near` puts them between the decider and its store, limit by limit.
+The decision on a request is in `gateway.limiter.outcome`. `leases` and `eventual` keep the state of
+one gateway and do no I/O; `local_decider` connects them to the decider's store, limit by limit.
 """

@@ -1,12 +1,12 @@
-"""Deciding from what was last heard of the store, which is told afterwards.
+"""Decides from what was last heard of the store, and reports to it afterwards.
 
-State and its rules, without I/O: the caller sends the `reports` and `looks` that are due and says
-what the store made of them. This gateway holds each key to its limit by itself, in a replica of
-its own; beyond that a key gets no more than the store said was left, and nothing while the store
-counts it as overdrawn. Where nothing was heard, that is all there is: permissive, as the name says.
+State and its rules, without I/O: the caller sends the `reports` and `looks` that are due and passes
+on the store's answers. This gateway limits each key by itself, in a replica of its own; beyond that
+a key gets no more than the store said was left, and nothing while the store counts it as overdrawn.
+If nothing was heard, only the replica limits the key: the gateway fails open.
 
-The store is told of a key that passes. It is asked about one that is not known here, and about
-one that is refused by what was heard of it: nothing else would ever correct that.
+Keys that pass are reported to the store. The store is asked about a key that is not known here, and
+about a key that is refused by what was heard of it: nothing else would ever correct that.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from gateway.stores.base import Ask
 from gateway.stores.memory.store import MemoryStore
 
 MAX_KEYS: Final = 200_000
-"""Keys of which something is remembered; of more, the ones not used for longest are forgotten."""
+"""The most keys to remember; beyond that, the least recently used are forgotten."""
 MAX_LOOKS: Final = 256
-"""Keys that the store is to be asked about; of others it is heard when they are reported."""
+"""The most keys to ask the store about; others are heard of when they are reported."""
 KEPT_US: Final = 60_000_000
-"""How long what was heard of a key is kept if nobody asks for it."""
+"""How long what was heard of an unused key is kept."""
 _NOTHING: Final = Unreported()
 
 
 class UnreportedPasses(NamedTuple):
-    """What was let through of one key since the last report."""
+    """What was admitted of one key since the last report."""
 
     limit: Limit
     key: str
@@ -44,7 +44,7 @@ class UnreportedPasses(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A question about one key: may a request of this cost pass? With cost 0, what is left.
+    """A look at one key: may a request of this cost pass? With cost 0, what is left.
 
     What passed here is reported after `interval_us`.
     """
@@ -60,8 +60,8 @@ class EventualState:
 
     Args:
         clock: this process's time.
-        calendar_clock: the time of day, for windows of the calendar.
-        gateways: how many decide on the same keys, this one included.
+        calendar_clock: the time of day, for calendar windows.
+        gateways: returns how many decide on the same keys, this one included.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class EventualState:
         return f"<EventualState of {len(self._views)} keys>"
 
     def decide(self, limit: Limit, key: str, terms: Eventual, cost: int) -> Decision:
-        """Decide on one request, at once."""
+        """Decide on one request immediately."""
         now_us = self._clock()
         name = (limit.scope, key)
         view = self._views.get(name, now_us)
@@ -125,7 +125,7 @@ class EventualState:
     def _with_unreported(
         self, refusal: Decision, view: RemoteView | None, limit: Limit, terms: Eventual, cost: int
     ) -> Decision:
-        """A refusal that allows for what others may have let through and not yet reported."""
+        """Return a refusal that allows for what others may have admitted and not yet reported."""
         report_us = REPORTED_INTERVALS * terms.interval_us
         if view is not None and view.is_settled(limit, cost, self._clock(), report_us):
             return refusal
@@ -138,7 +138,7 @@ class EventualState:
         return refusal._replace(retry_after_us=retry_after_us, reset_us=reset_us)
 
     def _refuse(self, limit: Limit, key: str, cost: int, wait_us: int, reset_us: int) -> Decision:
-        """A refusal by what was heard, or by what passed here if that takes longer."""
+        """Return a refusal by what was heard, or by what passed here if that takes longer."""
         own = self._replica.decide_limit(limit, key, 0, 0)
         if own.remaining < cost:
             own = self._replica.decide_limit(limit, key, cost, 0)
@@ -158,23 +158,23 @@ class EventualState:
             if view is not None:
                 view.spent = max(view.spent - undone, 0)
 
-    # What the store is told.
+    # Reports to the store.
 
     def is_due(self, interval_us: int) -> bool:
-        """Whether there is anything to report."""
+        """Return whether there is anything to report."""
         return bool(self._unreported.get(interval_us))
 
     def gather(self, interval_us: int) -> None:
-        """An interval is over: what was let through in it is to be reported now."""
+        """End an interval: what was admitted in it is now to be reported."""
         leaving = self._leaving.setdefault(interval_us, Unreported())
         leaving.take_over(self._unreported.pop(interval_us, _NOTHING))
 
     def reports(self, interval_us: int, at_most: int) -> list[UnreportedPasses]:
-        """Take out some of what was gathered; none if all has been reported.
+        """Remove and return some of what was gathered; none if all has been reported.
 
         Args:
-            interval_us: of the terms.
-            at_most: how many questions, unless the first report alone has more.
+            interval_us: the interval of the terms.
+            at_most: the most asks to return, unless the first report alone has more.
         """
         found: list[UnreportedPasses] = []
         asks = 0
@@ -188,19 +188,19 @@ class EventualState:
         return found
 
     def reported(self, limit: Limit, ask: Ask, gathered_us: int, decision: Decision) -> None:
-        """The store has counted a piece of a report.
+        """Process the store's answer to a piece of a report.
 
         Args:
             limit: the limit.
             ask: the piece.
-            gathered_us: since when what it reports was let through.
-            decision: what the store said of it.
+            gathered_us: the start of the interval in which the reported requests were admitted.
+            decision: the store's answer.
         """
         now_us = self._clock()
         view = RemoteView.of_report(limit, ask.cost, now_us - gathered_us, decision, now_us)
         self._keep(limit, ask.keys[0], view)
 
-    # What the store is asked.
+    # Looks at the store.
 
     def _look(self, name: Key, limit: Limit, cost: int, terms: Eventual) -> None:
         if name not in self._looked_at and len(self._looks) < MAX_LOOKS:
@@ -212,13 +212,13 @@ class EventualState:
         return bool(self._looks)
 
     def looks(self, at_most: int) -> list[Probe]:
-        """Take out some of the questions; `looked` or `missed` follows for each."""
+        """Remove and return some of the looks; `looked` or `missed` follows for each."""
         names = list(self._looks)[:at_most]
         self._looked_at.update(names)
         return [self._looks.pop(name) for name in names]
 
     def looked(self, look: Probe, decision: Decision) -> None:
-        """The store has answered; what it took of the key is to be given back."""
+        """Process the answer to a look; what it took of the key is to be given back."""
         limit, key, cost, interval_us = look
         self._looked_at.discard((limit.scope, key))
         self._keep(
@@ -226,7 +226,7 @@ class EventualState:
         )
 
     def missed(self, look: Probe) -> None:
-        """The store has not answered."""
+        """Note that the store has not answered a look."""
         self._looked_at.discard((look.limit.scope, look.key))
 
     def _keep(self, limit: Limit, key: str, view: RemoteView) -> None:

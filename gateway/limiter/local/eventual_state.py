@@ -1,9 +1,9 @@
 """What a store said of one key, and what follows from it a little later.
 
-A token bucket and a fixed window say all there is to know: when the bucket is full again, when
-the window ends. Of what sliding windows and a paced history have counted only the sum is heard,
-so what comes back of it is estimated from the rate until the store names a moment. Whatever was
-heard ends when the limit is wholly unused again.
+A token bucket and a fixed window are fully described by their answers: when the bucket is full
+again, when the window ends. For sliding windows and a paced history only the sum is known, so what
+comes back of it is estimated from the rate until the store names a time. What was heard expires
+when the limit is wholly unused again.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from gateway.limits.decision import NEVER, Decision
 from gateway.limits.rate import NS_PER_US, Limit
 
 FULLY_KNOWN: Final = ("token_bucket", "fixed_window")
-"""Algorithms of which a look that takes nothing says when more may pass."""
+"""Algorithms for which a look that takes nothing returns when more may pass."""
 
 
 class RemoteView:
-    """What the store said of one key, and what was let through since.
+    """What the store said of one key, and what was admitted since.
 
     Attributes:
         remaining: how many could pass, from `at_us` on.
-        at_us: since when it is so.
+        at_us: since when `remaining` holds.
         until_us: nothing that costs `blocked_cost` or more passes before.
         blocked_cost: see `until_us`.
-        resets_us: when all of it is over.
+        resets_us: when all of it expires.
         seen_us: when it was heard.
-        spent: what was let through here and was not counted in it.
-        passed_us: when something was last let through here, or later.
+        spent: what was admitted here and was not counted in it.
+        passed_us: when something was last admitted here, or later.
     """
 
     __slots__ = (
@@ -49,23 +49,23 @@ class RemoteView:
     def of_report(
         cls, limit: Limit, cost: int, late_us: int, decision: Decision, now_us: int
     ) -> RemoteView:
-        """From the answer to a report, which may have overdrawn.
+        """Return the view after the answer to a report, which may have overdrawn.
 
         Args:
             limit: the limit.
-            cost: what was reported.
-            late_us: how much later it was reported than let through, at most.
+            cost: the reported cost.
+            late_us: how much later it was reported than admitted, at most.
             decision: the answer.
             now_us: the present.
         """
         view = cls(decision.remaining, now_us + decision.reset_us, now_us)
         wait_us = decision.wait_us
         if not decision.allowed:
-            # Overdrawn by more than a period; that is as long as it is held against anybody.
+            # Overdrawn by more than a period; it counts against a key for no longer than that.
             never = decision.retry_after_us == NEVER
             wait_us = limit.period_us if never else min(limit.period_us, decision.retry_after_us)
         elif wait_us and limit.algorithm == "fixed_window":
-            # It was counted in the next window, of which the rest may be had.
+            # It was counted in the next window; the rest of that window is available.
             view.remaining = limit.count - cost
         view._block(limit, wait_us, late_us, now_us)
         return view
@@ -74,22 +74,22 @@ class RemoteView:
     def of_look(
         cls, limit: Limit, cost: int, late_us: int, decision: Decision, now_us: int
     ) -> RemoteView:
-        """From the answer to a look; if it was let through, its cost is given back."""
+        """Return the view after the answer to a look; an admitted cost is given back."""
         left = decision.remaining + cost if decision.allowed else decision.remaining
         view = cls(left, now_us + decision.reset_us, now_us)
         view._is_looked = True
         if not decision.allowed and decision.retry_after_us != NEVER:
             view.blocked_cost = cost
             view._block(limit, decision.retry_after_us, late_us, now_us)
-            view.remaining = cost  # Then, as far as is known.
+            view.remaining = cost  # By then, as far as is known.
         return view
 
     def _block(self, limit: Limit, wait_us: int, late_us: int, now_us: int) -> None:
         if not wait_us:
             return
         if limit.algorithm not in FULLY_KNOWN:
-            # What passed here counts there from when it was reported. That it was late is not
-            # held against the key, or whoever keeps to the limit would be slowed down by it.
+            # What passed here counts there from when it was reported. The delay does not count
+            # against the key, or it would slow down a client that keeps to the limit.
             wait_us -= late_us
             if limit.algorithm == "paced_history":
                 # There each is counted one step after the report instead of after the one before.
@@ -97,38 +97,38 @@ class RemoteView:
         self.until_us = self.at_us = now_us + wait_us
 
     def is_stale(self, limit: Limit, now_us: int, interval_us: int) -> bool:
-        """Whether a refusal by it should be seen through by the store."""
+        """Return whether a refusal by this view is old enough to ask the store again."""
         # A report says what is left, but not always when there is more.
         is_known = self._is_looked or limit.algorithm in FULLY_KNOWN
         return not is_known or now_us - self.seen_us >= interval_us
 
     def is_settled(self, limit: Limit, cost: int, now_us: int, report_us: int) -> bool:
-        """Whether it says when a request may pass, and others have let nothing through since.
+        """Return whether it says when a request may pass, and others have admitted nothing since.
 
-        They share the requests of a key: where none has passed here for as long as reports take,
-        none has there, or it has been reported.
+        The gateways share the requests of a key: if none has passed here for as long as reports
+        take, none has passed elsewhere, or it has been reported.
 
         Args:
             limit: the limit.
-            cost: of the request.
+            cost: the cost of the request.
             now_us: the present.
-            report_us: how long it takes until what was let through has been reported.
+            report_us: how long it takes until admissions have been reported.
         """
         if self.passed_us + report_us > self.seen_us or now_us - self.seen_us > report_us:
             return False
-        # A sum says how much is left, and not when there is more for this cost.
+        # A sum says how much is left, but not when there is more for this cost.
         is_named = limit.algorithm in FULLY_KNOWN or (
             self.until_us > now_us and self._is_looked and self.blocked_cost == cost
         )
         return is_named or self._is_sure_to_pass(cost, now_us)
 
     def _is_sure_to_pass(self, cost: int, now_us: int) -> bool:
-        """Whether there was room for a request, without what came back since by an estimate."""
+        """Return whether there was room for a request, without the estimate of what came back."""
         has_room = now_us >= self.at_us and cost + self.spent <= self.remaining
         return has_room or now_us >= self.resets_us
 
     def wait_us(self, limit: Limit, cost: int, now_us: int) -> int:
-        """How long a request has to stay away; 0 if it may pass."""
+        """Return how long a request must wait before it may pass; 0 if it may pass now."""
         if now_us >= self.resets_us:
             return 0
         blocked_us = self.until_us - now_us if cost >= self.blocked_cost else 0
@@ -145,7 +145,7 @@ class RemoteView:
         return max(due_us - now_us, blocked_us, 0)
 
     def left(self, limit: Limit, now_us: int) -> int:
-        """How many of cost 1 could pass now."""
+        """Return how many requests of cost 1 could pass now."""
         if now_us >= self.resets_us:
             return limit.burst
         if now_us < self.until_us and self.blocked_cost <= 1:
@@ -156,7 +156,7 @@ class RemoteView:
         return max(self._back(limit, now_us) - self.spent, 0)
 
     def _back(self, limit: Limit, now_us: int) -> int:
-        """How many had not been counted or are back, but for what was let through since."""
+        """Return how many had not been counted or are back, minus what was admitted since."""
         if limit.algorithm == "fixed_window" or now_us <= self.at_us:
             return self.remaining
         refilled = limit.count * (now_us - self.at_us) // limit.period_us

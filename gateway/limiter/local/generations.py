@@ -1,4 +1,4 @@
-"""A bounded dictionary that forgets what was not used for a while, at no cost per entry."""
+"""A bounded dictionary that forgets entries not used for a while, at no cost per entry."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ V = TypeVar("V")
 
 
 class Generations(Generic[K, V]):
-    """Two dictionaries: what is used moves to the young one, and the old one is forgotten whole.
+    """Two dictionaries: used entries move to the young one, and the old one is dropped whole.
 
     Args:
         capacity: how many entries each generation may have.
-        age_us: an entry that is not used for so long may be forgotten; one that is used more
+        age_us: an entry that is not used for this long may be forgotten; one that is used more
             often is kept, as long as there is room.
     """
 
@@ -30,7 +30,7 @@ class Generations(Generic[K, V]):
         return len(self._young) + len(self._old)
 
     def get(self, key: K, now_us: int) -> V | None:
-        """The entry, which counts as used; None if there is none."""
+        """Return the entry and mark it as used; None if there is none."""
         if now_us >= self._turns_us:
             self._turn(now_us)
         found = self._young.get(key)
@@ -40,7 +40,7 @@ class Generations(Generic[K, V]):
         return found
 
     def put(self, key: K, value: V, now_us: int) -> None:
-        """Keep an entry; if there is no room, the older generation goes."""
+        """Keep an entry; if there is no room, drop the older generation."""
         if len(self._young) >= self._capacity:
             self._turn(now_us)
         self._young[key] = value

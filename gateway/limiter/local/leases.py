@@ -1,15 +1,15 @@
 """Tokens that this gateway has taken from the store and may spend by itself.
 
-State and its rules, without I/O: the caller asks the store for what `wanted` says, and returns
+State and its rules, without I/O: the caller asks the store for what `wanted` returns, and returns
 to it what `expired` hands out. A key gets a lease when it is asked for a second time within a
-lifetime; what is seen once costs the store one question, as in strict.
+lifetime; a key that is seen once costs the store one ask, as in strict.
 
-A grant lives from before it was asked for, so it is spent within one lifetime of the moment at
-which the store counted it, whatever the network and the clocks do in between.
+The lifetime of a grant begins before the grant was asked for, so it is spent within one lifetime of
+the moment at which the store counted it, whatever the network and the clocks do in between.
 
-How long a refusal of the store is believed and what clients are told of it are two things: it is
-believed for one lifetime at most, since others may return what they hold, and told as the store
-said it.
+How long a refusal of the store is believed is separate from what clients are told of it. It is
+believed for one lifetime at most, since others may return what they hold; clients get the retry
+time that the store gave.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from gateway.limits.rate import Limit
 from gateway.stores.base import Ask, only
 
 MAX_LEASES: Final = 100_000
-"""Keys with a lease at a time, at most twice as many; others are decided by the store."""
+"""Keys with a lease per generation, so at most twice as many; the store decides others."""
 MAX_SPENT: Final = 4096
-"""Grants that are spent and yet remembered, since a token of theirs may be put back; of more, the
-ones that were spent first are forgotten, and what is put back of them is lost."""
+"""The most spent grants to remember, since a token of theirs may be put back; beyond that, the
+oldest are forgotten, and what is put back of them is lost."""
 
 
 class StoreAnswer(NamedTuple):
-    """What the store said, and when it was asked."""
+    """The store's answer, and when it was asked."""
 
     decision: Decision
     asked_us: int
 
 
 class Grant:
-    """Some tokens, as the store gave them."""
+    """Tokens granted by the store."""
 
     __slots__ = ("decision", "expires_us", "key", "lease", "limit", "serial", "unused")
 
@@ -56,19 +56,19 @@ class Grant:
         self.expires_us = 0
 
     def as_return(self, tokens: int) -> tuple[Ask, Verdict]:
-        """Some of its tokens, in the form in which a store takes them back."""
+        """Return some of its tokens, in the form in which a store takes them back."""
         ask = Ask(only(self.limit), (self.key,), tokens, 0)
         return ask, Verdict(True, 0, 0, (self.decision,))
 
 
 class _Refusal(NamedTuple):
-    """What the store said of a request that was over.
+    """The store's answer to a request that was over the limit.
 
     Attributes:
-        cost: of the request; of another cost it says nothing that could be told.
-        wait_us: how long that would have waited.
+        cost: the cost of the request; the answer says nothing about another cost.
+        wait_us: how long that request would have waited.
         believed_until_us: when the store is to be asked again.
-        passes_us: when the store would let it pass, as told.
+        passes_us: when the store would let the request pass, according to its answer.
     """
 
     cost: int
@@ -78,7 +78,7 @@ class _Refusal(NamedTuple):
 
 
 class Lease:
-    """What is known of one key, and held of it."""
+    """What is known and held of one key."""
 
     __slots__ = (
         *("asked", "grants", "decided_us", "decision", "held", "is_warm"),
@@ -97,7 +97,7 @@ class Lease:
         self.refusal: _Refusal | None = None
 
     def usable(self, now_us: int) -> int:
-        """How many tokens may be spent now."""
+        """Return how many tokens may be spent now."""
         if not self.held:
             return 0
         return sum(grant.unused for grant in self.grants if grant.expires_us > now_us)
@@ -108,7 +108,7 @@ class LeaseBook:
 
     Args:
         clock: this process's time.
-        longest_us: the longest lifetime that any lease has.
+        longest_us: the longest lifetime of any lease.
     """
 
     def __init__(self, clock: Clock, longest_us: int) -> None:
@@ -130,7 +130,7 @@ class LeaseBook:
 
     @property
     def next_expiry_us(self) -> int | None:
-        """When `expired` will have something to hand out, if ever."""
+        """When `expired` has something to hand out; None if never."""
         while self._expiry and self._expiry[0][1] not in self._live:
             heapq.heappop(self._expiry)
         return self._expiry[0][0] if self._expiry else None
@@ -138,7 +138,7 @@ class LeaseBook:
     def spend(
         self, limit: Limit, key: str, terms: Leased, cost: int, max_wait_us: int
     ) -> Decision | None:
-        """Decide on one request, or return None if the store has to."""
+        """Decide on one request, or return None if the store must decide."""
         now_us = self._clock()
         lease = self._leases.get((limit.scope, key), now_us)
         if lease is None:
@@ -162,10 +162,10 @@ class LeaseBook:
         return _still_refused(lease, refusal, wait_us, now_us)
 
     def _take(self, lease: Lease, cost: int, now_us: int) -> int | None:
-        """Spend from the oldest grants; None if too much of what is held has expired."""
+        """Spend from the oldest grants; return None if too much of what is held has expired."""
         oldest = lease.grants[0]
         if oldest.expires_us > now_us and oldest.unused > cost:
-            # Nearly always so; what follows is for the last tokens of a grant.
+            # Almost always true; the rest is for the last tokens of a grant.
             oldest.unused -= cost
             lease.held -= cost
             return oldest.serial
@@ -192,7 +192,7 @@ class LeaseBook:
         return self._serial
 
     def _forget(self, grant: Grant) -> None:
-        """A grant is spent. Its place in the order of expiry is left empty, not for long."""
+        """Forget a spent grant. Its place in the order of expiry stays empty for a short time."""
         del self._live[grant.serial]
         self._spent[grant.serial] = grant
         if len(self._spent) > MAX_SPENT:
@@ -208,8 +208,8 @@ class LeaseBook:
     def unspend(self, serial: int, cost: int) -> list[tuple[Ask, Verdict]]:
         """Put back what `spend` took: into the grants it came from, as far as they are remembered.
 
-        A lease never grows above its size: what was replaced meanwhile is to be returned to the
-        store, in the form that is answered here. So is what has expired.
+        A lease never grows above its size: tokens that were replaced meanwhile, or have expired,
+        are returned here, in the form in which the store takes them back.
         """
         shares = self._shares.pop(serial, None) or [(serial, cost)]
         returns = [self._unspend(*share) for share in shares]
@@ -234,7 +234,7 @@ class LeaseBook:
     def answered(
         self, limit: Limit, key: str, terms: Leased, ask: Ask, told: StoreAnswer
     ) -> Decision:
-        """The store has decided on a request of this key, which was `ask`.
+        """Process the store's decision on `ask`, a request of this key.
 
         Returns:
             The decision with what is held here counted as remaining: it could pass now, too.
@@ -249,7 +249,7 @@ class LeaseBook:
         if ask.cost:
             lease.decision, lease.decided_us = decision, now_us
             lease.refusal = None
-        # What the store says of when a request passes leaves out what is held here.
+        # The store's time at which a request passes leaves out what is held here.
         if not decision.allowed and retry_after_us != NEVER and not held and not lease.asked:
             lease.refusal = _Refusal(
                 ask.cost,
@@ -262,11 +262,11 @@ class LeaseBook:
         return decision._replace(remaining=min(decision.remaining + held, limit.burst))
 
     def lacking(self, limit: Limit, key: str, cost: int) -> int | None:
-        """Of a request that the store has just refused: how many tokens it lacks here.
+        """Return how many tokens a request that the store has just refused lacks here.
 
         Returns:
-            0 if enough is held, so that it may pass after all; how many the store is to be asked
-            for if it has as many left; None if it is over.
+            0 if enough is held, so that it may pass after all; how many to ask the store for if it
+            has as many left; None if the request is over the limit.
         """
         now_us = self._clock()
         lease = self._leases.get((limit.scope, key), now_us)
@@ -278,18 +278,18 @@ class LeaseBook:
         return cost - held if held + lease.decision.remaining >= cost else None
 
     def is_asked(self, limit: Limit, key: str) -> bool:
-        """Whether tokens are under way."""
+        """Return whether an ask for tokens is in flight."""
         lease = self._leases.get((limit.scope, key), self._clock())
         return lease is not None and lease.asked > 0
 
     def fill(self, limit: Limit, key: str, tokens: int) -> None:
-        """The store is asked for so many, which one request lacks; an answer follows."""
+        """Note that the store is asked for tokens that one request lacks; an answer follows."""
         lease = self._leases.get((limit.scope, key), self._clock())
         if lease is not None:
             lease.asked = tokens
 
     def surplus(self, limit: Limit, key: str) -> list[tuple[Ask, Verdict]]:
-        """Take out what a lease holds above its size; returns what is to be returned of it."""
+        """Remove what a lease holds above its size; return it as returns to the store."""
         lease = self._leases.get((limit.scope, key), self._clock())
         returns: list[tuple[Ask, Verdict]] = []
         while lease is not None and lease.held > lease.size:
@@ -304,10 +304,10 @@ class LeaseBook:
         return returns
 
     def wanted(self, limit: Limit, key: str) -> int:
-        """How many tokens the store is to be asked for now; then `granted` or `denied` follows.
+        """Return how many tokens to ask the store for now; then `granted` or `denied` follows.
 
-        When half of the lease is spent it is filled up, with half of what the store has at the
-        most: other gateways want some too.
+        When half of the lease is spent it is refilled, with at most half of what the store has:
+        other gateways need some too.
         """
         lease = self._leases.get((limit.scope, key), self._clock())
         if lease is None or lease.decision is None or lease.asked or not lease.is_warm:
@@ -321,11 +321,11 @@ class LeaseBook:
     def granted(
         self, limit: Limit, key: str, terms: Leased, tokens: int, decision: Decision, asked_us: int
     ) -> None:
-        """The store gave so many tokens, asked for at `asked_us`."""
+        """Add the tokens that the store granted, asked for at `asked_us`."""
         now_us = self._clock()
         lease = self._leases.get((limit.scope, key), now_us)
         if lease is None:
-            # Forgotten meanwhile; what it was given goes back when its time is over.
+            # Forgotten meanwhile; what was granted goes back when it expires.
             lease = Lease(tokens, now_us)
         lease.asked = 0
         lease.decision, lease.decided_us = decision, now_us
@@ -333,7 +333,7 @@ class LeaseBook:
         grant = Grant(self._serial, lease, limit, key, tokens, decision)
         lifetime_us = terms.lifetime_us
         if limit.algorithm == "fixed_window":
-            # What a window gave is not to be spent in the next one.
+            # What a window granted must not be spent in the next one.
             lifetime_us = min(lifetime_us, decision.reset_us)
         grant.expires_us = asked_us + lifetime_us
         lease.grants.append(grant)
@@ -341,7 +341,7 @@ class LeaseBook:
         self._keep(grant)
 
     def denied(self, limit: Limit, key: str, decision: Decision | None) -> None:
-        """The store gave none: it refused, or did not answer."""
+        """Note that the store granted none: it refused, or did not answer."""
         now_us = self._clock()
         lease = self._leases.get((limit.scope, key), now_us)
         if lease is not None:
@@ -350,11 +350,11 @@ class LeaseBook:
                 lease.decision, lease.decided_us = decision, now_us
 
     def expired(self) -> list[tuple[Ask, Verdict]]:
-        """Take out the grants whose time is over; returns what is to be returned of them."""
+        """Remove the expired grants; return what is to be returned of them."""
         return self._take_out(self._clock())
 
     def close(self) -> list[tuple[Ask, Verdict]]:
-        """Take out all grants; returns what is to be returned of them."""
+        """Remove all grants; return what is to be returned of them."""
         return self._take_out(None)
 
     def _take_out(self, until_us: int | None) -> list[tuple[Ask, Verdict]]:
@@ -370,7 +370,7 @@ class LeaseBook:
 
 
 def _spent(lease: Lease, limit: Limit, serial: int, now_us: int) -> Decision:
-    """An admission from the lease; what is left is the lease and what was last heard of."""
+    """Return an admission from the lease; what is left is the lease and what was last heard of."""
     last = lease.decision
     assert last is not None, "a grant came with a decision"
     left = min(lease.held + last.remaining, limit.burst)
@@ -379,7 +379,7 @@ def _spent(lease: Lease, limit: Limit, serial: int, now_us: int) -> Decision:
 
 
 def _still_refused(lease: Lease, refusal: _Refusal, wait_us: int, now_us: int) -> Decision:
-    """The store's refusal, a little later; who would wait for a shorter time passes later."""
+    """Return the store's refusal, a little later; a shorter permitted wait passes later."""
     last = lease.decision
     assert last is not None, "it was refused by a decision"
     elapsed_us = now_us - lease.decided_us

@@ -1,4 +1,4 @@
-"""Leases between requests and a store: taken beside the requests, returned when they are over."""
+"""Leases between requests and a store: taken beside the requests, returned when they expire."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Leasing:
     """Keeps the leases of one gateway filled.
 
     Args:
-        longest_us: the longest lifetime that any lease has.
-        enqueue: lets an ask travel with the next batch.
+        longest_us: the longest lifetime of any lease.
+        enqueue: adds an ask to the next batch.
         give_back: returns something to the store.
         clock: this process's time.
     """
@@ -50,12 +50,12 @@ class Leasing:
         return repr(self._book)
 
     def spend(self, limit: Limit, key: str, terms: Leased, ask: Ask) -> Decision | None:
-        """Decide on one request, or return None if the store has to."""
+        """Decide on one request, or return None if the store must decide."""
         decision = self._book.spend(limit, key, terms, ask.cost, ask.max_wait_us)
         if decision is None:
             due_us = self._book.next_expiry_us
             if due_us is not None and due_us <= self._clock():
-                # What the store is to decide on has to be there before it is asked.
+                # Expired tokens must be back in the store before it decides.
                 self._return(self._book.expired())
         elif decision.allowed:
             self._refill(limit, key, terms)
@@ -70,7 +70,7 @@ class Leasing:
     def answered(
         self, ask: Ask, rules: Sequence[Rule], verdict: Verdict, asked_us: int
     ) -> tuple[Decision, ...]:
-        """The store has decided on a request; take a lease of what it will need again.
+        """Process the store's decision on a request; take a lease if the key needs one.
 
         Returns:
             Its decisions, with what is held here counted as remaining.
@@ -91,18 +91,18 @@ class Leasing:
     def when_there(
         self, ask: Ask, rules: Sequence[Rule], verdict: Verdict, then: Callable[[], None]
     ) -> bool | None:
-        """See whether a request that the store refused may pass by what is held here.
+        """Check whether a request that the store refused may pass by what is held here.
 
         A refill of this gateway may have taken what the request would have had, or be about to.
 
         Args:
             ask: the store's part of the request.
-            rules: likewise.
+            rules: the rules of that part.
             verdict: the refusal.
-            then: called when tokens have come that are under way, or have not: look again then.
+            then: called when the tokens in flight have arrived, or failed to: check again then.
 
         Returns:
-            True if enough is held now; False if `then` will be called; None if it is over.
+            True if enough is held now; False if `then` is called later; None if it is over.
         """
         lacking: list[tuple[Limit, str, Leased, int]] = []
         for limit, key, rule, decision in zip(
@@ -134,7 +134,7 @@ class Leasing:
             self._enqueue(_Refill(self, limit, key, terms, tokens, self._clock()))
 
     def refilled(self, refill: _Refill, decision: Decision | None) -> None:
-        """The store has answered a refill; None if it has not."""
+        """Process the store's answer to a refill; None if it has not answered."""
         (limit,), (key,), tokens, _ = refill.ask
         if decision is not None and decision.allowed:
             self._book.granted(limit, key, refill.terms, tokens, decision, refill.asked_us)
@@ -170,7 +170,7 @@ class Leasing:
             self._give_back(ask, verdict)
 
     def close(self) -> None:
-        """Return what has not been spent; take no more."""
+        """Return what has not been spent, and take no more."""
         self._is_closed = True
         if self._returning is not None:
             self._returning.cancel()
@@ -178,7 +178,7 @@ class Leasing:
 
 
 class _Refill(Pending):
-    """Tokens for a lease, which no request waits for unless it would be refused without."""
+    """Tokens for a lease. No request waits for them, except one that they may save from refusal."""
 
     __slots__ = ("_leasing", "asked_us", "terms")
 
@@ -191,10 +191,10 @@ class _Refill(Pending):
         self.asked_us = asked_us
 
     def resolve(self, outcome: Outcome) -> None:
-        """The store gave the tokens, or did not."""
+        """Add the tokens if the store granted them."""
         self._leasing.refilled(self, outcome.verdict.decisions[0])
 
     def lost(self, decide_alone: DecideAlone) -> Outcome | None:
-        """Nobody knows. Tokens that were given all the same are lost: too few, never more."""
+        """Treat it as denied. Tokens granted all the same are lost: too few, never more."""
         self._leasing.refilled(self, None)
         return None

@@ -1,8 +1,8 @@
 """Decides in this gateway what its policies do not leave to the store, limit by limit.
 
-A request may have limits of every consistency. What can be decided here is; if that refuses,
-nobody else is asked. The rest travels to the store, and if the store refuses, what was taken
-here is put back: all limits of a request are spent or none, as everywhere.
+A request may have limits of every consistency. What can be decided here is; if that refuses, the
+store is not asked. The rest goes to the store, and if the store refuses, what was taken here is put
+back: all limits of a request are spent or none is.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
 
 MAX_LOOKS: Final = 4
-"""How often a request that the store refuses is tried again with what has come for its leases."""
+"""How often a request that the store refuses is retried with tokens that arrived for its leases."""
 
 
 class LocalDecider:
-    """Between requests and the decider's store.
+    """Decides between requests and the decider's store.
 
     Args:
         terms: all terms that any policy has.
-        enqueue: lets an ask travel with the next batch.
+        enqueue: adds an ask to the next batch.
         send: asks the store in a call of its own.
         give_back: returns something to the store.
         clock: this process's time.
-        calendar_clock: the time of day, for windows of the calendar.
-        gateways: how many decide on the same keys, this one included.
+        calendar_clock: the time of day, for calendar windows.
+        gateways: returns how many decide on the same keys, this one included.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class LocalDecider:
         return f"<Near {self.leasing!r}, {self._reporting!r}>"
 
     def decide(self, ask: Ask, rules: Sequence[Rule], looks: int = 0) -> Outcome | Pending:
-        """Decide, or say what the store is to be asked.
+        """Return the outcome, or what the store is to be asked.
 
         Args:
-            ask: the question.
-            rules: the rule behind each limit of the question.
+            ask: what to decide.
+            rules: the rule behind each limit of the ask.
             looks: how often the store has refused it before.
         """
         if len(rules) == 1:
-            # Most routes have one limit. What follows would do the same, at twice the cost.
+            # Most routes have one limit. The code below would do the same, at twice the cost.
             rule = rules[0]
             decision = self._decide_one(ask.limits[0], ask.keys[0], rule.policy.terms, ask)
             if decision is not None:
@@ -108,7 +108,7 @@ class LocalDecider:
         return None
 
     def put_back(self, taken: Iterable[LocalPart], cost: int) -> None:
-        """Undo what was decided here: the request will not be made."""
+        """Undo what was decided here, since the request is not made."""
         for rule, key, decision in taken:
             terms = rule.policy.terms
             if not decision.allowed or not cost:
@@ -128,11 +128,11 @@ class _Mixed(Pending):
     """The part of a request that the store decides, and what was decided here already.
 
     Args:
-        near: decides.
-        whole_ask: the question in full.
+        near: the decider.
+        whole_ask: the whole ask.
         whole_rules: the rule behind each of its limits.
         ask: the store's part.
-        rules: likewise.
+        rules: the rules of that part.
         taken: what was decided here.
         looks: how often the store has refused the request before.
     """
@@ -159,7 +159,7 @@ class _Mixed(Pending):
         self._asked_us = near.clock()
 
     def abandon(self) -> None:
-        """Wait no more; the store's part is given back when it is known."""
+        """Stop waiting; the store's part is given back when it is known."""
         if not self.is_abandoned and self._outcome is None:
             self._put_back()
             if self._again is not None:
@@ -173,7 +173,7 @@ class _Mixed(Pending):
         return taken
 
     def resolve(self, outcome: Outcome) -> None:
-        """The store's part is known: join the parts."""
+        """Join the store's part with what was decided here."""
         if not outcome.alone:
             verdict, leasing = outcome.verdict, self._near.leasing
             decisions = leasing.answered(self.ask, self.rules, verdict, self._asked_us)
@@ -188,7 +188,7 @@ class _Mixed(Pending):
             self._look(outcome.verdict, refused)
 
     def _look(self, verdict: Verdict, refused: Outcome) -> None:
-        """See whether it may pass after all, by what is held here; else it is refused."""
+        """Check whether the request may pass after all, by what is held here; else refuse it."""
         if self.is_abandoned:
             return
         self._looks += 1

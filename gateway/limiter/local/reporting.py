@@ -1,7 +1,7 @@
-"""What is decided from hearsay, between requests and a store: reports and looks, a few at a time.
+"""Eventual decisions, between requests and a store: reports and looks, a few at a time.
 
-No request waits for them, and none is to be held up by them: one call follows the other, each of
-a bounded size.
+No request waits for them, and none may be delayed by them: one call follows the other, each of a
+bounded size.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ REPORTS_A_CALL: Final = 64
 """Asks in one call of the store; the next call is made when that is answered."""
 LOOKS_A_CALL: Final = 64
 LOOK_PAUSE_S: Final = 0.02
-"""How many keys the store is asked about at a time, and how soon about more: a flood of new keys
-costs it some thousand questions in a second, whatever its size."""
+"""How many keys the store is asked about at a time, and the pause before more: a flood of new keys
+costs it a few thousand asks per second, whatever its size."""
 
 Send = Callable[[list[Pending]], None]
 
 
 class Reporting:
-    """Decides from hearsay, and keeps it up to date.
+    """Decides from what was last heard, and keeps it up to date.
 
     Args:
         send: asks the store in a call of its own.
         give_back: returns something to the store.
         clock: this process's time.
-        calendar_clock: the time of day, for windows of the calendar.
-        gateways: how many decide on the same keys, this one included.
+        calendar_clock: the time of day, for calendar windows.
+        gateways: returns how many decide on the same keys, this one included.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Reporting:
         return repr(self._state)
 
     def decide(self, limit: Limit, key: str, terms: Eventual, cost: int) -> Decision:
-        """Decide on one request, at once."""
+        """Decide on one request immediately."""
         decision = self._state.decide(limit, key, terms, cost)
         if not self._is_closed:
             self._report_later(terms.interval_us)
@@ -83,7 +83,7 @@ class Reporting:
             )
 
     def _report(self, interval_us: int) -> None:
-        """An interval is over."""
+        """Report what was admitted in an interval that has ended."""
         self._timers.pop(interval_us, None)
         self._state.gather(interval_us)
         if interval_us not in self._is_leaving:
@@ -104,11 +104,11 @@ class Reporting:
                 self._report_later(interval_us)
 
     def answered(self, interval_us: int, *, is_lost: bool) -> None:
-        """A whole call of reports was answered, or was not: the next may go."""
+        """Send the next call of reports, after one was answered or lost."""
         if not is_lost:
             self._report_some(interval_us)
         elif not self._is_closed:
-            # By a turn of the loop, or as many calls as are lost would be nested.
+            # In another turn of the loop, or each lost call would nest one level deeper.
             self._loop.call_soon(self._report_some, interval_us)
 
     def _look(self) -> None:
@@ -119,14 +119,14 @@ class Reporting:
             self._send([_Looked(self, look) for look in looks])
 
     def looked(self, look: Probe, outcome: Outcome) -> None:
-        """The store has answered a look."""
+        """Process the store's answer to a look."""
         (decision,) = outcome.verdict.decisions
         if look.cost and decision.allowed:
             self._give_back(outcome.ask, outcome.verdict)
         self._state.looked(look, decision)
 
     def missed(self, look: Probe) -> None:
-        """The store has not answered a look."""
+        """Note that the store has not answered a look."""
         self._state.missed(look)
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class Reporting:
 
 
 class _Call:
-    """The reports that travel together."""
+    """The reports of one call."""
 
     __slots__ = ("_interval_us", "_reporting", "gathered_us", "unanswered")
 
@@ -153,7 +153,7 @@ class _Call:
         self.unanswered = 0
 
     def answered(self, *, is_lost: bool) -> None:
-        """One more of them was answered, or was not."""
+        """Note that one more of them was answered or lost."""
         self.unanswered -= 1
         if not self.unanswered:
             self._reporting.answered(self._interval_us, is_lost=is_lost)
@@ -171,19 +171,19 @@ class _ReportedAsk(Pending):
         self._call = call
 
     def resolve(self, outcome: Outcome) -> None:
-        """The store has counted it, and says what is left."""
+        """Pass on the store's answer, which says what is left."""
         (decision,) = outcome.verdict.decisions
         self._state.reported(self._limit, self.ask, self._call.gathered_us, decision)
         self._call.answered(is_lost=False)
 
     def lost(self, decide_alone: DecideAlone) -> Outcome | None:
-        """Not counted, or nobody knows: fail-permissive."""
+        """Drop the report, which may or may not have been counted: fail open."""
         self._call.answered(is_lost=True)
         return None
 
 
 class _Looked(Pending):
-    """A question about a key, which no request waits for."""
+    """A look at a key, which no request waits for."""
 
     __slots__ = ("_look", "_reporting")
 
@@ -193,10 +193,10 @@ class _Looked(Pending):
         self._look = look
 
     def resolve(self, outcome: Outcome) -> None:
-        """The store says what is left, or when."""
+        """Pass on the store's answer: what is left, or when."""
         self._reporting.looked(self._look, outcome)
 
     def lost(self, decide_alone: DecideAlone) -> Outcome | None:
-        """The store does not say."""
+        """Note that the store did not answer."""
         self._reporting.missed(self._look)
         return None
