@@ -1,13 +1,13 @@
-"""What every store is to the limiter.
+"""The interface between every store and the limiter.
 
 A store keeps the state of keys and decides on requests atomically. Its contract:
 
 - `decide` answers a batch, one verdict per ask, in order. The limits of one ask are all
   spent or none is; asks of one batch are decided one after the other, as listed.
-- The time of a decision is the store's own, the same for everybody who shares it.
+- The time of a decision is the store's own, the same for all gateways that share it.
 - A key's state is never kept longer than it can matter.
 - Only `StoreError` is raised. After an error the asks may or may not have been counted.
-- `give_back` undoes an allowed ask as far as that cannot let too much through; of a limit on
+- `give_back` undoes an allowed ask as far as that cannot admit too much; for a limit on
   concurrency it releases the slot.
 - `renew` keeps the slots of an allowed ask; other limits have nothing to renew.
 """
@@ -25,26 +25,26 @@ from gateway.limits.rate import Limit
 
 @lru_cache(maxsize=4096)
 def only(limit: Limit) -> tuple[Limit, ...]:
-    """The limits of asks about one limit: the same object each time, which stores know it by."""
+    """Return the limits of an ask about one limit: the same object each time, as stores expect."""
     return (limit,)
 
 
 PROBE: Final = "probe"
-"""The scope of questions that only find out whether a store decides; it belongs to no policy."""
+"""The scope of asks that only find out whether a store decides; it belongs to no policy."""
 
 
 class Ask(NamedTuple):
-    """A question to a store: may this request pass all of these limits?
+    """An ask to a store: may this request pass all of these limits?
 
     Attributes:
         limits: the limits, in the policy's order.
-        keys: for each limit the identity that is counted, such as an address. What a store
-            keeps it under is the limit's `scope` and the identity together.
+        keys: for each limit the identity that is counted, such as an address. A store keeps its
+            state under the limit's `scope` and the identity together.
         cost: what the request costs; 0 looks without taking.
-        max_wait_us: how long the request would wait for its turn, at most. Each limit also
-            has a `max_wait_us` of its own: the smaller of the two is what its algorithm is
-            given (a limit without a queue refuses at once whatever the others allow). `DEBIT`
-            (`limits.decision`) is what was used already; only a `DebitStore` is asked that.
+        max_wait_us: how long the request may wait for its turn, at most. Each limit also has a
+            `max_wait_us` of its own; its algorithm gets the smaller of the two (a limit without a
+            queue refuses immediately whatever the others allow). `DEBIT` (`limits.decision`) is
+            for what was used already; only a `DebitStore` receives it.
     """
 
     limits: tuple[Limit, ...]
@@ -54,10 +54,10 @@ class Ask(NamedTuple):
 
 
 class Introduced(Ask):
-    """An ask that also says something about the request, for a store that reports it.
+    """An ask that also describes the request, for a store that reports it.
 
     Attributes:
-        about: for logs.
+        about: the description, for logs.
     """
 
     about: bytes = b""
@@ -68,33 +68,33 @@ class Store(Protocol):
     """Keeps counts; see the module's docstring for the contract."""
 
     async def start(self) -> None:
-        """Connect in the background; never fails because the store is not there yet."""
+        """Connect in the background; never fail because the server is not there yet."""
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
         """Decide on a batch. Raises `StoreError` only."""
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
-        """Undo `verdict`, which `ask` got.
+        """Undo `verdict`, the answer to `ask`.
 
         Raises:
-            StoreError: it may be undone or not. If it stays spent, too little may pass, never
-                more.
+            StoreError: it may or may not have been undone. If it stays spent, too little may pass,
+                never more.
         """
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
         """Keep what an allowed `ask` holds for another lease.
 
         Only limits whose algorithm has a `renew` hold anything (concurrency: a slot for
-        `Limit.period_us`); all others are passed over, and an ask of none but those is
-        answered without asking anybody. Whoever holds slots for long calls this well before
-        `period_us` has passed, such as each third of it.
+        `Limit.period_us`); all others are ignored, and an ask without such a limit is answered
+        without a call. To hold slots for long, call this well before `period_us` has passed, such
+        as each third of it.
 
         Returns:
             Whether all of it was still held; False for a refused ask, which holds nothing. What
-            had expired stays lost: its place may be taken. The rest is renewed all the same.
+            had expired stays lost, since its slot may be taken; the rest is renewed all the same.
 
         Raises:
-            StoreError: it may or may not be kept; it may be tried again until the lease is over.
+            StoreError: it may or may not be kept; retry until the lease expires.
         """
 
     async def aclose(self) -> None:
@@ -113,20 +113,20 @@ class Store(Protocol):
 class ShardedStore(Store, Protocol):
     """A store of several servers, some of which may fail while others serve.
 
-    Asks of one shard are answered or fail together; those of different ones are asked apart, each
-    under a deadline and a breaker of its own, so that a server that is lost concerns its keys only.
+    Asks of one shard are answered or fail together. Those of different shards are sent separately,
+    each shard with its own deadline and breaker, so that a lost server affects only its own keys.
     """
 
     def shard(self, ask: Ask) -> Hashable:
-        """Which servers an ask needs, as far as is known now."""
+        """Return which servers an ask needs, as far as is known now."""
 
 
 @runtime_checkable
 class NoBackfillStore(Store, Protocol):
     """Marker: after an outage, do not report to this store what was admitted without it.
 
-    For example a store that counts each question: reporting a thousand requests would be a thousand
-    more questions, just when it has come back.
+    For example a store that counts each ask: reporting a thousand requests would take a thousand
+    more asks, just when it has become available again.
     """
 
     is_told_afterwards: Literal[False]
@@ -136,17 +136,17 @@ class NoBackfillStore(Store, Protocol):
 class DebitStore(Store, Protocol):
     """A store that may count debits: what was used already, whatever the limit says.
 
-    To others they are put as requests, which are counted if there is room.
+    Other stores receive debits as requests, which are counted if there is room.
 
     Attributes:
-        counts_debits: whether it does.
+        counts_debits: whether this store counts debits.
     """
 
     counts_debits: bool
 
 
 def counts_debits(store: Store) -> bool:
-    """Whether a store counts debits."""
+    """Return whether a store counts debits."""
     return isinstance(store, DebitStore) and store.counts_debits
 
 
@@ -155,13 +155,13 @@ class ImmediateStore(Store, Protocol):
     """A store in this process: it decides without waiting for anything."""
 
     def decide_now(self, ask: Ask) -> Verdict:
-        """Decide on one ask at once."""
+        """Decide on one ask immediately."""
 
     def give_back_now(self, ask: Ask, verdict: Verdict) -> None:
-        """Undo at once."""
+        """Undo a verdict immediately."""
 
     def renew_now(self, ask: Ask, verdict: Verdict) -> bool:
-        """Keep what is held at once; see `renew`."""
+        """Keep what is held, immediately; see `renew`."""
 
 
 @runtime_checkable
@@ -169,7 +169,7 @@ class MessagingStore(Store, Protocol):
     """A store that sends and receives messages that no request waits for.
 
     Attributes:
-        messages: how many there were, by what they say and what came of them.
+        messages: how many messages there were, by kind and result.
     """
 
     messages: defaultdict[tuple[str, str], int]
@@ -177,10 +177,10 @@ class MessagingStore(Store, Protocol):
 
 @runtime_checkable
 class WarningStore(Store, Protocol):
-    """A store that decides, and may warn of how well.
+    """A store that decides, and may warn about its condition.
 
     Attributes:
-        warning: what the operator should know now; empty if all is well.
+        warning: what the operator should know now; empty if there is no problem.
     """
 
     @property
@@ -190,11 +190,11 @@ class WarningStore(Store, Protocol):
 
 @runtime_checkable
 class PreparedStore(Store, Protocol):
-    """A store that works better if it knows beforehand what it will be asked about."""
+    """A store that works better if it knows its limits in advance."""
 
     def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
-        """Take note; called at most once, before `start`.
+        """Take note of the limits; called at most once, before `start`.
 
         Args:
-            policies: their limits, by the names of policies.
+            policies: the limits, by the names of policies.
         """

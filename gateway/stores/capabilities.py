@@ -1,8 +1,8 @@
-"""What a kind of store can do, where not every store can.
+"""What a kind of store can do, where stores differ.
 
-Redis, MySQL and the memory keep every limit. A server that speaks a protocol of its own may have
-one algorithm only, give no turns, or take nothing back. What follows from that for a configuration
-is in `gateway.config.checking.capabilities` and in `capabilities.py` of each system.
+Redis, MySQL and the memory store keep every limit. A server with a protocol of its own may have
+only one algorithm, give no turns, or take nothing back. `gateway.config.checking.capabilities` and
+`capabilities.py` of each system derive the rules for configurations from this.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ class Capabilities(NamedTuple):
     """What a kind of store can do.
 
     Attributes:
-        server: what one of its servers is called, with an article.
+        server: the name of one of its servers, with an article.
         is_shared: whether several gateways can share its counts.
         is_gatekeeper: whether requests pass before the store hears of them.
-        only_mode: the one consistency that its policies can have; empty if all can be had.
-        why_mode: what is said of any other; `{mode}` stands for it.
+        only_mode: the one consistency that its policies can have; empty if all are possible.
+        why_mode: the message about any other; `{mode}` stands for it.
         has_turns: whether a request can wait for its turn.
-        why_apart: why it cannot decide on several limits at once; empty if it can.
-        knows_gateways: whether it can tell how many gateways share it.
+        why_apart: why it cannot decide on several limits in one ask; empty if it can.
+        knows_gateways: whether it knows how many gateways share it.
         begins_by_clock: whether windows begin by its clock; otherwise with a key's first request.
         keeps_records: whether records of Throttr's clients can be kept beside its counts.
-        keeps_reports: whether a master of Smockron that has it can keep what it hears.
+        keeps_reports: whether a Smockron master that uses it can keep the reports it receives.
     """
 
     server: str = "the store"

@@ -1,4 +1,4 @@
-"""How long one call to a store may take."""
+"""The deadline of one call to a store."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ log = logging.getLogger(__name__)
 
 
 class Deadline:
-    """Ends what its task waits for with `StoreTimeout`.
+    """Interrupts its task with `StoreTimeout`.
 
-    `asyncio.timeout` would do the same, but cannot tell a slow store from a stall of this
-    process: then the answer may be lying in the socket all the while, so there is one more
-    span of time to look for it.
+    `asyncio.timeout` would do the same, but cannot distinguish a slow store from a stall of this
+    process. After a stall the answer may already be in the socket, so there is one more period to
+    read it.
     """
 
     __slots__ = ("_due", "_is_extended", "_is_over", "_loop", "_seconds", "_task", "_timer")
@@ -51,11 +51,11 @@ class Deadline:
 
 
 async def decide_within(store: Store, asks: Sequence[Ask], seconds: float) -> Sequence[Verdict]:
-    """Ask a store; a late answer counts as none, unless this loop itself was late.
+    """Return a store's answers; a late answer counts as none, unless this loop itself was late.
 
     Raises:
-        StoreError: there is no answer, or not one verdict for each ask; whatever a store raises
-            against its contract becomes one.
+        StoreError: there is no answer, or not one verdict for each ask. Anything else that a
+            store raises, against its contract, is converted to one.
     """
     with Deadline(asyncio.get_running_loop(), seconds):
         try:
@@ -63,7 +63,7 @@ async def decide_within(store: Store, asks: Sequence[Ask], seconds: float) -> Se
         except StoreError:
             raise
         except Exception as error:
-            # Against the contract; but the requests that wait must not wait for ever.
+            # Against the contract; but the requests that wait must not wait forever.
             log.exception("The store failed in a way that it must not")
             raise StoreError("an error of another kind") from error
     if len(verdicts) != len(asks):

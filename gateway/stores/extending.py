@@ -1,4 +1,4 @@
-"""What a store of one's own is written with; `docs/library.md` has an example."""
+"""The names needed to write a store; `docs/library.md` has an example."""
 
 from __future__ import annotations
 

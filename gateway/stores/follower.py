@@ -1,8 +1,8 @@
 """A store that is asked beside another one, which decides alone while this one does not answer.
 
-Callers get no exception and wait no longer than its deadline. What was not answered by then is
-missed: that is counted, and logged once for a series of misses. A breaker for each of its shards
-keeps a frozen server from costing every batch that deadline; a probe looks for its return.
+Its callers get no exception and wait no longer than its deadline. What was not answered by then is
+missed: that is counted, and logged once per series of misses. A breaker for each of its shards
+keeps a frozen server from costing every batch that deadline; a probe checks for its return.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 LONGEST_PATIENCE: Final = 1.5
 """How much of its patience a call may take if this loop was late."""
 CALM_US: Final = 10 * US
-"""How long nothing may be missed before a spell is over. A store that is only too slow comes and
-goes many times a second, and would fill the log."""
+"""How long nothing may be missed before a spell ends. A store that is merely too slow fails and
+recovers many times a second, and would fill the log."""
 
 
 class Follower:
-    """Asks a store that callers can do without; to be used inside a running event loop.
+    """Asks a store that is optional to its callers; use it inside a running event loop.
 
     Args:
         store: the store.
@@ -73,17 +73,17 @@ class Follower:
         self._metrics.gateways = self.gateways
 
     async def start(self) -> None:
-        """Let it connect in the background."""
+        """Let the store connect in the background."""
         await self._store.start()
 
     async def aclose(self) -> None:
-        """Let go of it."""
+        """Close the store."""
         await self._shards.aclose()
         await self._watching.finish(0)
         await self._store.aclose()
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict | None]:
-        """A verdict for each ask; None for those that it has missed."""
+        """Return a verdict for each ask; None for those that it has missed."""
         places: dict[Hashable, list[int]] = {}
         for place, ask in enumerate(asks):
             name = None if self._sharded is None else self._sharded.shard(ask)
@@ -115,10 +115,10 @@ class Follower:
         return verdicts
 
     async def _call(self, asks: list[Ask]) -> Sequence[Verdict]:
-        """Ask the store; the caller goes on in time, even if this loop or the store is late.
+        """Ask the store; return in time even if this loop or the store is late.
 
-        A deadline is put off where the loop was late, and a store may be slow to let go of a call
-        that has ended. Neither may use up the patience of who asks both stores.
+        A deadline is extended if the loop was late, and a store may be slow to end a call that has
+        timed out. Neither may use up the patience of a caller that asks both stores.
         """
         calling = asyncio.get_running_loop().create_task(
             decide_within(self._store, asks, self._patience_s)
@@ -133,7 +133,7 @@ class Follower:
         raise StoreTimeout("no answer within the deadline")
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
-        """Undo a verdict of its own; if that fails the ask stays spent there."""
+        """Undo one of its own verdicts; if that fails the ask stays spent there."""
         if await self._within_patience(self._store.give_back(ask, verdict)) is not None:
             self._metrics.errors["give_back"] += 1
 
@@ -144,7 +144,7 @@ class Follower:
             self._metrics.errors[error.reason] += 1
 
     async def _within_patience(self, call: Awaitable[object]) -> StoreError | None:
-        """Await a call that nothing depends on; why it failed, if it did."""
+        """Await a call that nothing depends on; return why it failed, if it did."""
         try:
             with Deadline(asyncio.get_running_loop(), self._patience_s):
                 await call
@@ -153,9 +153,9 @@ class Follower:
         return None
 
     def _miss(self, asks: Sequence[Ask], reason: str) -> None:
-        """Count decisions that it should have made, and say so when a spell of them begins."""
+        """Count decisions that it should have made, and log the beginning of a spell of misses."""
         now_us = self._clock()
-        number = sum(ask.cost > 0 for ask in asks)  # Who only looks would have left no count.
+        number = sum(ask.cost > 0 for ask in asks)  # A look would have left no count.
         self._metrics.missed = (self._metrics.missed or 0) + number
         if self._spell is None:
             self._spell = _Spell(now_us)
@@ -165,7 +165,7 @@ class Follower:
         self._spell.last_us = now_us
 
     async def _await_calm(self, spell: _Spell) -> None:
-        """Say when the spell is over: that nothing has been missed, and all shards answer."""
+        """Log the end of the spell: nothing has been missed for a while, and all shards answer."""
         while True:
             rest_us = spell.last_us + CALM_US - self._clock()
             if rest_us <= 0 and self._shards.all_in_use:
@@ -188,7 +188,7 @@ def _forget(call: asyncio.Task[Sequence[Verdict]]) -> None:
 
 
 class _Spell:
-    """A time in which decisions are missed, from the first to the last one so far."""
+    """A period in which decisions are missed, from the first to the last one so far."""
 
     __slots__ = ("first_us", "last_us", "missed")
 

@@ -1,6 +1,7 @@
-"""Signs of life: gateways that share a store count each other, and drop connections that are dead.
+"""Heartbeats: gateways that share a store count each other, and drop dead connections.
 
-What a sign is, each store knows; how often it is given and what a missing one means is the same.
+Each store defines its heartbeat; the interval and the meaning of a missing one are the same for
+all.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from gateway.base.tasks import Background
 from gateway.stores.pipelining import Pipelining
 
 MISSED_BEATS: Final = 3
-"""After so many heartbeats without a sign of life a gateway counts as gone."""
+"""After this many missed heartbeats a gateway counts as stopped."""
 SOON_S: Final = 0.05
 
 T = TypeVar("T")
 
 
 class Heartbeat(ABC):
-    """The signs of life of one gateway in one store.
+    """The heartbeats of one gateway in one store.
 
     Args:
         heartbeat_s: seconds between two of them.
-        soon_s: seconds after one that did not get through.
+        soon_s: seconds after one that failed.
 
     Attributes:
-        heartbeat_s: the same.
-        silence_s: after so long without a sign of life a gateway counts as gone.
+        heartbeat_s: see above.
+        silence_s: after this long without a heartbeat a gateway counts as stopped.
     """
 
     def __init__(self, heartbeat_s: float, soon_s: float = SOON_S) -> None:
@@ -51,7 +52,7 @@ class Heartbeat(ABC):
         self._gateways = max(count, 1)
 
     def start(self) -> None:
-        """Begin, in the background."""
+        """Start in the background."""
         self._beating.start()
 
     async def aclose(self) -> None:
@@ -64,29 +65,29 @@ class Heartbeat(ABC):
                 await self.sign_off()
 
     async def run(self) -> None:
-        """Give one sign of life after the other."""
+        """Send one heartbeat after the other."""
         while True:
-            # After an outage the next one comes as soon as there is a connection.
+            # After an outage the next one is sent as soon as there is a connection.
             pause_s = self.heartbeat_s if await self.beat() else self._soon_s
             await asyncio.sleep(pause_s)
 
     @abstractmethod
     async def beat(self) -> bool:
-        """Give a sign of life and count the gateways; whether the next one has time."""
+        """Send a heartbeat and count the gateways; return whether the next one can wait."""
 
     @abstractmethod
     async def sign_off(self) -> None:
-        """Tell the others that this gateway leaves.
+        """Tell the other gateways that this one leaves.
 
         Raises:
-            StoreError: they cannot be told.
+            StoreError: the store cannot be reached.
         """
 
 
 async def answer_within(
     limit_s: float, pipe: Pipelining, ask: Callable[[], Awaitable[T]]
 ) -> T | None:
-    """The answer to what is asked, or None; a connection without any answer is dropped."""
+    """Return the answer to a call, or None; drop a connection that does not answer."""
     try:
         async with asyncio.timeout(limit_s):
             return await ask()

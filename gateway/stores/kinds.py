@@ -1,7 +1,7 @@
 """The kinds of stores: those that come with the gateway, and those of other distributions.
 
 This is the only list of them. It is read to check configurations, so it imports no store and no
-library: only the modules on their URLs.
+library: only the modules for their URLs.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ class StoreKind(UrlRules, Protocol):
 
     Attributes:
         kind: its name.
-        schemes: of its URLs.
-        maker: module and name of what makes the store, imported when it is needed: called with the
-            URL, `domain` and `deadline_us`; it connects when the store is started.
+        schemes: the schemes of its URLs.
+        maker: module and name of the function that makes the store, imported when it is needed.
+            It is called with the URL, `domain` and `deadline_us`; the store connects when it is
+            started.
         library: the extra with the library that it needs; empty if it needs none.
-        pattern: what JSON Schema says of its URLs.
+        pattern: the pattern of its URLs in the JSON Schema.
         capabilities: what it can do that not every store can.
     """
 
@@ -57,12 +58,12 @@ KINDS: Final[tuple[StoreKind, ...]] = (
     SMOCKRON,
 )
 STORES: Final[dict[str, StoreKind]] = {scheme: kind for kind in KINDS for scheme in kind.schemes}
-"""By the scheme of a URL."""
+"""Kinds of stores by the scheme of a URL."""
 
 
 def offered() -> dict[str, EntryPoint]:
     """Return the stores of other distributions, by scheme; none replaces one of the gateway's."""
-    # Few need it, and importing it takes as long as reading a configuration.
+    # Rarely needed, and importing it takes as long as reading a configuration.
     from importlib.metadata import entry_points
 
     found = entry_points(group=GROUP)
@@ -70,9 +71,9 @@ def offered() -> dict[str, EntryPoint]:
 
 
 def rules_of(scheme: str) -> UrlRules | None:
-    """Return what the store of a scheme says of its URLs; None if it says nothing.
+    """Return the URL rules of the store of a scheme; None if it has none.
 
-    A store that cannot be loaded says nothing: `find_store` tells why.
+    A store that cannot be loaded has none: `find_store` reports why.
     """
     kind = STORES.get(scheme)
     if kind is not None:

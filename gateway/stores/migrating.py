@@ -1,10 +1,10 @@
-"""Moving from one store to another: what moves is held to both.
+"""Moving from one store to another: both stores decide on the keys that move.
 
-The old store counts everything until nobody asks it any more, and the new one counts what has
-been chosen to move. A request passes if both let it pass; if one refuses, what the other took is
-given back. So gateways may be reconfigured one after the other, in any order: while some do not
-move a key yet, the old store still sees all its requests; when all of them move it, the new one
-does, and then the old one may be left out.
+The old store counts everything until no gateway asks it any more, and the new one counts the keys
+that have been chosen to move. A request passes if both admit it; if one refuses, what the other
+took is given back. So gateways can be reconfigured one after the other, in any order: while some do
+not move a key yet, the old store still sees all its requests; when all of them move it, the new one
+does, and then the old one can be removed.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ IsMoving = Callable[[Limit, str], bool]
 
 
 def chosen(parts: int, policies: Sequence[str] = ()) -> IsMoving:
-    """Which keys move: the same ones on every gateway, and more with each larger share.
+    """Return which keys move: the same ones on every gateway, and more with each larger share.
 
     Args:
         parts: how many of `PARTS_PER_WHOLE` keys.
-        policies: whose keys; everybody's if empty.
+        policies: the policies whose keys move; all if empty.
     """
     names = frozenset(policies)
 
@@ -63,14 +63,14 @@ class _Part(NamedTuple):
 
 
 class MovingStore:
-    """A `Store` that is two; `moving_store` makes the one that fits the old store.
+    """A `Store` made of two; `moving_store` makes the one that fits the old store.
 
     Args:
         old: counts everything; if it does not answer, neither does this store.
         new: counts what moves. While it does not answer, the old one decides alone.
-        is_moving: which keys move.
+        is_moving: returns whether a key moves.
         deadline_us: how long callers wait; the new store has half of that.
-        metrics: counters of the new store's calls; the old one's are its caller's.
+        metrics: counters of the new store's calls; those of the old one are kept by the caller.
         clock: this process's time.
     """
 
@@ -107,17 +107,17 @@ class MovingStore:
 
     @property
     def gateways(self) -> int:
-        """The most that either store has seen."""
+        """The larger number of the two stores."""
         return max(self._old.gateways, self._new.gateways)
 
     @property
     def warning(self) -> str:
-        """What either has to say."""
+        """The warnings of both stores."""
         said = [one.warning for one in self._both if isinstance(one, WarningStore)]
         return "; ".join(filter(None, said))
 
     async def start(self) -> None:
-        """Start both, and give the new one a moment: it would miss what is asked before."""
+        """Start both, and wait a moment for the new one: it would miss what is asked before."""
         await self._old.start()
         await self._new.start()
         await becomes(lambda: self._new.is_ready, NEW_STORE_S)
@@ -131,7 +131,7 @@ class MovingStore:
             await self._new.aclose()
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
-        """Ask both at once; a verdict of each has to be for it.
+        """Ask both concurrently; both must admit a request.
 
         Raises:
             StoreError: the old store failed.
@@ -151,7 +151,7 @@ class MovingStore:
             self._tasks.start(self._take_back(asks, old, parts, asking))
             raise
         verdicts, undone = self._join(asks, old, parts, asking.result())
-        # So that the next request finds it given back; but no decision is lost over it.
+        # The next request should find it given back; but no decision is lost over the wait.
         await _wait(undone, is_due)
         return verdicts
 
@@ -176,7 +176,7 @@ class MovingStore:
         parts: Sequence[_Part],
         new: Sequence[Verdict | None],
     ) -> tuple[list[Verdict], list[asyncio.Task[None]]]:
-        """The verdicts of both; and what gives back that one of them took in vain."""
+        """Return the verdicts of both, and tasks that give back what one of them took in vain."""
         verdicts = list(old)
         undone = []
         for part, answer in zip(parts, new, strict=True):
@@ -197,7 +197,7 @@ class MovingStore:
         parts: Sequence[_Part],
         asking: asyncio.Task[Sequence[Verdict | None]],
     ) -> None:
-        """Give back all that was let through, when it is known."""
+        """Give back everything that was admitted, once it is known."""
         pairs = zip(parts, await asking, strict=True)
         await asyncio.gather(
             *(
@@ -221,10 +221,10 @@ class MovingStore:
             log.debug("the old store did not take back what passed it alone: %r", error)
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
-        """Undo in both, whichever of them answers.
+        """Undo in both stores, whichever of them answers.
 
         Raises:
-            StoreError: the old store did not.
+            StoreError: the old store did not answer.
         """
         is_due = asyncio.get_running_loop().time() + self._patience_s
         old, part, new = _split(ask, verdict)
@@ -233,7 +233,7 @@ class MovingStore:
         await _wait(undoing, is_due)
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
-        """Keep what is held in both, whichever of them answers.
+        """Keep what is held in both stores, whichever of them answers.
 
         Returns:
             Whether the old store still held it.
@@ -250,12 +250,12 @@ class MovingStore:
 
 
 class ShardedMovingStore(MovingStore):
-    """A `ShardedStore` that is two, of which the old one is sharded."""
+    """A `ShardedStore` made of two, of which the old one is sharded."""
 
     _old: ShardedStore
 
     def shard(self, ask: Ask) -> Hashable:
-        """Which servers of the old store an ask needs; it is they who must answer."""
+        """Return which servers of the old store an ask needs: those must answer."""
         return self._old.shard(ask)
 
 
@@ -268,13 +268,13 @@ def moving_store(
     metrics: StoreMetrics,
     clock: Clock = monotonic_us,
 ) -> MovingStore:
-    """What moves from one store to another; sharded if the old one is. See `MovingStore`."""
+    """Return a store that moves from one to another, sharded if the old one is."""
     kind = ShardedMovingStore if isinstance(old, ShardedStore) else MovingStore
     return kind(old, new, is_moving, deadline_us=deadline_us, metrics=metrics, clock=clock)
 
 
 async def _wait(tasks: Sequence[asyncio.Task[None]], is_due: float) -> None:
-    """Wait for tasks up to a moment of the loop's time; they go on in any case."""
+    """Wait for tasks until a given loop time; they continue in any case."""
     if tasks:
         rest = is_due - asyncio.get_running_loop().time()
         await asyncio.wait(tasks, timeout=max(rest, 0))
@@ -294,7 +294,7 @@ def _join(old: Verdict, places: Sequence[int], new: Verdict) -> Verdict:
 
 
 def _stricter(old: Decision, new: Decision) -> Decision:
-    """What holds if both must allow it."""
+    """Return the stricter of two decisions, both of which must allow the request."""
     never = NEVER in (old.retry_after_us, new.retry_after_us)
     return Decision(
         old.allowed and new.allowed,
@@ -308,7 +308,7 @@ def _stricter(old: Decision, new: Decision) -> Decision:
 
 
 def _split(ask: Ask, verdict: Verdict) -> tuple[Verdict, Ask, Verdict]:
-    """The old store's verdict, and what the new one was asked and answered, from the receipts."""
+    """Return the old store's verdict, and the new one's ask and verdict, from the receipts."""
     decisions = verdict.decisions
     mask = (1 << SHIFT) - 1
     places = [place for place, each in enumerate(decisions) if each.receipt >> SHIFT]

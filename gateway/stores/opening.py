@@ -1,6 +1,6 @@
-"""From the URL of a store to the store: the one with that scheme, imported only then.
+"""Makes the store that a URL names; its module is imported only then.
 
-A store is named by the scheme of its URL. `kinds` lists those that come with the gateway; other
+The scheme of a URL names the store. `kinds` lists those that come with the gateway; other
 distributions add theirs by an entry point of the group `sluice.stores`, whose name is the scheme.
 """
 
@@ -26,25 +26,25 @@ class StoreMaker(Protocol):
 
 
 def open_store(url: str, *, domain: str, deadline_us: int) -> Store:
-    """Make the store that a URL names; it connects when it is started.
+    """Return the store that a URL names; it connects when it is started.
 
     Args:
         url: such as `memory://`, `redis://...` or `mysql://...`, as
             `gateway.config.values.store_url` allows.
-        domain: the namespace that counts live in.
+        domain: the namespace of counts.
         deadline_us: how long requests wait for a decision.
 
     Raises:
-        ConfigError: no store has that scheme, or the one that has it cannot be used.
+        ConfigError: no store has that scheme, or the store cannot be used.
     """
     return find_store(url)(url, domain=domain, deadline_us=deadline_us)
 
 
 def find_store(url: str) -> StoreMaker:
-    """Return what makes the store that a URL names, loaded: making it reads no more files.
+    """Return the maker of the store that a URL names, loaded: calling it reads no more files.
 
     Raises:
-        ConfigError: no store has that scheme, or the one that has it cannot be used.
+        ConfigError: no store has that scheme, or the store cannot be used.
     """
     scheme = split_url(url).scheme
     kind = STORES.get(scheme)
@@ -66,7 +66,7 @@ def find_store(url: str) -> StoreMaker:
 
 
 def open_memory(url: str, *, domain: str, deadline_us: int) -> MemoryStore:  # noqa: ARG001
-    """Make the store of `memory://?max_keys=...`."""
+    """Return the store of `memory://?max_keys=...`."""
     max_keys = int(read_parts(url).options.get("max_keys", DEFAULT_MAX_KEYS))
     more = f"memory://?max_keys={4 * max_keys}"
     remedy = f"a store.url of {more} has room for four times as many, Redis or MySQL for more"
@@ -93,7 +93,7 @@ def _from_elsewhere(scheme: str) -> Any:
     try:
         return entry.load()
     except Exception as error:
-        # Foreign code: whatever it raises, it is the operator who has to look at it.
+        # Foreign code: whatever it raises, the operator has to look at it.
         message = f"{entry.value}, which {scheme}:// stands for, cannot be loaded"
         raise _problem(f"{message}: {type(error).__name__}: {error}") from error
 

@@ -1,6 +1,7 @@
-"""A connection on which calls travel before earlier ones are answered: how it begins and ends.
+"""Start and end of a connection on which calls are sent before earlier ones are answered.
 
-What is called, and how long an answer is, is the protocol's own (`redis_pipe`, `throttr_pipe`).
+The protocols define the calls and the length of answers (`gateway.stores.redis.pipe`,
+`gateway.systems.throttr.pipe`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from gateway.base.errors import StoreError, StoreUnavailable
 
 
 class Pipelining(asyncio.Protocol, ABC):
-    """Calls out, answers in, matched in order.
+    """Sends calls and matches answers in order.
 
     Attributes:
         lost: done when the connection has ended.
@@ -27,12 +28,12 @@ class Pipelining(asyncio.Protocol, ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether something can be asked."""
+        """Whether calls can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
-        # A cast, not an assertion: those of uvloop only behave like one.
+        """Keep the transport of the new connection."""
+        # A cast, not an assertion: uvloop's transports only behave like one.
         self._transport = cast("asyncio.Transport", transport)
 
     def drop(self, error: StoreError) -> None:
@@ -47,7 +48,7 @@ class Pipelining(asyncio.Protocol, ABC):
         self.drop(StoreUnavailable("the connection to the store was closed"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended; the outcome of what is unanswered is not known."""
+        """Fail what is unanswered, whose outcome is not known."""
         self._transport = None
         self._fail_calls()
         if not self.lost.done():
@@ -63,4 +64,4 @@ class Pipelining(asyncio.Protocol, ABC):
 
     @abstractmethod
     def _take_unanswered(self) -> Iterable[asyncio.Future[Any]]:
-        """What waits for answers, and does not any more."""
+        """Remove and return the futures that wait for answers."""

@@ -1,7 +1,7 @@
-"""A connection to a server that many callers share and that is made again when it is lost.
+"""A shared connection to a server that reconnects when it is lost.
 
-It tries again with growing, jittered pauses. No request waits for it: while there is no connection,
-a call fails immediately.
+It retries with growing, jittered pauses. No request waits for it: while there is no connection, a
+call fails immediately.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gateway.base.tasks import Background
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 STEADY_US: Final = US
-"""A connection that lasted this long is replaced at once when lost; others after a pause."""
+"""A connection that lasted this long is replaced immediately when lost; others after a pause."""
 STALLED_US: Final = US
-"""When the oldest answer is overdue by this much, the server does not seem to work."""
+"""When the oldest answer is overdue by this much, the server counts as stalled."""
 
 
 class Pipelined(Protocol):
@@ -34,7 +34,7 @@ class Pipelined(Protocol):
 
     @property
     def oldest_us(self) -> int:
-        """For how long the oldest call is without its answer."""
+        """The age of the oldest unanswered call."""
 
 
 P = TypeVar("P", bound=Pipelined)
@@ -68,7 +68,7 @@ class ReconnectingConnection(ABC, Generic[P]):
 
     @property
     def is_tried(self) -> bool:
-        """Whether it is known how the first attempt ended."""
+        """Whether the outcome of the first attempt is known."""
         return self._is_tried.is_set()
 
     @property
@@ -84,20 +84,20 @@ class ReconnectingConnection(ABC, Generic[P]):
         return self._pipe
 
     def start(self) -> None:
-        """Begin to connect, in the background."""
+        """Connect in the background."""
         self._keeping.start()
 
     async def tried(self, within_s: float) -> None:
-        """Wait for how the first attempt ends, so long at most."""
+        """Wait for the first attempt to end, up to a limit."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._is_tried.wait()
 
     async def opened(self, within_s: float) -> P:
-        """The connection, as soon as it is open.
+        """Return the connection as soon as it is open.
 
         Raises:
-            StoreUnavailable: it was not in time.
+            StoreUnavailable: it did not open in time.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -111,15 +111,15 @@ class ReconnectingConnection(ABC, Generic[P]):
 
     @abstractmethod
     async def _serve(self) -> None:
-        """Connect, stay inside `_used` until it is of no more use, and close it.
+        """Connect, stay inside `_used` until the connection is of no more use, and close it.
 
         Raises:
-            StoreError: no usable connection came about.
+            StoreError: no usable connection was made.
         """
 
     @contextlib.contextmanager
     def _used(self, pipe: P) -> Iterator[None]:
-        """Calls go to this connection as long as one stays inside."""
+        """Direct calls to this connection inside the context."""
         self._pipe = pipe
         self._is_open.set()
         self._is_tried.set()
@@ -143,6 +143,6 @@ class ReconnectingConnection(ABC, Generic[P]):
                 if self._clock() - since_us >= STEADY_US:
                     pause_s = FIRST_PAUSE_S
                     continue
-            # Jitter keeps a fleet of gateways from coming back all at once.
+            # Jitter keeps a fleet of gateways from reconnecting together.
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

@@ -1,7 +1,7 @@
-"""Where it is kept what others report to have let through; in this process, or beside it.
+"""Stores for what others report to have admitted; in this process, or beside it.
 
-Masters of Smockron ask this and not a `Store`: nothing is decided, only taken down
-(`gateway.limits.reported`). A store that several masters share makes them one.
+Masters of Smockron use this instead of a `Store`: nothing is decided, only recorded
+(`gateway.limits.reported`). A store that several masters share makes them act as one.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from gateway.limits.rate import Limit
 from gateway.limits.reported import ALGORITHMS, Reported
 
 MAX_KEYS: Final = 100_000
-"""Keys of one limit that are remembered in memory."""
+"""Keys of one limit to remember in memory."""
 MAX_TIMES: Final = 2_000_000
-"""Times that are remembered in memory for one limit: some 32 MB."""
+"""Times to remember in memory for one limit: some 32 MB."""
 TIME_BYTES: Final = 16
 KEY_BYTES: Final = 600
-"""About what a time and a key take in memory, with room for what was dropped and may come."""
+"""Approximate memory of a time and a key, including removed entries and room for growth."""
 LOOKED_AT: Final = 8
-"""Old keys among which one is looked for that can be forgotten."""
+"""How many old keys are examined to find one that can be forgotten."""
 
 
 Answer = int | StoreError
-"""What is said to a report."""
+"""The answer to a report."""
 
 
 class Report(NamedTuple):
@@ -35,7 +35,7 @@ class Report(NamedTuple):
     Attributes:
         limits: what it counts for.
         keys: for each of the limits the identity that is counted.
-        at_us: when it went on or will, in microseconds since 1970; at most
+        at_us: when it passes or passed, in microseconds since 1970; at most
             `reported.FURTHEST_US` ahead of now.
     """
 
@@ -46,51 +46,51 @@ class Report(NamedTuple):
 
 @runtime_checkable
 class Reports(Protocol):
-    """Takes down reports, and says when the next request may go."""
+    """Records reports, and returns when the next request may pass."""
 
     async def start(self) -> None:
-        """Connect in the background; never fails because the server is not there yet."""
+        """Connect in the background; never fail because the server is not there yet."""
 
     async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[Answer]:
-        """Take down reports, one after the other.
+        """Record reports, one after the other.
 
         Args:
-            reports: what happened.
+            reports: the reports.
             now_us: the present, in microseconds since 1970.
 
         Returns:
-            For each report when the next request of its keys may go, by the limit that makes it
-            wait longest; 0 for now. An error where nobody knows whether all of it was taken down,
-            and what is known makes nobody wait.
+            For each report when the next request of its keys may pass, by the limit with the
+            longest wait; 0 for now. An error if it is not known whether all of it was recorded, and
+            what is known delays no request.
 
         Raises:
-            StoreError: so it is with all of them.
+            StoreError: this applies to all of the reports.
         """
 
     async def aclose(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 Hear = Callable[[bytes], None]
-"""What is done with a message of a `Relay`, at once: there may be many."""
+"""Handles a message of a `Relay` immediately: there may be many."""
 
 
 class Relay(Protocol):
-    """Carries messages between all that keep their reports in one place, as far as it can."""
+    """Carries messages between all gateways that share their reports, on a best-effort basis."""
 
     def start(self) -> None:
-        """Listen, in the background."""
+        """Subscribe in the background."""
 
     def tell(self, data: bytes, missed: Callable[[], None]) -> None:
-        """Say something to all of them, ourselves included, without waiting.
+        """Send a message to all of them, this gateway included, without waiting.
 
         Args:
-            data: what is said.
-            missed: called, at once or later, if it was not carried.
+            data: the message.
+            missed: called, immediately or later, if it was not sent.
         """
 
     async def aclose(self) -> None:
-        """Listen no more."""
+        """Unsubscribe."""
 
 
 @runtime_checkable
@@ -98,23 +98,23 @@ class SharedReports(Reports, Protocol):
     """Reports that several gateways share."""
 
     def relay(self, name: str, hear: Hear) -> Relay:
-        """What carries messages between them; to be closed before this is.
+        """Return a relay for messages between them; close it before this.
 
         Args:
-            name: tells one kind of messages from another.
-            hear: what is done with each.
+            name: distinguishes one kind of messages from another.
+            hear: handles each message.
         """
 
 
 class _Keys:
-    """The keys of one limit; those that were heard of last are last."""
+    """The keys of one limit, the most recently reported last."""
 
     __slots__ = ("_max_keys", "_max_times", "_states", "_times")
 
     def __init__(self, max_keys: int, max_times: int) -> None:
         self._max_keys = max_keys
         self._max_times = max_times
-        # Not a `dict`: the way to the first of one leads past all that were taken out before it.
+        # Not a `dict`: finding its first entry scans all entries that were removed before it.
         self._states: OrderedDict[str, Reported] = OrderedDict()
         self._times = 0
 
@@ -123,11 +123,11 @@ class _Keys:
 
     @property
     def used_bytes(self) -> int:
-        """The memory that they take, about."""
+        """The approximate memory of these keys."""
         return len(self._states) * KEY_BYTES + self._times * TIME_BYTES
 
     def record(self, limit: Limit, key: str, at_us: int, now_us: int) -> int:
-        """When the next request of a key may go."""
+        """Return when the next request of a key may pass."""
         states = self._states
         kept = states.pop(key, None)
         is_new = kept is None
@@ -146,7 +146,7 @@ class _Keys:
         return kept.next_us
 
     def _tidy(self, now_us: int) -> None:
-        """Forget up to two old keys that do not matter any more: one more than came."""
+        """Forget up to two old keys that do not matter any more: one more than arrived."""
         for _ in range(2):
             oldest = next(iter(self._states), None)
             if oldest is None or self._states[oldest].expires_us > now_us:
@@ -154,7 +154,7 @@ class _Keys:
             self._forget(oldest)
 
     def _least_missed(self, now_us: int) -> str:
-        """An old key; one that has to wait only if no other is near."""
+        """Return an old key; one that must wait only if no other is nearby."""
         states = self._states
         near = [key for key, _ in zip(states, range(LOOKED_AT), strict=False)]
         return next((key for key in near if states[key].next_us <= now_us), near[0])
@@ -166,12 +166,11 @@ class _Keys:
 class MemoryReports:
     """Reports that this process keeps, bounded in number.
 
-    Where there is no more room, what was heard of longest ago is forgotten: too much may pass
-    then, never too little.
+    If there is no more room, the oldest are forgotten: too much may pass then, never too little.
 
     Args:
-        max_keys: how many keys of one limit are remembered.
-        max_times: how many times of one limit are remembered.
+        max_keys: how many keys of one limit to remember.
+        max_times: how many times of one limit to remember.
     """
 
     def __init__(self, max_keys: int = MAX_KEYS, max_times: int = MAX_TIMES) -> None:
@@ -184,11 +183,11 @@ class MemoryReports:
 
     @property
     def used_bytes(self) -> int:
-        """The memory that all of it takes, about."""
+        """The approximate memory of all reports."""
         return sum(keys.used_bytes for keys in self._scopes.values())
 
     async def start(self) -> None:
-        """Nothing to connect to."""
+        """Do nothing: there is nothing to connect to."""
 
     async def aclose(self) -> None:
         """Forget everything."""
@@ -199,7 +198,7 @@ class MemoryReports:
         return self.record_now(reports, now_us)
 
     def record_now(self, reports: Sequence[Report], now_us: int) -> list[int]:
-        """Take down reports at once; see `Reports.record`."""
+        """Record reports immediately; see `Reports.record`."""
         answers = []
         for limits, keys, at_us in reports:
             next_us = 0

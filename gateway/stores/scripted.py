@@ -1,8 +1,8 @@
-"""A store that does as it is told: for tests, ours and anyone's.
+"""A store that follows a script: for this project's tests and yours.
 
-Written to the interface like any other store, so that what calls it cannot tell. Each call
+Written to the interface like any other store, so that its callers see no difference. Each call
 of `decide` takes the next step of the script, each call of `give_back` or `renew` the next of
-its own; when there are no more, every ask is answered by a `MemoryStore` on the same clock.
+its own; after the last step, every ask is answered by a `MemoryStore` on the same clock.
 
 >>> store = ScriptedStore()
 >>> store.then(Fail(StoreUnavailable("refused")))      # the first call fails
@@ -40,7 +40,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedDelay:
-    """Wait so long, then go on with the step behind; by default with a true decision."""
+    """Wait this long, then do the next step; by default, decide as usual."""
 
     seconds: float
     then: ScriptedAnswer | Fail | None = None
@@ -48,14 +48,14 @@ class ScriptedDelay:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedHold:
-    """Wait until the event is set, then decide truly."""
+    """Wait until the event is set, then decide as usual."""
 
     until: asyncio.Event
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """Call this (to block the loop, say), then decide truly."""
+    """Call this (for example to block the loop), then decide as usual."""
 
     function: Callable[[], None]
 
@@ -67,15 +67,15 @@ class ScriptedStore:
     """A `Store` with a script.
 
     Args:
-        clock: where the time of true decisions comes from.
+        clock: the time of decisions that are not scripted.
 
     Attributes:
-        asked: the batches that came, in order; those that failed too.
-        given_back: what was to be undone, in order; failed or not.
-        is_ready: what the store says of itself; True until set otherwise.
-        gateways: likewise; 1 until set otherwise.
+        asked: the batches received, in order, including those that failed.
+        given_back: what was to be undone, in order, including what failed.
+        is_ready: returned by the store's `is_ready`; True by default.
+        gateways: returned by the store's `gateways`; 1 by default.
         is_started, is_closed: whether `start` and `aclose` have been called.
-        cancelled: how many calls of `decide` were given up by the caller.
+        cancelled: how many calls of `decide` were cancelled by the caller.
     """
 
     def __init__(self, clock: Clock = monotonic_us) -> None:
@@ -96,19 +96,19 @@ class ScriptedStore:
         return f"<ScriptedStore {len(self.asked)} batches asked, {len(self._steps)} steps left>"
 
     def then(self, *steps: Step) -> None:
-        """What the next calls of `decide` are to do, one step each."""
+        """Add steps for the next calls of `decide`, one each."""
         self._steps.extend(steps)
 
     def then_give_back(self, *steps: Step) -> None:
-        """What the next calls of `give_back` are to do, one step each."""
+        """Add steps for the next calls of `give_back`, one each."""
         self._give_back_steps.extend(steps)
 
     def then_renew(self, *steps: Step) -> None:
-        """What the next calls of `renew` are to do, one step each."""
+        """Add steps for the next calls of `renew`, one each."""
         self._renew_steps.extend(steps)
 
     async def start(self) -> None:
-        """Nothing to connect to."""
+        """Do nothing: there is nothing to connect to."""
         self.is_started = True
 
     async def aclose(self) -> None:
@@ -142,7 +142,7 @@ class ScriptedStore:
 
 
 async def _perform(step: Step | None) -> Sequence[Verdict] | None:
-    """Do one step; the verdicts that it names, or None for true ones."""
+    """Do one step; return the verdicts that it names, or None to decide as usual."""
     if isinstance(step, ScriptedDelay):
         await asyncio.sleep(step.seconds)
         step = step.then

@@ -1,4 +1,4 @@
-"""What every store that gateways share over a network is made with, beside its URL."""
+"""The settings of every store that gateways share over a network, beside its URL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HEARTBEAT_S: Final = 2.0
 
 
 class StoreOptions(TypedDict, total=False):
-    """The keywords of a store's constructor that have defaults; see `StoreSettings`."""
+    """The keyword arguments of a store's constructor that have defaults; see `StoreSettings`."""
 
     deadline_us: int
     heartbeat_s: float
@@ -18,13 +18,13 @@ class StoreOptions(TypedDict, total=False):
 
 
 class StoreSettings(NamedTuple):
-    """How a store is used.
+    """The settings of a store.
 
     Attributes:
         domain: the namespace of this deployment's keys.
-        deadline_us: how long callers wait for a batch. If the server can be told, a batch that it
-            gets to later spends nothing; 0 lets it be spent however late.
-        heartbeat_s: seconds between two signs of life, by which gateways count each other.
+        deadline_us: how long callers wait for a batch. If the server supports it, a batch that it
+            reads later spends nothing; 0 lets it be spent however late.
+        heartbeat_s: seconds between two heartbeats, by which gateways count each other.
         clock: this process's time.
     """
 

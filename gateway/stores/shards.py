@@ -1,12 +1,12 @@
-"""What is known of the servers behind a store, and a probe for those that do not answer.
+"""The condition of the servers behind a store, and a probe for those that do not answer.
 
-A circuit breaker for each shard keeps one that is frozen from costing every call its patience. One
-that is open is not tried by anybody's request: a probe asks for nothing until there is an answer.
+A circuit breaker for each shard keeps a frozen one from costing every call its patience. While a
+breaker is open, no request tries the shard: a probe that takes nothing does, until it is answered.
 
-Servers may answer a probe and not count: a Redis that is full can look, and refuse who is over a
-limit. Where calls fail again before one of them has taken something a probe is not believed any
-more: calls are made after it as before, but the first that fails is the last, and that all is well
-is said when something was taken.
+Servers may answer a probe and not count: a Redis that is full can look, and refuse requests over a
+limit. If calls fail again before one of them has taken something, probes are not trusted any more.
+Calls are still made after a probe as before, but the first that fails is the last, and recovery is
+reported only when something was taken.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask
 
 MAX_SHARDS: Final = 1000
-"""How many shards of a store are told apart: each server of a Cluster, and some pairs."""
+"""How many shards of a store are tracked: each server of a Cluster, and some pairs."""
 FAILURES: Final = 3
-"""Calls in a row that may fail before the servers are left alone."""
+"""Calls in a row that may fail before the servers are out of use."""
 PROBE_AFTER_US: Final = US // 4
 LONGEST_PROBE_US: Final = US
-"""How often servers that failed are tried: at first, and when they have been away for long."""
+"""How often servers that failed are probed: at first, and after a long outage."""
 
 
 class Shard:
-    """What is known of the servers behind some of a store's keys, or behind all of them.
+    """The condition of the servers behind some of a store's keys, or behind all of them.
 
     Attributes:
-        breaker: of these servers.
-        is_in_use: whether they are asked; if not, a probe does.
-        has_failed: whether the last call did.
-        is_probed: whether a probe asks.
+        breaker: the breaker of these servers.
+        is_in_use: whether calls are made to them; if not, a probe is.
+        has_failed: whether the last call failed.
+        is_probed: whether a probe is running.
         is_on_trial: whether a probe was answered, and no call has taken anything since.
         is_doubted: whether probes were answered and calls were not.
-        lost_us: when they were left alone.
-        told: the reasons that were told since.
+        lost_us: when they went out of use.
+        told: the reasons that were reported since.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Shard:
         self.told: set[str] = set()
 
     def succeeded(self, now_us: int, *, has_counted: bool) -> None:
-        """A call was answered, and has taken something or not."""
+        """Note that a call was answered, and whether it has taken something."""
         self.has_failed = False
         if self.is_doubted and not has_counted:
             return
@@ -78,7 +78,7 @@ class Shard:
             self.is_on_trial = False
 
     def failed(self, now_us: int) -> None:
-        """A call was not answered, or a probe."""
+        """Note that a call or a probe was not answered."""
         self.breaker.failure(now_us)
         self.has_failed = True
         self.is_in_use = self.breaker.state is BreakerState.CLOSED
@@ -87,7 +87,7 @@ class Shard:
             self.is_doubted = True
 
     def was_found(self, now_us: int) -> None:
-        """A probe was answered."""
+        """Note that a probe was answered."""
         if not self.is_doubted:
             self.succeeded(now_us, has_counted=False)
         elif self.breaker.state is BreakerState.HALF_OPEN:
@@ -97,14 +97,14 @@ class Shard:
 
 
 class Shards:
-    """The shards of one store, by whatever it calls them; to be used inside an event loop.
+    """The shards of one store, by the store's names for them; use it inside an event loop.
 
     Args:
         call: asks the store; raises `StoreError` if there is no answer in time.
-        metrics: where failures are counted.
+        metrics: counts failures.
         clock: this process's time.
-        lost: called when servers are left alone, with each reason that turns up.
-        found: called when they are asked again.
+        lost: called when servers go out of use, with each new reason.
+        found: called when they are in use again.
         back: called when they are believed to count again, with the seconds since `lost`.
     """
 
@@ -131,29 +131,29 @@ class Shards:
         shard = self._shards.get(name)
         if shard is None:
             if len(self._shards) >= MAX_SHARDS:
-                # Shards that are gone; one that fails still will say so again.
+                # Drop shards that no longer exist; one that still fails is added again.
                 self._shards = {None: self._shards[None]}
             shard = self._shards[name] = Shard()
         return shard
 
     @property
     def any_in_use(self) -> bool:
-        """Whether some of them are asked."""
+        """Whether any shard is in use."""
         return any(shard.is_in_use for shard in self._shards.values())
 
     @property
     def all_in_use(self) -> bool:
-        """Whether all of them are asked."""
+        """Whether all shards are in use."""
         return all(shard.is_in_use for shard in self._shards.values())
 
     @property
     def worst_state(self) -> str:
-        """The state of the breaker that is the worst off."""
-        # The last by the alphabet as well: closed, half_open, open.
+        """The worst state of all breakers."""
+        # Also the last alphabetically: closed, half_open, open.
         return max(shard.breaker.state.value for shard in self._shards.values())
 
     def succeeded(self, shard: Shard, asks: Sequence[Ask], verdicts: Sequence[Verdict]) -> None:
-        """A call was answered."""
+        """Note that a call was answered."""
         # Calls of healthy servers are not logged.
         has_counted = not (shard.is_on_trial or shard.is_doubted) or any(
             verdict.allowed and ask.cost for ask, verdict in zip(asks, verdicts, strict=True)
@@ -164,12 +164,12 @@ class Shards:
             self._is_back(shard)
 
     def failed(self, shard: Shard, error: StoreError, ask: Ask) -> None:
-        """A call failed; after some in a row the servers are asked by a probe alone.
+        """Note that a call failed; after some in a row only a probe asks the servers.
 
         Args:
-            shard: whose call it was.
+            shard: the shard of the call.
             error: how it failed.
-            ask: what was asked; the probe asks for the same keys, so of the same servers.
+            ask: what was asked; the probe asks for the same keys, so it reaches the same servers.
         """
         shard.failed(self._clock())
         self._metrics.errors[error.reason] += 1
@@ -178,7 +178,7 @@ class Shards:
         if not shard.told:
             shard.lost_us = self._clock()
         if error.reason not in shard.told:
-            # The first may only say that there is no connection; why not is known later.
+            # The first error may only say that there is no connection; the reason is known later.
             shard.told.add(error.reason)
             self._lost(error)
         if not shard.is_probed:
@@ -186,7 +186,7 @@ class Shards:
             self._probes.start(self._probe(shard, ask._replace(cost=0)))
 
     async def aclose(self) -> None:
-        """Probe no more, whatever fails from now on."""
+        """Stop probing, whatever fails from now on."""
         self._is_closed = True
         await self._probes.finish(0)
 
@@ -201,7 +201,7 @@ class Shards:
                 self.failed(shard, error, nothing)
             else:
                 shard.was_found(self._clock())
-                # A call from before the outage may have failed while this one was under way.
+                # A call from before the outage may have failed while this one was in flight.
                 if shard.is_in_use:
                     break
         shard.is_probed = False
@@ -210,7 +210,7 @@ class Shards:
         self._found()
 
     def _is_back(self, shard: Shard) -> None:
-        # A call from before the outage may have said so while the probe was under way.
+        # A call from before the outage may have said so while the probe was in flight.
         if shard.told:
             shard.told.clear()
             self._back((self._clock() - shard.lost_us) / US)

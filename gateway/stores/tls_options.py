@@ -1,10 +1,10 @@
-"""How the certificate of a store's server is judged: alike on every Python.
+"""Checks the certificate of a store's server in the same way on every Python.
 
-Since Python 3.13 its usual context refuses certificates that lack an extension which RFC 5280 asks
-for, such as the Authority Key Identifier, and takes any certificate of `ssl_ca_certs` for an
-authority, be it signed by another one or not. Older ones did neither. Here the second holds always,
-for the operator has named that file, and the first where `ssl_strict=true` says so: authorities of
-one's own often leave such extensions out.
+Since Python 3.13 the default context refuses certificates that lack an extension that RFC 5280
+requires, such as the Authority Key Identifier, and takes any certificate of `ssl_ca_certs` for an
+authority, even if another one signed it. Older versions did neither. Here the second always
+applies, since the operator has named that file, and the first only with `ssl_strict=true`: private
+authorities often omit such extensions.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ STRICT: Final = "ssl_strict"
 
 
 def read_strict(options: Mapping[str, object]) -> bool:
-    """Whether certificates are judged strictly.
+    """Return whether certificates are checked strictly.
 
     Raises:
-        ValueError: that is neither said to be so nor not to be so.
+        ValueError: the option is neither true nor false.
     """
     said = options.get(STRICT, "false")
     if said not in {"true", "false"}:
@@ -30,7 +30,7 @@ def read_strict(options: Mapping[str, object]) -> bool:
 
 
 def judge(context: ssl.SSLContext, *, is_strict: bool) -> ssl.SSLContext:
-    """The context, which judges as this module says."""
+    """Return the context, set to check certificates as this module describes."""
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if is_strict:
         context.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -40,5 +40,5 @@ def judge(context: ssl.SSLContext, *, is_strict: bool) -> ssl.SSLContext:
 
 
 def why(error: OSError) -> str:
-    """What is wrong with a certificate, in OpenSSL's words; or why there is no connection."""
+    """Return what is wrong with a certificate, in OpenSSL's words, or why connecting failed."""
     return getattr(error, "verify_message", "") or error.strerror or type(error).__name__

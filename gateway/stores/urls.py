@@ -1,11 +1,11 @@
-"""URLs of stores: their parts, their options, and what each kind of store says of its own.
+"""URLs of stores: their parts, their options, and the rules of each kind of store.
 
 Each kind of store owns its URLs: the module `url.py` beside it, or `store_url.py` in the folder of
 another system, has an object with the methods of `UrlRules`. `gateway.stores.kinds` lists these
 objects. A store of another distribution has one as its attribute `urls`.
 
-What is wrong with a URL is a `StoreUrlError`. Its message may quote the URL, so it is for
-`sluice check`, which hides passwords; the stores themselves raise what `usable` makes of it.
+A mistake in a URL is a `StoreUrlError`. Its message may quote the URL, so it is for `sluice check`,
+which hides passwords; the stores themselves raise the error that `usable` makes of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _URL: Final = re.compile(
 
 
 class StoreUrlError(ValueError):
-    """A URL that names no store; `hint` says what does."""
+    """A URL that names no store; `hint` proposes a fix."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class StoreUrlError(ValueError):
 
 
 class StoreHost(NamedTuple):
-    """One host of a URL: without brackets, in lower case; the port is 0 if it is left out."""
+    """One host of a URL: without brackets, in lower case; the port is 0 if it is not set."""
 
     name: str
     port: int
@@ -51,15 +51,15 @@ class StoreHost(NamedTuple):
 
 
 class UrlParts(NamedTuple):
-    """A URL taken apart.
+    """The parts of a URL.
 
     Attributes:
         scheme: in lower case.
-        username: as it is written, percent-encoded; None if there are no credentials.
-        password: likewise; empty if only a user is named.
+        username: as written, percent-encoded; None if there are no credentials.
+        password: as written, percent-encoded; empty if there is only a user.
         hosts: none, one or several.
-        path: as it is written, percent-encoded.
-        options: what follows the question mark, decoded.
+        path: as written, percent-encoded.
+        options: the query, decoded.
     """
 
     scheme: str
@@ -76,7 +76,7 @@ class UrlParts(NamedTuple):
 
 
 class StoreUrl(NamedTuple):
-    """What a URL says: where counts are kept.
+    """Where a URL says that counts are kept.
 
     Two URLs with a common server and the same `database` and `part` lead to the same counts.
 
@@ -85,7 +85,7 @@ class StoreUrl(NamedTuple):
         place: hosts and ports with commas between them, or the path of a socket or file; empty if
             each process has its own.
         database: the number of a Redis database, or the name of a MySQL one.
-        options: what follows the question mark.
+        options: the query, decoded.
         part: what else separates counts there, such as the service that Sentinels watch.
     """
 
@@ -98,7 +98,7 @@ class StoreUrl(NamedTuple):
 
 @runtime_checkable
 class UrlRules(Protocol):
-    """What a kind of store says of its URLs.
+    """The rules of a kind of store for its URLs.
 
     Attributes:
         secrets: options whose values are never shown.
@@ -107,7 +107,7 @@ class UrlRules(Protocol):
     secrets: frozenset[str]
 
     def read(self, url: UrlParts) -> StoreUrl:
-        """Check a URL and say where it leads, without connecting or reading files.
+        """Check a URL and return where it leads, without connecting or reading files.
 
         Raises:
             StoreUrlError: it cannot be used.
@@ -130,8 +130,8 @@ def kept_in(where: str, domain: str) -> str:
 def split_url(url: str) -> SplitResult:
     """Return the parts of a URL (RFC 3986, appendix B); hosts are not checked.
 
-    `urlsplit` judges the brackets of an IPv6 address as if there were only one host, and not alike
-    in all versions of Python.
+    `urlsplit` checks the brackets of an IPv6 address as if there were only one host, and
+    differently in different versions of Python.
     """
     match = _URL.fullmatch(url)
     scheme, netloc, path, query, fragment = match.groups("") if match else ("", "", url, "", "")
@@ -139,10 +139,10 @@ def split_url(url: str) -> SplitResult:
 
 
 def read_parts(url: str) -> UrlParts:
-    """Take a URL apart.
+    """Return the parts of a URL.
 
     Raises:
-        StoreUrlError: a host or a port is none, an option is there twice, or there is a fragment.
+        StoreUrlError: a host or a port is invalid, an option is repeated, or there is a fragment.
     """
     parts = split_url(url)
     login, at, places = parts.netloc.rpartition("@")
@@ -191,13 +191,13 @@ def usable(url: str, read: Callable[[UrlParts], R], example: str) -> R:
 
 
 class Option(NamedTuple):
-    """What an option of a URL may be.
+    """An option of a URL.
 
     Attributes:
-        pattern: what JSON Schema says of its value.
+        pattern: the pattern of its value in the JSON Schema.
         check: returns what is wrong with a value, and a hint; None if it can be used. The message
             has `{}` where the value is quoted.
-        unquoted: what the message says instead of the value if that may be a password.
+        unquoted: the message to use instead if the value may be a password.
     """
 
     pattern: str
@@ -206,12 +206,12 @@ class Option(NamedTuple):
 
 
 def any_text() -> Option:
-    """An option of any value."""
+    """Return an option that accepts any value."""
     return Option(r"[^&\s]+", lambda value: None if value else ("is empty", ""))
 
 
 def whole_number(most: int, least: int = 1, pattern: str = "[0-9]{1,9}") -> Option:
-    """An option that is a whole number."""
+    """Return an option that is a whole number."""
 
     def check(value: str) -> tuple[str, str] | None:
         if re.fullmatch("[0-9]{1,9}", value) and least <= int(value) <= most:
@@ -222,13 +222,13 @@ def whole_number(most: int, least: int = 1, pattern: str = "[0-9]{1,9}") -> Opti
 
 
 def one_of(*words: str, also: Sequence[str] = (), message: str = "is {}", hint: str = "") -> Option:
-    """An option that is one of some words.
+    """Return an option that is one of some words.
 
     Args:
-        words: these.
-        also: words that are understood, in lower case, and not recommended.
+        words: the words.
+        also: words that are accepted, in lower case, but not recommended.
         message: what is wrong with any other.
-        hint: what to write; the words if it is left out.
+        hint: what to write; the words by default.
     """
 
     def check(value: str) -> tuple[str, str] | None:
@@ -243,9 +243,9 @@ def check_options(options: Mapping[str, str], known: Mapping[str, Option]) -> No
     """Check the names and the values of options.
 
     Raises:
-        StoreUrlError: there is an unknown one, or one with another value than it may have.
+        StoreUrlError: an option is unknown, or has an invalid value.
     """
-    # An unescaped & makes options out of a password: then no name and no value is repeated.
+    # An unescaped & turns a part of a password into options: then repeat no name and no value.
     may_quote = not any("password" in name.lower() for name in options)
     for name, value in options.items():
         option = known.get(name)
@@ -279,7 +279,7 @@ def lone_host(url: UrlParts, servers: str, example: str) -> StoreHost:
         example: a URL that can be used; `{host}` stands for the host of this one.
 
     Raises:
-        StoreUrlError: there is not one host, or something else beside it.
+        StoreUrlError: there is not exactly one host, or the URL has other parts.
     """
     host = url.host
     if host is None or not host.name:

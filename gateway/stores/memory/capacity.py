@@ -19,7 +19,7 @@ from gateway.stores.base import PROBE
 from gateway.stores.memory.table import SHARD_KEYS, Table
 
 SCOPES_PER_LOOK: Final = 16
-"""How many limits are examined for expired keys, and for which has the most keys."""
+"""How many limits are examined for expired keys, and for the one with the most keys."""
 EVICTED_OF: Final = 4
 """One of this many examined keys is evicted: that makes room for the next new keys, too."""
 LOOK_EVERY: Final = 64
@@ -119,7 +119,7 @@ class Capacity:
 
     @property
     def warning(self) -> str:
-        """What the operator should know now; empty if all keys have places."""
+        """The warning for the operator now; empty if all keys have places."""
         if self._clock() >= self._full_until_us:
             return ""
         return f"the memory store is full (max_keys={self.max_keys}, policy {self._policy})"
@@ -173,7 +173,7 @@ class Capacity:
         for _ in range(min(len(ring), SCOPES_PER_LOOK)):
             if looked > SHARD_KEYS:
                 break
-            # From the far end, so that the next look begins with others.
+            # From the far end, so that the next search begins with others.
             ring.rotate()
             scope = ring[0]
             looked += len(scope.table) // len(scope.table.shards) + 1

@@ -1,13 +1,14 @@
-"""What keys that were forgotten had used, in 16 bytes for each.
+"""The usage of keys that were forgotten, in 16 bytes each.
 
-A key is known by a part of its hash, in a set of eight that another part chooses, and its state is
-condensed (`limits.condensed`). If a set is full of states that still matter, the smallest goes, and
-is the least that from then on is held against every key of the set that is not in it. So nobody
-passes more than the limit for having been forgotten; some may pass less, and these can be told.
+A key is identified by a part of its hash, in a set of eight that another part selects, and its
+state is condensed (`limits.condensed`). If a set is full of states that still matter, the smallest
+goes, and becomes the least that from then on is held against every key of the set that is not in
+it. So no key passes more than its limit for having been forgotten; some may pass less, and these
+can be identified.
 
-Two keys are taken for one by a chance of less than one in a hundred million.
+Two keys are confused with a probability below one in a hundred million.
 
-Python's hash of a text has a key of its own in each process, so keys that meet cannot be chosen.
+Python's hash of a string is keyed anew in each process, so clients cannot choose keys that collide.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from gateway.limits.rate import Limit
 WAYS: Final = 8
 """Keys of one set."""
 SETS_PER_PAGE: Final = 64
-"""Sets that are made together: memory grows by some 9 kB at a time."""
+"""Sets that are allocated together: memory grows by some 9 kB at a time."""
 _MOST_USED: Final = 2**32 - 1
 _NOTHING: Final[Condensed] = (0, 0)
 
 
 class _Page:
-    """Some sets: for each place a part of a hash, a time and a number; and the least of each."""
+    """Some sets: for each place a part of a hash, a time and a number; and each set's least."""
 
     __slots__ = ("at", "least_at", "least_used", "names", "used")
 
@@ -45,8 +46,8 @@ class Recalled(NamedTuple):
     """What is known of a key.
 
     Attributes:
-        condensed: what is held against it.
-        is_own: whether that is what it used itself, or what others of its set may have.
+        condensed: the usage held against it.
+        is_own: whether that is its own usage; otherwise it is what others of its set may have used.
     """
 
     condensed: Condensed
@@ -58,8 +59,8 @@ class Forgotten:
 
     Args:
         keys: for how many there is room, roughly.
-        condensing: what states are condensed by.
-        limit: gives the limit as it is now, by which states expire.
+        condensing: condenses states.
+        limit: returns the current limit, by which states expire.
     """
 
     __slots__ = ("_condensing", "_hand", "_limit", "_pages", "_sets")
@@ -74,11 +75,11 @@ class Forgotten:
 
     @property
     def room(self) -> int:
-        """For how many keys memory was taken."""
+        """For how many keys memory is allocated."""
         return sum(page is not None for page in self._pages) * SETS_PER_PAGE * WAYS
 
     def recall(self, key: str, now_us: int) -> Recalled | None:
-        """What is held against a key that is not counted elsewhere; None for nothing."""
+        """Return the usage held against a key that is not counted elsewhere; None if none is."""
         name, page, first = self._find(key)
         if page is None:
             return None
@@ -91,7 +92,7 @@ class Forgotten:
         return Recalled(condensed, False) if self._matters(condensed, now_us) else None
 
     def put(self, key: str, condensed: Condensed, now_us: int) -> None:
-        """Keep what a key used, in the place of what was known of it."""
+        """Keep the usage of a key, in place of what was known of it."""
         name, page, first = self._find(key)
         if page is None:
             page = self._make_page(key)
@@ -105,7 +106,7 @@ class Forgotten:
         page.names[place], page.at[place], page.used[place] = name, at, used
 
     def put_right(self, key: str, condensed: Condensed) -> None:
-        """Keep what a refusal made of what was recalled: the clock may have gone back."""
+        """Keep a recalled state as a refusal has corrected it: the clock may have gone back."""
         name, page, first = self._find(key)
         if page is None:
             return
@@ -115,11 +116,11 @@ class Forgotten:
         if place is not None:
             page.at[place], page.used[place] = at, used
         elif page.least_used[number]:
-            # How much others used stays, whatever this key's limit is.
+            # The usage of others stays, whatever this key's limit is.
             page.least_at[number] = min(page.least_at[number], at)
 
     def drop(self, key: str) -> None:
-        """The key is counted elsewhere again."""
+        """Drop a key, since it is counted elsewhere again."""
         name, page, first = self._find(key)
         if page is None:
             return
@@ -128,7 +129,7 @@ class Forgotten:
             page.names[place], page.at[place], page.used[place] = 0, 0, 0
 
     def sweep(self, now_us: int) -> None:
-        """Give back the memory of one page, if nothing in it matters any more."""
+        """Free the memory of one page, if nothing in it matters any more."""
         self._hand = (self._hand + 1) % len(self._pages)
         page = self._pages[self._hand]
         if page is None:
@@ -139,11 +140,11 @@ class Forgotten:
             self._pages[self._hand] = None
 
     def _find(self, key: str) -> tuple[int, _Page | None, int]:
-        """The key's name, its page if there is one, and the first place of its set in it."""
+        """Return the key's name, its page if there is one, and the first place of its set in it."""
         number = hash(key)
         chosen = number % self._sets
         return (
-            # Never that of a place that is empty.
+            # Never that of an empty place.
             number >> 32 & _MOST_USED or 1,
             self._pages[chosen // SETS_PER_PAGE],
             chosen % SETS_PER_PAGE * WAYS,
@@ -159,7 +160,7 @@ class Forgotten:
         return self._condensing.expires_us(condensed, self._limit()) > now_us
 
     def _free_place(self, page: _Page, first: int, coming: Condensed, now_us: int) -> int | None:
-        """Where a new key of a set may be kept; None if it used less than all that are there."""
+        """Return a place for a new key of a set; None if it used less than all that are there."""
         empty = _place_of(page, 0, first)
         if empty is not None:
             return empty
@@ -176,7 +177,7 @@ class Forgotten:
         return first + held.index(smallest)
 
     def _raise_least(self, page: _Page, number: int, gone: Condensed, now_us: int) -> None:
-        """From now on a key of this set that is not in it is taken for the one that goes."""
+        """Take keys of this set that are not in it for the one that goes, from now on."""
         at, used = page.least_at[number], page.least_used[number]
         if not self._matters((at, used), now_us):
             at, used = 0, 0

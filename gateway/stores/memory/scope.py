@@ -1,8 +1,8 @@
 """The keys of one limit of one policy in memory.
 
-Keys that have a place are in a table, exactly. Of the others, which were evicted or never had a
-place, only what they used is kept (`forgotten`), so that a key that returns does not start anew.
-Leases are kept by name and cannot be condensed: keys that find no place for theirs share some.
+Keys that have a place are in a table, exactly. For the others, which were evicted or never had a
+place, only the usage is kept (`forgotten`), so that a key that returns does not start anew. Leases
+are kept by name and cannot be condensed: keys that find no place for their leases share a few keys.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from gateway.stores.memory.forgotten import Forgotten
 from gateway.stores.memory.table import Table
 
 NEW_KEYS_PER_SWEEP: Final = 64
-"""A piece is looked through each time so many new keys have come: some four looks for each."""
+"""New keys between two sweeps of a piece of the table: each new key gets some four looks."""
 IDLE_US: Final = 1_000_000
-"""How long ago a key must have expired to be forgotten although there is room: one that is asked
-for again and again is not to be a new one each time."""
+"""How long ago a key must have expired to be forgotten although there is room: a key that is used
+again and again should not be a new one each time."""
 SHARED_KEYS: Final = 256
-"""Keys that those share whose leases find no place."""
+"""How many keys are shared by those whose leases find no place."""
 
 Spent = tuple[Any, int, int, int]
-"""What became of a request: the key's state, the moment, `wait_us` and `retry_after_us`."""
+"""The result of a request: the key's state, the time, `wait_us` and `retry_after_us`."""
 
 
 class UnplacedKey(NamedTuple):
     """What is known of a key that has no place.
 
     Attributes:
-        key: under which it is counted.
-        state: what is held against it; None for nothing.
-        is_own: whether that is all of its own.
+        key: the key that it is counted under.
+        state: the state held against it; None if there is none.
+        is_own: whether all of that is its own.
     """
 
     key: str
@@ -51,11 +51,11 @@ class Scope:
     Args:
         capacity: the room that it shares with the store's other limits.
         limit: the limit as it was last asked for.
-        clock: where the time comes from.
+        clock: the source of the time.
 
     Attributes:
-        until_sweep: new keys that come until a piece is looked through, and
-        until_look: until it is tried again to make room, if that was in vain.
+        until_sweep: new keys that arrive before a piece of the table is swept, and
+        until_look: before room is searched again after a search in vain.
     """
 
     __slots__ = (
@@ -93,34 +93,34 @@ class Scope:
         max_wait_us: int,
         identity: Callable[[str], str] | None = None,
     ) -> Spent:
-        """Take what a request costs, if this limit lets it go; all but putting it in words.
+        """Take what a request costs if this limit admits it; return the raw result.
 
         Args:
             key: the identity that is counted.
             cost: what the request costs; 0 looks without taking.
             limit: the limit.
-            max_wait_us: how long the request would wait, at most `limit.max_wait_us`.
-            identity: makes the identity of `key`, if that is a name of somebody's own; escapes
-                begin with `%`, and nothing else does.
+            max_wait_us: how long the request may wait, at most `limit.max_wait_us`.
+            identity: returns the identity of `key`, if that is a caller's own name; escapes begin
+                with `%`, and nothing else does.
         """
         now_us = self.clock()
         table = self.table
         shard = table.shards[hash(key) & table.mask]
         before = shard.get(key)
         if identity is not None and (before is None or "%" in key):
-            # A name that is there, and holds no escapes, is an identity already.
+            # A name that is known, and has no escapes, is already an identity.
             return self.spend(identity(key), cost, limit, max_wait_us)
         if before is None:
             return self._spend_new(key, now_us, cost, limit, max_wait_us)
         after, wait_us, retry_after_us = self._spend(before, now_us, cost, limit, max_wait_us)
-        # A refusal put it right where the clock went back or the limit was lowered.
+        # A refusal corrects the state if the clock went back or the limit was lowered.
         if cost or retry_after_us:
             shard[key] = after
         return after, now_us, wait_us, retry_after_us
 
     def _spend_new(self, key: str, now_us: int, cost: int, limit: Limit, max_wait_us: int) -> Spent:
         if self._forgotten is None and self._condensing is not None:
-            # Most new keys: nothing is known of any. It saves them a twentieth of their time.
+            # Most new keys: nothing is known of any. This saves a twentieth of their time.
             after, wait_us, retry_after_us = self._spend(None, now_us, cost, limit, max_wait_us)
             if cost and not retry_after_us:
                 self.keep_new(key, after, now_us, (key,))
@@ -140,14 +140,14 @@ class Scope:
     def find(
         self, key: str, now_us: int, limit: Limit, spared: Sequence[str], debit: int = 0
     ) -> UnplacedKey:
-        """What is known of a key that has no place.
+        """Return what is known of a key that has no place.
 
         Args:
             key: the key.
             now_us: the present.
             limit: the limit as it is asked for.
             spared: keys that are being decided on and must keep their places.
-            debit: how much it has used already that is counted next.
+            debit: usage from before this ask that is counted next.
         """
         if self._condensing is None:
             return self._find_lease(key, now_us, spared)
@@ -160,7 +160,7 @@ class Scope:
         return UnplacedKey(key, state, recalled.is_own)
 
     def _find_lease(self, key: str, now_us: int, spared: Sequence[str]) -> UnplacedKey:
-        """A key of its own, if there is room and it holds nothing by another."""
+        """Return a key of its own, if there is room and it holds nothing by another."""
         shared = shared_key(key)
         state = self.table.get(shared)
         if state is not None and self.algorithm.expires_us(state, self.limit) > now_us:
@@ -178,15 +178,15 @@ class Scope:
         is_known: bool = False,
         is_own: bool = True,
     ) -> None:
-        """Keep the state of a key that was let through and has no place, in one if there is room.
+        """Keep the state of an admitted key that has no place, in a place if there is room.
 
         Args:
             key: as it was found.
-            state: what is held against it now.
+            state: the state held against it now.
             now_us: the present.
             spared: as for `find`.
-            is_known: whether anything was held against it before.
-            is_own: whether that was its own; else some of what others used is its own now.
+            is_known: whether any usage was held against it before.
+            is_own: whether that was its own; otherwise some usage of others is its own now.
         """
         capacity = self._capacity
         if not is_own and self._condensing is not None:
@@ -225,7 +225,7 @@ class Scope:
             )
 
     def _is_less(self, one: Any, other: Any, now_us: int, limit: Limit) -> bool:
-        """Whether the first state holds less against a key than the second."""
+        """Return whether the first state holds less against a key than the second."""
         one_said, other_said = (
             self.algorithm.decide(state, now_us, 0, limit, 0)[1] for state in (one, other)
         )
@@ -245,7 +245,7 @@ class Scope:
         self.counted.keys -= len(keys)
 
     def keep_refused(self, found: UnplacedKey, state: Any, now_us: int) -> None:
-        """Keep what a refusal made of the state of a key that has no place."""
+        """Keep the state of a key that has no place, as a refusal has changed it."""
         if found.state is None:
             return
         if not found.is_own:
@@ -258,7 +258,7 @@ class Scope:
             self._forgotten.put_right(found.key, condensed)
 
     def sweep(self) -> None:
-        """Forget the keys of one piece that are of no use."""
+        """Forget the useless keys of one piece."""
         self.until_sweep = NEW_KEYS_PER_SWEEP
         now_us = self.clock()
         if self._forgotten is not None:
@@ -266,7 +266,7 @@ class Scope:
         self.forget_expired(now_us - IDLE_US)
 
     def forget_expired(self, until_us: int) -> int:
-        """Forget the keys of one piece that had expired then; returns how many."""
+        """Forget the keys of one piece that had expired by then; return how many."""
         expires_us, limit = self.algorithm.expires_us, self.limit
         shard = self.table.next_shard()
         expired = [key for key, state in shard.items() if expires_us(state, limit) <= until_us]
@@ -276,11 +276,11 @@ class Scope:
 
     @property
     def may_be_forgotten(self) -> bool:
-        """Whether keys can lose their places before their time; leases cannot."""
+        """Whether keys can be evicted before they expire; leases cannot."""
         return self._condensing is not None
 
     def idle(self, now_us: int, spared: Sequence[str]) -> list[Idle]:
-        """The keys of one piece that may lose their places."""
+        """Return the keys of one piece that may be evicted."""
         if self._condensing is None:
             return []
         condense, limit = self._condensing.condense, self.limit
@@ -292,18 +292,18 @@ class Scope:
         return idle
 
     def is_refusing(self, key: str, now_us: int) -> bool:
-        """Whether a request of a key that has a place would be refused now."""
+        """Return whether a request of a key that has a place would be refused now."""
         return bool(self._spend(self.table.get(key), now_us, 1, self.limit, 0)[2])
 
     def evict(self, idle: Sequence[Idle], now_us: int) -> int:
-        """Take their places from keys; returns of how many it matters what they used."""
+        """Evict keys; return for how many of them the usage still matters."""
         evicted = sum(self._remember(key, (at, used), now_us) for used, at, key in idle)
         self.counted.evicted += evicted
         self._forget([key for _, _, key in idle])
         return evicted
 
     def _remember(self, key: str, condensed: Condensed, now_us: int) -> bool:
-        """Keep what a key used that has no place; false if it matters no more."""
+        """Keep the usage of a key that has no place; return False if it no longer matters."""
         condensing = self._condensing
         if condensing is None or condensing.expires_us(condensed, self.limit) <= now_us:
             return False
@@ -315,10 +315,9 @@ class Scope:
 
 
 OVERFLOW_KEY: Final = "%overflow"
-"""What the keys begin with that others share; no identity is like them, since there two digits
-follow a `%`."""
+"""The prefix of shared keys; no identity begins with it, since there two digits follow a `%`."""
 
 
 def shared_key(key: str) -> str:
-    """The key under which another is counted whose leases find no place."""
+    """Return the shared key of a key whose leases find no place."""
     return f"{OVERFLOW_KEY}{hash(key) % SHARED_KEYS}"

@@ -1,7 +1,7 @@
 """Counts in this process: exact, immediate and bounded.
 
-The keys of one limit live in one table (`scope`). Whenever some new keys have come, a piece of it
-is looked through and what expired a while ago is forgotten. When the store is full, some keys are
+The keys of one limit live in one table (`scope`). Whenever some new keys have arrived, a piece of
+it is swept and keys that expired a while ago are forgotten. When the store is full, some keys are
 evicted (`capacity`); what an evicted key had used counts against it when it returns (`forgotten`),
 so a flood of new keys frees no key from its limit.
 """
@@ -28,14 +28,14 @@ class MemoryStore:
     """An `ImmediateStore`.
 
     Args:
-        max_keys: how many keys have places, those aside that share some for their leases. Of
-            three times as many that have none is kept what they used.
-        clock: where the time comes from.
-        calendar_clock: where it comes from for algorithms that go by the calendar.
-        remedy: what the log says would do when the store is full.
+        max_keys: how many keys have places, not counting shared keys for leases. The usage of three
+            times as many keys without places is kept.
+        clock: the source of the time.
+        calendar_clock: the source of the time for algorithms that follow the calendar.
+        remedy: the fix that the log proposes when the store is full.
 
     Attributes:
-        counts_debits: as in a `DebitStore`; it does.
+        counts_debits: as in a `DebitStore`; True.
         memory: the counters of each policy's keys.
     """
 
@@ -51,7 +51,7 @@ class MemoryStore:
         self._clock = clock
         self._calendar_clock = calendar_clock
         self._scopes: dict[tuple[str, str], Scope] = {}
-        # The same by the `id` of the limit that each was last asked for: names take longer.
+        # The same by the `id` of the limit that each was last asked for: lookup by name is slower.
         self._current: dict[int, Scope] = {}
         self.counts_debits = True
         self._capacity = Capacity(max_keys, clock, remedy)
@@ -66,32 +66,32 @@ class MemoryStore:
 
     @property
     def evicted(self) -> int:
-        """How many keys lost their places before their time."""
+        """How many keys were evicted before they expired."""
         return sum(counted.evicted for counted in self.memory.values())
 
     @property
     def warning(self) -> str:
-        """What is to be said of the store at the moment; empty if all is well."""
+        """The current warning about the store; empty if there is no problem."""
         return self._capacity.warning
 
     def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
-        """Take note of which policies there are; see `PreparedStore`."""
+        """Note which policies there are; see `PreparedStore`."""
         for limits in policies.values():
             if limits:
                 self._capacity.of_policy(limits[0].scope)
 
     @property
     def is_ready(self) -> bool:
-        """Always: there is nothing to connect to."""
+        """Always True: there is nothing to connect to."""
         return True
 
     @property
     def gateways(self) -> int:
-        """One: these counts are of this process only."""
+        """Always 1: these counts belong to this process only."""
         return 1
 
     async def start(self) -> None:
-        """Nothing to do."""
+        """Do nothing: there is nothing to connect to."""
 
     async def aclose(self) -> None:
         """Forget everything."""
@@ -112,16 +112,16 @@ class MemoryStore:
         return self.renew_now(ask, verdict)
 
     def decide_now(self, ask: Ask) -> Verdict:
-        """Decide on one request at once."""
+        """Decide on one request immediately."""
         limits, keys, cost, max_wait_us = ask
         if len(limits) > 1:
             return self._decide_several(ask)
-        # One limit is the usual case; it is spared the lists of the general one.
+        # One limit is the usual case; it skips the lists of the general one.
         decision = self.decide_limit(limits[0], keys[0], cost, max_wait_us)
         return Verdict(decision.allowed, decision.wait_us, decision.retry_after_us, (decision,))
 
     def decide_limit(self, limit: Limit, key: str, cost: int, max_wait_us: int) -> Decision:
-        """Decide on a request that has one limit, at once; see `Ask` for the arguments."""
+        """Decide on a request that has one limit immediately; see `Ask` for the arguments."""
         scope = self.scope(limit)
         wait_us = limit.max_wait_us
         if wait_us > max_wait_us:
@@ -135,7 +135,7 @@ class MemoryStore:
         scope.assume(key, state, limit)
 
     def scope(self, limit: Limit) -> Scope:
-        """The keys that `limit` counts; a change of its numbers keeps them."""
+        """Return the keys that `limit` counts; a change of its numbers keeps them."""
         scope = self._current.get(id(limit))
         if scope is not None:
             return scope
@@ -149,7 +149,7 @@ class MemoryStore:
         else:
             self._current.pop(id(scope.limit), None)
             scope.limit = limit
-        # The scope keeps the limit, so nothing else can get its identity meanwhile.
+        # The scope keeps the limit, so no other object can get its id meanwhile.
         self._current[id(limit)] = scope
         return scope
 
@@ -191,7 +191,7 @@ class MemoryStore:
         return verdict
 
     def give_back_now(self, ask: Ask, verdict: Verdict) -> None:
-        """Undo an allowed decision as far as that cannot let too much through."""
+        """Undo an allowed decision as far as that cannot admit too much."""
         if not verdict.allowed:
             return
         for limit, asked_key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
@@ -204,7 +204,7 @@ class MemoryStore:
                 scope.table.put(key, state)
 
     def renew_now(self, ask: Ask, verdict: Verdict) -> bool:
-        """Keep the leases of an allowed decision; false if one of them is held no more."""
+        """Keep the leases of an allowed decision; return False if one of them is no longer held."""
         all_held = verdict.allowed
         for limit, asked_key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
             scope = self.scope(limit)
@@ -220,7 +220,7 @@ class MemoryStore:
 
 
 def _held(scope: Scope, key: str) -> tuple[str, Any]:
-    """Under which key a request was counted that had this one, and its state if it has a place."""
+    """Return the key that requests of a key are counted under, and its state if it has a place."""
     state = scope.table.get(key)
     if state is None and not scope.may_be_forgotten:
         key = shared_key(key)

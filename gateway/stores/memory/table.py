@@ -2,8 +2,9 @@
 
 A large `dict` is copied as a whole when it grows, tens of milliseconds for a million keys, and
 again and again while keys come and go, each time to up to three times the room it needs. So keys
-are spread over shards of a few hundred by extendible hashing: the last bits of a key's hash choose
-the shard from a directory; a shard that is too large becomes two, which one more bit tells apart.
+are spread over shards of a few hundred by extendible hashing: the last bits of a key's hash select
+the shard from a directory; a shard that is too large is split in two, distinguished by one more
+bit.
 
 256 dictionaries would be simpler, but their pauses grow with the number of keys. Measured with
 `python -m bench.micro.tables` at a million keys: 140 bytes for each key and a longest pause of
@@ -22,16 +23,15 @@ SHARD_KEYS: Final = 341
 
 
 class Table:
-    """Shards of a dictionary.
+    """A dictionary in shards.
 
-    The hot path reads `table.shards[hash(key) & table.mask]` itself; a call would cost a tenth
-    of a decision. A shard must not be kept across `insert`, `sweep` and `discard`, which may
-    replace it.
+    The hot path reads `table.shards[hash(key) & table.mask]` itself; a call would cost a tenth of a
+    decision. Do not keep a shard across `insert`, `sweep` and `discard`, which may replace it.
 
     Attributes:
         shards: the directory; a shard is in it once or several times.
-        mask: which bits of a hash choose from the directory.
-        looked_at: how many keys the shards had that `next_shard` gave.
+        mask: the bits of a hash that select from the directory.
+        looked_at: how many keys the shards had that `next_shard` returned.
     """
 
     __slots__ = ("_depths", "_hand", "count", "looked_at", "mask", "shards")
@@ -48,11 +48,11 @@ class Table:
         return self.count
 
     def get(self, key: str) -> Any:
-        """What is kept for a key, or None."""
+        """Return what is kept for a key, or None."""
         return self.shards[hash(key) & self.mask].get(key)
 
     def put(self, key: str, value: Any) -> bool:
-        """Keep a value; whether the key is a new one."""
+        """Keep a value; return whether the key is new."""
         index = hash(key) & self.mask
         shard = self.shards[index]
         if key in shard:
@@ -66,17 +66,17 @@ class Table:
         return True
 
     def next_shard(self) -> Shard:
-        """One shard after the other, for ever."""
+        """Return the next shard, in a cycle."""
         self._hand = (self._hand + 1) & self.mask
         while self._hand >> self._depths[self._hand]:
-            # Another entry for a shard that was already there.
+            # Another entry for a shard that has already been returned.
             self._hand = (self._hand + 1) & self.mask
         shard = self.shards[self._hand]
         self.looked_at += len(shard)
         return shard
 
     def forget(self, keys: list[str]) -> None:
-        """Forget keys that are there, and the room that they had."""
+        """Forget keys that are there, and free their room."""
         changed = set()
         for key in keys:
             index = hash(key) & self.mask
@@ -84,14 +84,14 @@ class Table:
             changed.add(index & ((1 << self._depths[index]) - 1))
         self.count -= len(keys)
         for index in changed:
-            # A copy has no holes. With them the next growth would be to the threefold.
+            # A copy has no holes. With them the next growth would triple the size.
             self._replace(index, self._depths[index], dict(self.shards[index]))
 
     def _split(self, index: int) -> None:
         depth = self._depths[index]
         if 1 << depth > self.mask:
             if self.mask > self.count // 16:
-                # So many hashes alike are no chance: let the shard grow, not the directory.
+                # So many equal hashes are no accident: let the shard grow, not the directory.
                 return
             self.shards *= 2
             self._depths *= 2

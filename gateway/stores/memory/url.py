@@ -42,7 +42,7 @@ class MemoryUrls:
 
     def explain(self, url: StoreUrl, domain: str) -> Sequence[str]:
         """See `UrlRules.explain`."""
-        del domain  # Nobody shares these counts.
+        del domain  # These counts are not shared.
         keys = url.options.get("max_keys")
         bound = f", at most {int(keys):,} keys" if keys else ""
         return (f"Counts are kept in this gateway's memory{bound}; other gateways have their own.",)

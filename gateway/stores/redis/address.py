@@ -1,4 +1,4 @@
-"""Redis servers as a URL names them: where each is, its credentials and its TLS context."""
+"""Redis servers as a URL names them: address, credentials and TLS context of each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RedisAddress:
     Attributes:
         host: name or address; empty for a Unix socket.
         port: TCP port.
-        path: of the Unix socket; empty for TCP.
+        path: path of the Unix socket; empty for TCP.
         db: number of the database.
         username: empty for the default user.
         password: empty for none; never shown.
@@ -53,7 +53,7 @@ class RedisAddress:
 
     @property
     def tls_name(self) -> str:
-        """The host as TLS asks for it and checks it: without DNS's last dot (RFC 6066, 3)."""
+        """The host as TLS requests and checks it: without DNS's last dot (RFC 6066, 3)."""
         return self.host.removesuffix(".")
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class RedisAddress:
 
 
 class SentinelAddress(NamedTuple):
-    """Sentinels, the service they watch, and how its servers are connected to."""
+    """Sentinels, the service they watch, and how to connect to its servers."""
 
     sentinels: tuple[RedisAddress, ...]
     service: str
@@ -74,7 +74,7 @@ def parse_redis_url(url: str) -> RedisAddress:
     """Return the server of `redis://`, `rediss://` or `unix://`; for TLS, read certificate files.
 
     Raises:
-        ValueError: it cannot be used; the message holds no value of it, which may be a password.
+        ValueError: it cannot be used; the message has no value of it, which may be a password.
     """
     return usable(url, _read_server, "redis://127.0.0.1:6379/0")
 
@@ -83,16 +83,16 @@ def parse_sentinel_url(url: str) -> SentinelAddress:
     """Return what `redis+sentinel://` or `rediss+sentinel://` names.
 
     Raises:
-        ValueError: likewise.
+        ValueError: as for `parse_redis_url`.
     """
     return usable(url, _read_sentinels, "redis+sentinel://10.0.0.1,10.0.0.2/mymaster/0")
 
 
 def parse_cluster_url(url: str) -> tuple[RedisAddress, ...]:
-    """Return the nodes of `redis+cluster://` or `rediss+cluster://` that know the others.
+    """Return the nodes of `redis+cluster://` or `rediss+cluster://` that are asked for the others.
 
     Raises:
-        ValueError: likewise.
+        ValueError: as for `parse_redis_url`.
     """
     return usable(url, _read_nodes, "redis+cluster://10.0.0.1,10.0.0.2")
 
@@ -134,7 +134,7 @@ def _checked(rules: RedisUrls | SentinelUrls | ClusterUrls, parts: UrlParts) -> 
 
 
 def _server(parts: UrlParts, database: int) -> RedisAddress:
-    """Return how all servers of a URL are connected to, without saying where they are."""
+    """Return how to connect to all servers of a URL, without their addresses."""
     return RedisAddress(
         host="",
         port=0,
@@ -151,7 +151,7 @@ def _at(server: RedisAddress, host: StoreHost, default_port: int) -> RedisAddres
 
 
 def _tls(said: Mapping[str, str]) -> ssl.SSLContext:
-    """Return the context that redis-py makes of options, so that they mean the same here."""
+    """Return the context that redis-py makes of these options, so that they mean the same here."""
     options: dict[str, Any] = {
         name: value for name, value in said.items() if name.startswith("ssl_") and name != STRICT
     }

@@ -1,4 +1,4 @@
-"""A call of a script on whichever server of a Cluster serves a slot."""
+"""A call of a script on the server of a Cluster that serves a slot."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from gateway.stores.redis.slots import read_redirect
 from gateway.stores.redis.source import Script
 
 MAX_FOLLOWED: Final = 4
-"""Answers that send a call on: a script to bring along, and where to go, each once or twice."""
+"""How many answers that redirect a call are followed: a missing script, and redirections, each
+once or twice."""
 
 ASKING: Final[Command] = (b"ASKING",)
 
 
 class RoutedCall:
-    """One call of a script, which goes where it is sent.
+    """One call of a script, which follows redirections.
 
     Args:
-        script: what is called.
+        script: the script to call.
         slot: the slot of all its keys.
-        encode: number of keys, keys and arguments, for the server that is called.
+        encode: returns number of keys, keys and arguments, for the server that is called.
 
     Attributes:
-        node, pipe: where it went last.
+        node, pipe: where it was sent last.
         reply: the answer, once there is one.
         error: why there is none.
     """
@@ -64,18 +65,18 @@ class RoutedCall:
 
     @property
     def is_answered(self) -> bool:
-        """Whether `reply` is what the script said."""
+        """Whether `reply` is the script's answer."""
         return self.reply is not None and not isinstance(self.reply, hiredis.ReplyError)
 
     def address(self, node: ClusterNode, pipe: Pipe) -> Command:
-        """The command for a server."""
+        """Return the command for a server."""
         self.node = node
         self.pipe = pipe
         self._words = self._encode(node)
         return by_digest(self._script, self._words)
 
     def sent(self, future: asyncio.Future[Any]) -> None:
-        """It is on the wire; this will have its answer."""
+        """Keep the future of the answer, after the call was sent."""
         self._future = future
 
     async def first(self) -> None:
@@ -87,7 +88,7 @@ class RoutedCall:
                 self.error = error
 
     def look(self) -> None:
-        """Take the first answer if it is there, without waiting."""
+        """Take the first answer if it has arrived, without waiting."""
         future = self._future
         if future is not None and future.done() and not future.cancelled():
             error = future.exception()
@@ -95,11 +96,11 @@ class RoutedCall:
                 self.reply = future.result()
 
     async def follow(self, nodes: Nodes, within_s: float) -> None:
-        """Go where the answer sends it, until it is answered or has failed.
+        """Follow redirections until the call is answered or has failed.
 
         Args:
             nodes: the servers.
-            within_s: how long to wait for a connection to one that is new.
+            within_s: how long to wait for a connection to a new server.
         """
         for _ in range(MAX_FOLLOWED):
             if self.error is not None or self.is_answered:
@@ -135,7 +136,7 @@ class RoutedCall:
 
 
 def send(nodes: Nodes, calls: Sequence[RoutedCall]) -> None:
-    """Put calls on the wire, those of one server in one write; failures are kept in them."""
+    """Send calls, those of one server in one write; failures are kept in the calls."""
     grouped: dict[ClusterNode, list[RoutedCall]] = {}
     for call in calls:
         try:

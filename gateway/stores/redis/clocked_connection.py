@@ -1,4 +1,4 @@
-"""A connection to a Redis server and what is known of the clock at its other end."""
+"""A connection to a Redis server, and what is known of the server's clock."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gateway.stores.redis.script import Codec, decode_verdicts, server_now_us
 from gateway.stores.redis.source import DECIDE, Script
 
 LATE_SLACK_US: Final = 5_000
-"""Margin for what the estimate of the server's clock may be off."""
+"""Margin for the error of the estimate of the server's clock."""
 
 
 class ServerTime:
-    """What the server's clock shows now, at most: an estimate that errs on the late side.
+    """The latest time that the server's clock may show: an estimate that errs on the late side.
 
-    An answer tells the server's time at some moment between sending and receiving, which
-    bounds the distance between the two clocks from both sides; every answer narrows it. If one
-    contradicts the rest, a clock was set or drifted, and it alone is believed.
+    An answer carries the server's time at some moment between sending and receiving, which bounds
+    the distance between the two clocks from both sides; every answer narrows it. If one contradicts
+    the rest, a clock was set or drifted, and only that answer is used.
     """
 
     __slots__ = ("_highest_us", "_lowest_us")
@@ -35,11 +35,11 @@ class ServerTime:
         self._highest_us = 0
 
     def latest_us(self, now_us: int) -> int | None:
-        """The latest that the server's clock may show at `now_us` here; None if unknown."""
+        """Return the latest time the server's clock may show at `now_us` here; None if unknown."""
         return None if self._lowest_us is None else now_us + self._highest_us
 
     def observe(self, sent_us: int, received_us: int, server_us: int) -> None:
-        """Learn from one answer."""
+        """Update the estimate from one answer."""
         lowest_us = server_us - received_us
         highest_us = server_us - sent_us
         if self._lowest_us is not None:
@@ -51,18 +51,18 @@ class ServerTime:
         self._highest_us = highest_us
 
     def forget(self) -> None:
-        """The next answer may come from another server."""
+        """Forget the estimate, since the next answer may come from another server."""
         self._lowest_us = None
 
 
 class ClockedConnection:
-    """A way to one server, on which batches are asked.
+    """A connection to one server, on which batches are sent.
 
     Args:
-        connection: what keeps the way open.
-        codec: how asks are said.
-        deadline_us: how long callers wait; what the server gets to later spends nothing. 0
-            lets it be spent however late.
+        connection: keeps the connection open.
+        codec: encodes asks.
+        deadline_us: how long callers wait; what the server reads later spends nothing. 0 lets it
+            be spent however late.
         clock: this process's time.
     """
 
@@ -79,7 +79,7 @@ class ClockedConnection:
         self._pipe: Pipe | None = None
 
     def open(self) -> Pipe:
-        """The open pipe; raises `StoreUnavailable` if there is none."""
+        """Return the open pipe; raises `StoreUnavailable` if there is none."""
         pipe = self.connection.pipe
         if pipe is not self._pipe:
             self._pipe = pipe
@@ -89,10 +89,10 @@ class ClockedConnection:
         return pipe
 
     def encode(self, asks: Sequence[Ask], sent_us: int) -> list[bytes]:
-        """What is said to `DECIDE` on this lane; `open` comes first."""
+        """Return the arguments of `DECIDE` on this lane; call `open` first."""
         latest_us = self.server_time.latest_us(sent_us)
         if latest_us is None:
-            # It does not tell before the first answer; calendars need to know roughly.
+            # The server's time is unknown before the first answer; calendars need it roughly.
             return self._codec.encode_asks(asks, 0, server_us=wall_us())
         return self._codec.encode_asks(asks, self.not_after_us(sent_us), server_us=latest_us)
 
@@ -104,10 +104,10 @@ class ClockedConnection:
         return latest_us + self._deadline_us + LATE_SLACK_US
 
     def decode(self, asks: Sequence[Ask], sent_us: int, reply: Any, pipe: Pipe) -> list[Verdict]:
-        """What `DECIDE` answered.
+        """Return the verdicts in an answer of `DECIDE`.
 
         Raises:
-            StoreTimeout: the server got to the batch too late and spent nothing.
+            StoreTimeout: the server read the batch too late and spent nothing.
             StoreReplyError: the answer cannot be understood.
         """
         try:
@@ -118,7 +118,7 @@ class ClockedConnection:
             raise
 
     async def decide(self, asks: Sequence[Ask]) -> list[Verdict]:
-        """Ask a batch.
+        """Return the verdicts on a batch.
 
         Raises:
             StoreError: as `RedisStore.decide`.
@@ -130,7 +130,7 @@ class ClockedConnection:
 
 
 async def run(pipe: Pipe, script: Script, words: list[bytes]) -> Any:
-    """Run a script; one that the server does not know is sent along, in the same call.
+    """Run a script; if the server does not know it, send it in the same call.
 
     Raises:
         StoreError: the server answered an error or the connection was lost.
@@ -144,17 +144,17 @@ async def run(pipe: Pipe, script: Script, words: list[bytes]) -> Any:
 
 
 def by_digest(script: Script, words: list[bytes]) -> Command:
-    """The call of a script that the server remembers."""
+    """Return the call of a script that the server remembers."""
     return (b"EVALSHA", script.digest, *words)
 
 
 def by_source(script: Script, words: list[bytes]) -> Command:
-    """The same where it does not: works if SCRIPT LOAD is forbidden, and is remembered too."""
+    """Return the call that includes the script: needs no SCRIPT LOAD, and is remembered too."""
     return (b"EVAL", script.source, *words)
 
 
 def failed(pipe: Pipe, reply: Exception) -> StoreError:
-    """The error that an answer stands for; a pipe that a new one may cure is dropped."""
+    """Return the error that an answer stands for; drop a pipe that a new one may fix."""
     error = reply_error(reply)
     if worth_dropping(error):
         pipe.drop(error)

@@ -1,14 +1,14 @@
 """Counts in a Redis Cluster, or one of Valkey: each slot's by the server that serves it.
 
-A batch is one call of the script for each slot that it touches, and all calls of one server go
-out in one write. The limits of an ask that count the same identity share a slot, and are
-decided on at once. Where they count different ones each slot decides on its own limits, and
-what was taken for an ask that was refused elsewhere is given back before the caller gets its
-verdict: for one round trip other requests may find less than there is, never more.
+A batch is one call of the script for each slot that it touches, and all calls of one server are
+sent in one write. The limits of an ask that count the same identity share a slot, and are decided
+on together. If they count different ones, each slot decides on its own limits, and what was taken
+for an ask that was refused elsewhere is given back before the caller gets its verdict: for one
+round trip other requests may find less than there is, never more.
 
 Redirections are followed: `MOVED` to the server that has the slot now, `ASK` for this call only. A
-slot that is moving has its keys on two servers; where that is in the way (`TRYAGAIN`) every
-key is asked for on its own, which is never refused for that reason.
+slot that is moving has its keys on two servers; if that prevents a call (`TRYAGAIN`), every key is
+asked for on its own, which is never refused for that reason.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from gateway.stores.redis.source import DECIDE, GIVE_BACK, RENEW, SCRIPTS
 from gateway.stores.settings import StoreOptions, StoreSettings
 
 NO_DEADLINE_S: Final = 2.0
-"""How long a call without a deadline waits for a connection to a server it is sent to."""
+"""How long a call without a deadline waits for a connection to a server it is redirected to."""
 
 
 class _Undo(NamedTuple):
@@ -60,10 +60,10 @@ class RedisClusterStore:
     """A `ShardedStore` in a Cluster.
 
     Args:
-        url: `redis+cluster://[[user]:password@]host[:port][,host[:port]...]`, the nodes that
-            are asked for the others; `rediss+cluster://` for TLS.
+        url: `redis+cluster://[[user]:password@]host[:port][,host[:port]...]`, the nodes that are
+            asked for the others; `rediss+cluster://` for TLS.
         domain: see `StoreSettings`.
-        options: likewise.
+        options: see `StoreSettings`.
 
     Raises:
         ValueError: the URL cannot be used.
@@ -100,7 +100,7 @@ class RedisClusterStore:
         return self._heart.gateways
 
     def shard(self, ask: Ask) -> Hashable:
-        """The servers that an ask needs: asks of one shard are answered or fail together."""
+        """Return the servers that an ask needs: asks of one shard are answered or fail together."""
         names = {self._nodes.name_of(slot) for slot in slots_of(ask)}
         return names.pop() if len(names) == 1 else frozenset(names)
 
@@ -157,7 +157,7 @@ class RedisClusterStore:
     # One batch.
 
     async def _ask(self, asks: Sequence[Ask], parts: Sequence[SlotPart]) -> Joined:
-        """Ask for all parts at once, and give back what belongs to refused asks."""
+        """Send all parts together, and give back what belongs to refused asks."""
         sent_us = self._clock()
         calls = [
             RoutedCall(DECIDE, part.slot, partial(self._encode_asks, part.asks, sent_us))
@@ -203,7 +203,7 @@ class RedisClusterStore:
         calls: Sequence[RoutedCall],
         sent_us: int,
     ) -> None:
-        """The caller has given up: what one slot took for an ask of several is given back."""
+        """Give back what one slot took for an ask of several, after the caller has given up."""
         for call in calls:
             call.look()
         answers = [
@@ -218,7 +218,7 @@ class RedisClusterStore:
             self._tasks.start(self._finish_undo(self._send_undo(joined.undo)))
 
     def _send_undo(self, undo: Iterable[tuple[Ask, Verdict]]) -> list[_Undo]:
-        """Send it immediately, so that the next request finds it given back."""
+        """Send what is to be undone immediately, so that the next request finds it given back."""
         undos = [
             _Undo(self._give_back_call(slot, piece, part), piece, part)
             for ask, verdict in undo
@@ -231,7 +231,7 @@ class RedisClusterStore:
         await self._settle_undo(undos)
 
     async def _settle_undo(self, undos: Sequence[_Undo]) -> StoreError | None:
-        """Wait for the answers; returns what went wrong, if anything."""
+        """Wait for the answers; return the error, if there was one."""
         await settle(self._nodes, [undo.call for undo in undos], self._within_s)
         again = [
             self._give_back_call(slot, piece, part)
@@ -247,7 +247,7 @@ class RedisClusterStore:
     def _give_back_call(self, slot: int, ask: Ask, verdict: Verdict) -> RoutedCall:
         return RoutedCall(GIVE_BACK, slot, partial(self._encode_give_back, ask, verdict))
 
-    # What is said to a server.
+    # Calls to a server.
 
     def _encode_asks(self, asks: Sequence[Ask], sent_us: int, node: ClusterNode) -> list[bytes]:
         return node.lane.encode(asks, sent_us)
@@ -263,7 +263,7 @@ class RedisClusterStore:
         return ClockedConnection(connection, self._codec, self._deadline_us, self._clock)
 
     def _lanes(self) -> tuple[list[ClockedConnection], ClockedConnection | None]:
-        """All lanes, and the one where the gateways are counted."""
+        """Return all lanes, and the one where the gateways are counted."""
         counted_at = None
         with contextlib.suppress(StoreError):
             counted_at = self._nodes.owner(slot_of("gateways")).lane
@@ -271,7 +271,7 @@ class RedisClusterStore:
 
 
 def _all(verdicts: Sequence[Verdict | StoreError]) -> list[Verdict]:
-    """The verdicts; raises the first failure among them."""
+    """Return the verdicts; raise the first failure among them."""
     found: list[Verdict] = []
     for verdict in verdicts:
         if isinstance(verdict, StoreError):

@@ -1,6 +1,6 @@
-"""A connection to a Redis server that many callers share, and that mends itself.
+"""A shared connection to a Redis server that reconnects when it is lost.
 
-It keeps a `Pipe` open: after a loss it looks anew for where the server is.
+It keeps a `Pipe` open; after a loss it looks up the server's address again.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ log = logging.getLogger(__name__)
 
 
 class ServerPlace(Protocol):
-    """Where a server is, which may change."""
+    """The address of a server, which may change."""
 
     async def locate(self) -> RedisAddress:
-        """Return where it is now. Raises `StoreError` if that is not known."""
+        """Return the current address. Raises `StoreError` if it is not known."""
 
     async def check(self, pipe: Pipe) -> None:
-        """Raises `StoreError` if what was found there is not the server that was meant."""
+        """Raise `StoreError` if the server found there is not the intended one."""
 
     async def left(self, address: RedisAddress) -> None:
-        """Return when the server is not at `address` any more; perhaps never."""
+        """Return when the server is no longer at `address`; perhaps never."""
 
 
 class FixedPlace(NamedTuple):
@@ -40,14 +40,14 @@ class FixedPlace(NamedTuple):
         return str(self.address)
 
     async def locate(self) -> RedisAddress:
-        """The address."""
+        """Return the address."""
         return self.address
 
     async def check(self, pipe: Pipe) -> None:
-        """Never changes: the server is the one at this address."""
+        """Do nothing: the server is the one at this address."""
 
     async def left(self, address: RedisAddress) -> None:
-        """Never."""
+        """Never return."""
         await asyncio.get_running_loop().create_future()
 
 
@@ -55,8 +55,8 @@ class SharedConnection(ReconnectingConnection[Pipe]):
     """Keeps one `Pipe` to a server open.
 
     Args:
-        place: where the server is.
-        scripts: sources that it is asked to remember after connecting.
+        place: the address of the server.
+        scripts: sources that the server is asked to remember after connecting.
         clock: this process's time.
     """
 
@@ -72,10 +72,10 @@ class SharedConnection(ReconnectingConnection[Pipe]):
         return f"<redis {self._place!r} {self.state}>"
 
     async def _serve(self) -> None:
-        """Connect and stay until the connection is lost, or the server is elsewhere.
+        """Connect and stay until the connection is lost, or the server has moved.
 
         Raises:
-            StoreError: no usable connection came about.
+            StoreError: no usable connection was made.
         """
         address = await self._place.locate()
         pipe = await open_pipe(address, self._scripts, clock=self._clock)
@@ -88,7 +88,7 @@ class SharedConnection(ReconnectingConnection[Pipe]):
             pipe.close()
 
     def _warn(self, address: RedisAddress, evicts: str) -> None:
-        """Say that counts may be lost, once and not at every connection."""
+        """Warn that counts may be lost, once and not at every connection."""
         if evicts and evicts != self._warned_of:
             log.warning(
                 "%s forgets counts when it is full (maxmemory-policy %s): a client whose key is"
@@ -104,5 +104,5 @@ class SharedConnection(ReconnectingConnection[Pipe]):
             await asyncio.wait((pipe.lost, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
-            # Not `await leaving`: that would take our own cancellation for its.
+            # Not `await leaving`: that would take a cancellation of this task for its own.
             await asyncio.wait((leaving,))

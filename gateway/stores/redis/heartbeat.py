@@ -1,7 +1,7 @@
-"""Signs of life in Redis: the gateways that gave one lately are members of a sorted set.
+"""Heartbeats in Redis: the gateways that sent one lately are members of a sorted set.
 
-A connection on which a beat is not answered by the next one leads nowhere (a server that
-vanished without a word looks like that) and is dropped.
+A connection on which a beat is not answered before the next one is dead (as after a server has
+vanished without closing it) and is dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.stores.redis.script import gateways_key
 from gateway.stores.redis.source import HEARTBEAT
 
 FindLanes = Callable[[], tuple[Sequence[ClockedConnection], ClockedConnection | None]]
-"""All lanes there are, and the one to the server where gateways are counted, if it is known."""
+"""Returns all lanes, and the one to the server where gateways are counted, if it is known."""
 
 
 class RedisHeartbeat(Heartbeat):
@@ -27,7 +27,7 @@ class RedisHeartbeat(Heartbeat):
     Args:
         domain: the namespace of this deployment's keys.
         heartbeat_s: seconds between two beats.
-        find_lanes: which lanes there are at the moment.
+        find_lanes: returns the current lanes.
     """
 
     def __init__(self, domain: str, heartbeat_s: float, find_lanes: FindLanes) -> None:
@@ -39,19 +39,19 @@ class RedisHeartbeat(Heartbeat):
         self._count: Command = ("EVAL", HEARTBEAT.source, 1, self._key, self._id, silence_ms)
 
     async def beat(self) -> bool:
-        """Beat on every lane; whether all of them have a connection."""
+        """Beat on every lane; return whether all of them have a connection."""
         lanes, counting = self._find_lanes()
         answers = await asyncio.gather(*[self._beat_on(lane, counting) for lane in lanes])
         return counting is not None and None not in answers
 
     async def sign_off(self) -> None:
-        """Be no member any more."""
+        """Remove this gateway from the set."""
         lane = self._find_lanes()[1]
         if lane is not None:
             await lane.open().call(("ZREM", self._key, self._id))[0]
 
     async def _beat_on(self, lane: ClockedConnection, counting: ClockedConnection | None) -> object:
-        """What was answered; None if there is no connection."""
+        """Return the answer to a beat; None if there is no connection."""
         try:
             pipe = lane.open()
         except StoreUnavailable:

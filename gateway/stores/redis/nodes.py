@@ -1,8 +1,8 @@
-"""The primaries of a Redis Cluster: who serves which slot, and a lane to each.
+"""The primaries of a Redis Cluster: the server of each slot, and a lane to each server.
 
-The map of slots comes from CLUSTER SLOTS, asked of any node that answers. It is read anew now
-and then, and at once whenever an answer shows that it is out of date. Nothing waits for it:
-what it says wrong is put right by the servers themselves, which redirect.
+The map of slots comes from CLUSTER SLOTS, asked of any node that answers. It is read again from
+time to time, and immediately when an answer shows that it is out of date. Nothing waits for it:
+the servers themselves correct its errors, by redirecting.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from gateway.stores.redis.slots import SLOTS, Redirect, SlotRange, read_slots
 
 ANSWER_TIMEOUT_S: Final = 0.5
 FRESH_S: Final = 5.0
-"""How long a map is believed if nothing speaks against it."""
+"""How long a map is trusted if nothing contradicts it."""
 STALE_S: Final = 0.1
-"""How long one is kept that was found wrong, or has a server that does not answer."""
+"""How long a map is kept that was found wrong, or has a server that does not answer."""
 
 
 class ClusterNode:
@@ -54,8 +54,8 @@ class Nodes:
     """The map of a Cluster.
 
     Args:
-        seeds: the nodes that a URL names, one at least.
-        make_lane: makes the lane to an address.
+        seeds: the nodes that a URL names, at least one.
+        make_lane: returns a lane to an address.
     """
 
     def __init__(
@@ -82,21 +82,21 @@ class Nodes:
     def is_ready(self) -> bool:
         """Whether most of the slots are served, and no more are about to be.
 
-        Who waits for that at a start would otherwise begin without those of a slower server.
+        A start that waits for this would otherwise begin without the slots of a slower server.
         """
         is_settled = all(node.lane.connection.is_tried for node in self if node.slots)
         return is_settled and self._served > SLOTS // 2
 
     @property
     def _served(self) -> int:
-        """How many slots are."""
+        """Return how many slots are served."""
         return sum(node.slots for node in self if node.lane.connection.is_ready)
 
     def owner(self, slot: int) -> ClusterNode:
-        """Who serves a slot.
+        """Return the server of a slot.
 
         Raises:
-            StoreUnavailable: no server does, as far as is known.
+            StoreUnavailable: no server serves it, as far as is known.
         """
         node = self._owners[slot]
         if node is None:
@@ -112,11 +112,11 @@ class Nodes:
         return node.name if node is not None else ""
 
     def doubt(self) -> None:
-        """The map seems to be out of date."""
+        """Mark the map as out of date."""
         self._stale.set()
 
     def moved(self, redirect: Redirect, by: ClusterNode) -> ClusterNode:
-        """Believe a server that says who serves a slot from now on."""
+        """Record the new server of a slot, as another server reports it."""
         node = self.at(redirect, by)
         self._own(redirect.slot, node)
         self.doubt()
@@ -134,7 +134,7 @@ class Nodes:
         return node
 
     def start(self) -> None:
-        """Read the map in the background, and keep it fresh."""
+        """Read the map in the background, and keep it current."""
         self._refreshing.start()
 
     async def aclose(self) -> None:
@@ -150,7 +150,7 @@ class Nodes:
         while True:
             self._stale.clear()
             await self._read()
-            # Jitter keeps a fleet of gateways from asking all at once.
+            # Jitter keeps a fleet of gateways from asking together.
             await asyncio.sleep(STALE_S * random.uniform(0.5, 1.0))  # noqa: S311
             if self._served == SLOTS:
                 with contextlib.suppress(TimeoutError):
@@ -158,7 +158,7 @@ class Nodes:
                         await self._stale.wait()
 
     async def _read(self) -> None:
-        """Ask one node after the other until one tells the map."""
+        """Ask one node after the other until one returns the map."""
         known = [node for node in self if node.lane.connection.is_ready]
         random.shuffle(known)
         for node in known:
@@ -188,7 +188,7 @@ class Nodes:
             for slot in range(each.first, each.last + 1):
                 self._own(slot, node)
         for name, node in list(self._nodes.items()):
-            # One without slots may be named by redirections: slots are moving to it.
+            # Redirections may name a node without slots: slots are moving to it.
             if not node.slots and not node.is_named:
                 del self._nodes[name]
                 self._tasks.start(node.lane.connection.aclose())

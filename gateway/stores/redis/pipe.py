@@ -1,8 +1,8 @@
-"""One connection to a Redis server: commands go out as they come, answers are matched in order.
+"""One connection to a Redis server: commands are sent as they come, answers are matched in order.
 
-A caller that gives up leaves its place in the queue, so its answer is read and thrown away and
-can never be taken for another's. `open_pipe` connects and introduces itself; that a connection
-is there again after a loss is the matter of `redis_connection`.
+A caller that gives up leaves its place in the queue, so its answer is read and discarded and can
+never be taken for another's. `open_pipe` connects and authenticates; `connection` reconnects after
+a loss.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Command = tuple[bytes | int | str, ...]
 
 CONNECT_TIMEOUT_S: Final = 2.0
 MAX_CALLS: Final = 2048
-"""Unanswered calls on one connection; more would only pile up memory and be too late."""
+"""Unanswered calls on one connection; more would only accumulate in memory and be too late."""
 
 _UNAVAILABLE: Final = frozenset(
     {
@@ -35,9 +35,9 @@ _UNAVAILABLE: Final = frozenset(
         *("CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT"),
     }
 )
-"""Error codes by which a server says that it cannot serve now, or not us."""
+"""Error codes by which a server says that it cannot serve now, or not this client."""
 _DROPPING: Final = frozenset({"readonly", "noauth", "wrongpass", "moved"})
-"""Those that another connection may cure: the name may lead to the new primary by now."""
+"""Codes that another connection may fix: the name may lead to the new primary by now."""
 _CODE_INSIDE: Final = re.compile(r"-?\b(" + "|".join(sorted(_UNAVAILABLE)) + r")\b")
 """Redis before 7 wraps the error of a command in a script into one of its own."""
 
@@ -48,7 +48,7 @@ def _pack(command: Command) -> bytes:
 
 
 def reply_error(error: Exception) -> StoreError:
-    """What an error answer of the server means to the limiter."""
+    """Return the store error for an error answer of the server."""
     text = str(error)
     code = text.split(" ", 1)[0]
     if code not in _UNAVAILABLE:
@@ -60,12 +60,12 @@ def reply_error(error: Exception) -> StoreError:
 
 
 def is_noscript(reply: object) -> bool:
-    """Whether the server does not know a script (any more)."""
+    """Return whether the server does not know a script (any more)."""
     return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
 
 
 class ClockSeen(NamedTuple):
-    """The time of a server, told between two moments here; microseconds."""
+    """The time of a server, read between two times here; microseconds."""
 
     sent_us: int
     received_us: int
@@ -73,17 +73,17 @@ class ClockSeen(NamedTuple):
 
 
 class Pipe(Pipelining):
-    """Commands out, answers in, matched in order.
+    """Sends commands and matches answers in order.
 
     Args:
         clock: for the age of unanswered calls.
 
     Attributes:
-        clock_seen: the server's clock as it was when the connection was made, if it told.
-        evicts: the `maxmemory-policy` by which the server, when it is full, forgets keys that
-            still count; empty if it does not, or did not tell.
+        clock_seen: the server's clock as it was when the connection was made, if known.
+        evicts: the `maxmemory-policy` by which the server, when it is full, evicts keys that still
+            count; empty if it does not, or if that is unknown.
         lost: done when the connection has ended.
-        hear: what is done with messages of a channel, once that was subscribed to.
+        hear: handles messages of a channel, once that was subscribed to.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -97,7 +97,7 @@ class Pipe(Pipelining):
 
     @property
     def oldest_us(self) -> int:
-        """For how long the oldest call is without its answer."""
+        """The age of the oldest unanswered call."""
         return self._clock() - self._calls[0][1] if self._calls else 0
 
     def call(self, *commands: Command) -> list[asyncio.Future[Any]]:
@@ -149,7 +149,7 @@ class Pipe(Pipelining):
 async def open_pipe(
     address: RedisAddress, scripts: Sequence[bytes] = (), *, clock: Clock = monotonic_us
 ) -> Pipe:
-    """Connect, authenticate and load the scripts.
+    """Return a new connection, authenticated and with the scripts loaded.
 
     Args:
         address: the server.
@@ -157,7 +157,7 @@ async def open_pipe(
         clock: this process's time.
 
     Raises:
-        StoreUnavailable: no usable connection came about.
+        StoreUnavailable: no usable connection was made.
     """
     pipe = Pipe(clock)
     try:
@@ -194,7 +194,7 @@ async def _connect(pipe: Pipe, address: RedisAddress) -> None:
 async def _introduce(
     pipe: Pipe, address: RedisAddress, scripts: Sequence[bytes], clock: Clock
 ) -> None:
-    """Authenticate, choose the database, ask what it is like, have the scripts remembered."""
+    """Authenticate, select the database, query the server's settings, and load the scripts."""
     commands: list[Command] = []
     if address.password:
         user = (address.username,) if address.username else ()
@@ -208,8 +208,8 @@ async def _introduce(
     for position, reply in enumerate(replies):
         if isinstance(reply, hiredis.ReplyError):
             error = reply_error(reply)
-            # PING may be forbidden to the user and SCRIPT to everybody (proxies): neither
-            # is needed. That the server is loading or wants a password is said to PING.
+            # PING may be forbidden to the user and SCRIPT to everyone (proxies): neither is
+            # needed. PING reveals that the server is loading or requires a password.
             if position < must_succeed:
                 raise StoreUnavailable("the store refused the login or database", error.reason)
             if position == must_succeed and error.reason not in {"noperm", "reply"}:
@@ -219,18 +219,18 @@ async def _introduce(
         server_us = int(told[0]) * 1_000_000 + int(told[1])
         pipe.clock_seen = ClockSeen(sent_us, clock(), server_us)
     pipe.evicts = _evicting_policy(replies[must_succeed + 2])
-    # Not before: a server takes only short words from strangers, and hangs up.
+    # Not before: until then a server accepts only short words, and hangs up.
     for future in pipe.call(*[("SCRIPT", "LOAD", source) for source in scripts]):
         await future
 
 
 def _evicting_policy(info: object) -> str:
-    """What `INFO memory` says of keys that are forgotten before their time."""
+    """Return the policy in `INFO memory` by which keys are evicted before they expire."""
     if not isinstance(info, bytes):
         return ""
     lines = (line.partition(":") for line in info.decode("ascii", "replace").splitlines())
     told = {name: value for name, _, value in lines}
-    # Without a bound on memory no policy is ever needed.
+    # Without a bound on memory no policy applies.
     if told.get("maxmemory", "0") == "0":
         return ""
     policy = told.get("maxmemory_policy", "noeviction")
@@ -238,5 +238,5 @@ def _evicting_policy(info: object) -> str:
 
 
 def worth_dropping(error: StoreError) -> bool:
-    """Whether a new connection may cure what the server answered."""
+    """Return whether a new connection may fix the error that the server answered."""
     return error.reason in _DROPPING or type(error) is StoreReplyError

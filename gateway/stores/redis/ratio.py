@@ -1,4 +1,4 @@
-"""Counts of one policy as a ratio server keeps them in Redis, so that both may count at a time.
+"""Counts of one policy as a ratio server keeps them in Redis, so that both may count together.
 
 `redis://host/0?ratio=POLICY` keeps the hits of that policy in sorted sets named `owner-resource`,
 outside of every domain; the script is `lua/algorithms/ratio_log.lua`. It is for the time of a move:
@@ -20,7 +20,7 @@ from gateway.stores.urls import split_url
 
 OPTION: Final = "ratio"
 TAG: Final = b"ratio"
-"""What the scripts call the algorithm."""
+"""The tag of the algorithm in the scripts."""
 
 
 def shared_policy(url: str) -> str:
@@ -33,7 +33,7 @@ class RatioCodec(Codec):
 
     Args:
         domain: the namespace of all other keys.
-        policy: whose keys are names of ratio's; what is asked are these names.
+        policy: the policy whose keys are ratio's names; asks have these names as keys.
     """
 
     __slots__ = ("_policy",)
@@ -45,7 +45,7 @@ class RatioCodec(Codec):
     def encode_asks(
         self, asks: Sequence[Ask], not_after_us: int, now_us: int = 0, server_us: int = 0
     ) -> list[bytes]:
-        """Number of keys, keys and arguments for `DECIDE`."""
+        """Return number of keys, keys and arguments for `DECIDE`."""
         encoded = super().encode_asks(asks, not_after_us, now_us, server_us)
         at = 1
         for ask in asks:
@@ -54,13 +54,13 @@ class RatioCodec(Codec):
         return encoded
 
     def encode_give_back(self, ask: Ask, verdict: Verdict, now_us: int = 0) -> list[bytes]:
-        """Number of keys, keys and arguments for `GIVE_BACK`."""
+        """Return number of keys, keys and arguments for `GIVE_BACK`."""
         encoded = self._encode_undo(ask, verdict, now_us, self._undo_words)
         self._rename(encoded, 1, ask)
         return encoded
 
     def _rename(self, encoded: list[bytes], at: int, ask: Ask) -> None:
-        """Put ratio's names where the keys of an ask begin."""
+        """Replace the keys of an ask by ratio's names."""
         for place, (limit, key) in enumerate(zip(ask.limits, ask.keys, strict=True), start=at):
             if self._is_shared(limit):
                 encoded[place] = key.encode("utf-8", "surrogatepass")

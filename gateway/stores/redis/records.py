@@ -1,8 +1,8 @@
 """Throttr's records in Redis or Valkey, shared by every gateway that uses the same domain.
 
-What requests do is done by a script with the server's own clock, a whole batch in one call and
-each request atomically. What is said is `redis_records_words`; connections, redirections and the
-deadline are those of the store of limits.
+A script executes requests with the server's own clock, a whole batch in one call and each request
+atomically. `records_codec` encodes them; connections, redirections and the deadline are those of
+the store of limits.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from gateway.stores.urls import split_url
 from gateway.systems.throttr.codec import Request
 
 PATIENCE: Final = 0.8
-"""How much of the deadline a Cluster has: what has been answered by then is believed."""
+"""The share of the deadline that a Cluster gets: what was answered by then is used."""
 NO_DEADLINE_S: Final = 2.0
 """How long a call without a deadline waits for an answer of a Cluster."""
 LOST_US: Final = 2 * US
-"""A connection with a call that has been unanswered for so long is given up."""
+"""A connection with a call that has been unanswered for this long is dropped."""
 
 
 class SharedRecords(Protocol):
@@ -50,26 +50,26 @@ class SharedRecords(Protocol):
         """Whether requests would probably be answered now."""
 
     async def answer(self, requests: Sequence[Request]) -> Sequence[bytes | None]:
-        """Do what a batch of requests says, in order.
+        """Execute a batch of requests, in order.
 
         Returns:
-            The answers; None for a request of which nobody knows whether it was done, where others
-            of the batch were.
+            The answers; None for a request that may or may not have been executed, if others of the
+            batch were.
 
         Raises:
-            StoreError: there is no answer at all.
+            StoreError: there is no answer to any of them.
         """
 
 
 def open_records(
     url: str, words: RecordCodec, *, deadline_us: int, clock: Clock = monotonic_us
 ) -> SharedRecords:
-    """The records of one version in the Redis of a URL; connects when it is started.
+    """Return the records of one version in the Redis of a URL; they connect when started.
 
     Args:
         url: as for the store of limits.
-        words: how records are spoken of, with the domain that they are in.
-        deadline_us: how long callers wait; what the server gets to later does nothing.
+        words: encodes the requests, with the domain of the records.
+        deadline_us: how long callers wait; what the server reads later does nothing.
         clock: this process's time.
 
     Raises:
@@ -81,10 +81,10 @@ def open_records(
 
 
 class _Speaking:
-    """What is the same for one server and for many.
+    """What one server and a Cluster have in common.
 
     Args:
-        words: how records are spoken of.
+        words: encodes the requests.
         deadline_us: how long callers wait.
         clock: this process's time.
     """
@@ -111,10 +111,10 @@ class _Speaking:
         pipe: Pipe,
         reply: object,
     ) -> list[bytes]:
-        """The answers of a reply.
+        """Return the answers in a reply.
 
         Raises:
-            StoreTimeout: the server got to the batch too late and did nothing.
+            StoreTimeout: the server read the batch too late and did nothing.
             StoreReplyError: the reply cannot be understood.
         """
         try:
@@ -130,7 +130,7 @@ class RedisRecords(_Speaking):
 
     Args:
         url: as for `RedisStore`.
-        words: how records are spoken of.
+        words: encodes the requests.
         deadline_us: how long callers wait for a batch.
         clock: this process's time.
 
@@ -159,7 +159,7 @@ class RedisRecords(_Speaking):
         await self._lane.connection.aclose()
 
     async def answer(self, requests: Sequence[Request]) -> Sequence[bytes | None]:
-        """Do what a batch of requests says, in one call; see `SharedRecords`."""
+        """Execute a batch of requests in one call; see `SharedRecords`."""
         lane = self._lane
         pipe = lane.open()
         _give_up_lost(pipe)
@@ -171,11 +171,11 @@ class RedisRecords(_Speaking):
 class ClusterRecords(_Speaking):
     """`SharedRecords` in a Redis Cluster: each record by the server of its slot.
 
-    A call for each record that a batch is about, so none ever has keys in two places.
+    Each record in a batch gets a call of its own, so no call has keys in two places.
 
     Args:
         url: as for `RedisClusterStore`.
-        words: how records are spoken of.
+        words: encodes the requests.
         deadline_us: how long callers wait for a batch.
         clock: this process's time.
 
@@ -193,7 +193,7 @@ class ClusterRecords(_Speaking):
 
     @property
     def is_ready(self) -> bool:
-        """Whether most records could be had now."""
+        """Whether most records are available now."""
         return self._nodes.is_ready
 
     async def start(self) -> None:
@@ -205,9 +205,9 @@ class ClusterRecords(_Speaking):
         await self._nodes.aclose()
 
     async def answer(self, requests: Sequence[Request]) -> Sequence[bytes | None]:
-        """Do what a batch of requests says; see `SharedRecords`.
+        """Execute a batch of requests; see `SharedRecords`.
 
-        Shortly before the deadline ends those servers that have answered are believed.
+        Shortly before the deadline, the answers that have arrived are used.
         """
         sent_us = self._clock()
         parts: dict[bytes, _Part] = {}
@@ -266,7 +266,7 @@ class ClusterRecords(_Speaking):
 
 
 class _Part(NamedTuple):
-    """Requests on one record, and their places in the batch."""
+    """Requests for one record, and their positions in the batch."""
 
     requests: list[Request]
     places: list[int]

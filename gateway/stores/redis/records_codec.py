@@ -1,7 +1,7 @@
-"""What is said of Throttr's records to the Lua scripts, and what their answers mean.
+"""Encodes requests for Throttr's records to the Lua scripts, and decodes their answers.
 
-The scripts (`lua/throttr_v2.lua`, `lua/throttr_v5.lua`) answer what they saw, and what is told to
-the client is worked out here by what answers for records in memory, so both answer alike.
+The scripts (`lua/throttr_v2.lua`, `lua/throttr_v5.lua`) answer what they saw. The answer to the
+client is computed here by the code that answers for records in memory, so both answer alike.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ NS_PER_US: Final = 1000
 
 
 class RecordCodec(Protocol):
-    """How the records of one version are spoken of.
+    """The encoding of the records of one version.
 
     Attributes:
-        script: what does it.
-        prefix: what the keys of all records begin with.
-        setting: what the script is told once.
+        script: executes the requests.
+        prefix: the prefix of the keys of all records.
+        setting: an argument that the script gets once.
     """
 
     script: Script
@@ -36,39 +36,40 @@ class RecordCodec(Protocol):
     setting: bytes
 
     def word(self, request: Request) -> bytes:
-        """What the script is told of a request."""
+        """Return the script's argument for a request."""
 
     def read(self, request: Request, told: Any, now_ns: int) -> bytes:
-        """The answer that stands for what the script told of a request.
+        """Return the answer to a request, from the script's answer.
 
         Raises:
-            TypeError, ValueError, IndexError, ArithmeticError, struct.error: it told what it never
-                does.
+            TypeError, ValueError, IndexError, ArithmeticError, struct.error: the script never
+            answers
+                this.
         """
 
 
 def record_key(prefix: bytes, key: bytes) -> bytes:
-    """The Redis key of a record: what is in braces says in which slot of a Cluster it is."""
+    """Return the Redis key of a record; the part in braces selects the slot of a Cluster."""
     if key and b"}" not in key and b"%" not in key:
         return prefix + b"{" + key + b"}"
     return prefix + b"{" + record_tag(key) + b"}"
 
 
 def record_tag(key: bytes) -> bytes:
-    """A key without what would end the braces; Redis takes an empty one for none."""
+    """Return a key without what would end the braces; Redis takes an empty tag for none."""
     return without_brace(b"}", key) or b"%"
 
 
 def encode(
     words: RecordCodec, requests: Sequence[Request], not_after_us: int, now_us: int = 0
 ) -> list[bytes]:
-    """Number of keys, keys and arguments for a script.
+    """Return number of keys, keys and arguments for a script.
 
     Args:
-        words: those of the version.
+        words: the encoding of the version.
         requests: the requests.
         not_after_us: server time after which nothing is to be done; 0 for no bound.
-        now_us: 0 for the server's time, which is all that anything but a test may want.
+        now_us: 0 for the server's time; anything else is for tests only.
     """
     prefix, word = words.prefix, words.word
     return [
@@ -82,11 +83,11 @@ def encode(
 
 
 def decode(words: RecordCodec, requests: Sequence[Request], reply: Any) -> list[bytes]:
-    """The answers that a script's reply stands for.
+    """Return the answers in a script's reply.
 
     Raises:
         StoreTimeout: the batch came too late; nothing was done.
-        StoreReplyError: the reply is none that the script gives to these requests.
+        StoreReplyError: the script does not give this reply to these requests.
     """
     now_ns = server_now_us(reply) * NS_PER_US
     if len(reply) == 1:
@@ -99,12 +100,12 @@ def decode(words: RecordCodec, requests: Sequence[Request], reply: Any) -> list[
 
 
 def _ends_ns(anchor_us: float, ttl_lo: int, ttl_hi: float, unit_ns: int) -> int:
-    """When a record expires: so many units after its anchor."""
+    """Return when a record expires: this many units after its anchor."""
     return int(anchor_us) * NS_PER_US + (int(ttl_hi) * WORD + ttl_lo) * unit_ns
 
 
 class Words2:
-    """Those of version 2.
+    """The encoding of version 2.
 
     Args:
         domain: the namespace of all keys.
@@ -140,7 +141,7 @@ class Words2:
 
 
 class Words5:
-    """Those of version 5.
+    """The encoding of version 5.
 
     Args:
         domain: the namespace of all keys.

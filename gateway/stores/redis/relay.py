@@ -1,7 +1,7 @@
 """Messages between gateways that share a Redis, by its PUBLISH and SUBSCRIBE.
 
-They are told to whoever listens at the moment and kept by nobody. Who cannot be reached misses
-them, and a publisher waits for nothing: where the connection is away or slow it says nothing.
+Messages reach the current subscribers and are not stored. A gateway that cannot be reached misses
+them, and a publisher waits for nothing: if the connection is unavailable or slow it sends nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from gateway.stores.reports import Hear
 log = logging.getLogger(__name__)
 
 BEAT_S: Final = 2.0
-"""How often a connection that only listens is asked whether it leads anywhere."""
+"""The interval of beats on a connection that only listens, to check that it works."""
 UNANSWERED_MAX: Final = 64
-"""Messages on their way to Redis before more are dropped."""
+"""Unanswered messages to Redis; any further ones are dropped."""
 
 
 class AnyPlace(NamedTuple):
-    """A `ServerPlace`: whichever server of a Cluster answers, since each tells all others."""
+    """A `ServerPlace`: any server of a Cluster that answers, since each forwards to all others."""
 
     seeds: Sequence[RedisAddress]
 
@@ -38,24 +38,24 @@ class AnyPlace(NamedTuple):
         return f"one of {', '.join(map(str, self.seeds))}"
 
     async def locate(self) -> RedisAddress:
-        """One of those that the URL names."""
+        """Return one of the addresses in the URL."""
         return random.choice(self.seeds)  # noqa: S311 - no secret
 
     async def check(self, pipe: Pipe) -> None:
-        """Each of them will do."""
+        """Do nothing: any of them can be used."""
 
     async def left(self, address: RedisAddress) -> None:
-        """Never."""
+        """Never return."""
         await asyncio.get_running_loop().create_future()
 
 
 class Subscription(SharedConnection):
-    """A connection that hears the messages of one channel.
+    """A connection that receives the messages of one channel.
 
     Args:
-        place: where the server is.
+        place: the address of the server.
         channel: its name.
-        hear: what is done with each message.
+        hear: handles each message.
     """
 
     def __init__(self, place: ServerPlace, channel: bytes, hear: Hear) -> None:
@@ -65,7 +65,7 @@ class Subscription(SharedConnection):
         self._is_refused = False
 
     def _warn(self, address: RedisAddress, evicts: str) -> None:
-        """Nothing is kept that could be forgotten."""
+        """Do nothing: nothing is stored that could be lost."""
 
     async def _stay(self, pipe: Pipe, address: RedisAddress) -> None:
         pipe.hear = self._hear
@@ -78,10 +78,10 @@ class Subscription(SharedConnection):
             await asyncio.wait((beating,))
 
     def _note(self, reply: object, address: RedisAddress) -> None:
-        """Say it once if we may not listen.
+        """Log once that subscribing is not permitted.
 
         Raises:
-            StoreError: so it is.
+            StoreError: it is not permitted.
         """
         if not isinstance(reply, hiredis.ReplyError):
             self._is_refused = False
@@ -100,7 +100,7 @@ class Subscription(SharedConnection):
 
 
 async def _beat(pipe: Pipe) -> None:
-    """Give up a connection on which a beat is not answered by the next one."""
+    """Drop a connection on which a beat is not answered before the next one."""
     with contextlib.suppress(StoreError):
         while True:
             pipe.call(("PING",))
@@ -110,14 +110,13 @@ async def _beat(pipe: Pipe) -> None:
 
 
 class RedisRelay:
-    """A `Relay` by way of one channel.
+    """A `Relay` over one channel.
 
     Args:
-        place: where one can listen.
+        place: the address to listen at.
         channel: its name.
-        hear: what is done with each message.
-        find_pipe: the connection on which something can be said; raises `StoreError` if there
-            is none.
+        hear: handles each message.
+        find_pipe: returns the connection for publishing; raises `StoreError` if there is none.
     """
 
     def __init__(
@@ -129,15 +128,15 @@ class RedisRelay:
         self._unanswered = 0
 
     def start(self) -> None:
-        """Listen, in the background."""
+        """Subscribe in the background."""
         self._subscription.start()
 
     async def aclose(self) -> None:
-        """Listen no more."""
+        """Unsubscribe."""
         await self._subscription.aclose()
 
     def tell(self, data: bytes, missed: Callable[[], None]) -> None:
-        """Say something to all others; see `Relay`."""
+        """Send a message to all others; see `Relay`."""
         if self._unanswered >= UNANSWERED_MAX:
             missed()
             return

@@ -1,7 +1,7 @@
-"""Reports in Redis or Valkey, so that any number of masters are one.
+"""Reports in Redis or Valkey, so that any number of masters act as one.
 
-`lua/report.lua` takes them down, a batch in one call; in a Cluster, one call for each slot. The
-time is that of the master that asks, since what it compares with are times of wall clocks.
+`lua/report.lua` records them, a batch in one call; in a Cluster, one call for each slot. The time
+is that of the master that asks, since it is compared with times of wall clocks.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from gateway.stores.redis.store import database_of, place_of
 from gateway.stores.reports import Answer, Hear, Report
 
 _TAGS: Final = {"paced_history": "rh", "token_bucket": "rt"}
-"""What keys of reports have in place of an algorithm's tag: nothing else can read them."""
+"""The tag in keys of reports, in place of an algorithm's: nothing else can read them."""
 CONNECT_S: Final = 2.0
-"""How long a call waits for a connection to a server of a Cluster that it is sent to."""
+"""How long a call waits for a connection to a server of a Cluster that it is redirected to."""
 STALLED_US: Final = 1_000_000
-"""While the oldest call has had no answer for so long, no more are made."""
+"""While the oldest call has been unanswered for this long, no more are made."""
 LOST_US: Final = 6_000_000
-"""And after so long the connection leads nowhere."""
+"""After this long without an answer the connection is dropped."""
 
 
 class ReportCodec:
-    """Encodes reports; remembers what is the same for all of one limit."""
+    """Encodes reports; caches what all reports of one limit have in common."""
 
     def __init__(self, domain: str) -> None:
         self._domain = domain
         self._limits: dict[int, tuple[Limit, bytes, tuple[bytes, ...]]] = {}
 
     def key_and_words(self, limit: Limit, key: str, at_us: int) -> tuple[bytes, list[bytes]]:
-        """The Redis key of an identity, and what the script is told of a time."""
+        """Return the Redis key of an identity, and the script's arguments for a time."""
         known = self._limits.get(id(limit))
         if known is None:
             tag = _TAGS[limit.algorithm]
             numbers = (limit.burst, interval_us(limit), window_us(limit))
             words = (tag.encode(), *(b"%d" % number for number in numbers))
-            # The limit is kept, so nothing else can get its identity.
+            # The limit is kept, so no other object can get its id.
             known = (limit, scope_prefix(self._domain, limit.scope, tag), words)
             self._limits[id(limit)] = known
         return store_key(known[1], key), [b"%d" % at_us, *known[2]]
 
     def encode(self, pieces: Sequence[tuple[Limit, str, int]], now_us: int) -> list[bytes]:
-        """Number of keys, keys and arguments for `REPORT`."""
+        """Return number of keys, keys and arguments for `REPORT`."""
         keys: list[bytes] = []
         words: list[bytes] = [b"%d" % now_us]
         for piece in pieces:
@@ -92,7 +92,7 @@ class RedisReports:
         await self._connection.aclose()
 
     async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[Answer]:
-        """Take down reports in one call; see `Reports.record`."""
+        """Record reports in one call; see `Reports.record`."""
         pieces = _pieces(reports)
         pipe = _working(self._connection)
         reply = await run(pipe, REPORT, self._words.encode(pieces, now_us))
@@ -132,9 +132,9 @@ class RedisClusterReports:
         await self._nodes.aclose()
 
     async def record(self, reports: Sequence[Report], now_us: int) -> Sequence[Answer]:
-        """Take down reports with one call for each slot; see `Reports.record`.
+        """Record reports with one call for each slot; see `Reports.record`.
 
-        A server that does not answer concerns the keys that live there, and no others.
+        A server that does not answer affects only its own keys.
         """
         pieces = _pieces(reports)
         slots: dict[int, list[int]] = {}
@@ -170,7 +170,7 @@ class RedisClusterReports:
         return _join(reports, found)
 
     def relay(self, name: str, hear: Hear) -> RedisRelay:
-        """See `SharedReports.relay`; whatever one server is told, all of them tell."""
+        """Return a relay; a message to one server reaches the subscribers of all servers."""
         channel = channel_name(self._domain, name, 0)
 
         def find_pipe() -> Pipe:
@@ -190,7 +190,7 @@ class RedisClusterReports:
 
 
 def _working(connection: SharedConnection) -> Pipe:
-    """The open pipe of a connection.
+    """Return the open pipe of a connection.
 
     Raises:
         StoreUnavailable: there is none, or its server does not answer.
@@ -205,7 +205,7 @@ def _working(connection: SharedConnection) -> Pipe:
 
 
 def _pieces(reports: Sequence[Report]) -> list[tuple[Limit, str, int]]:
-    """Each limit of each report by itself."""
+    """Return each limit of each report by itself."""
     return [
         (limit, key, report.at_us)
         for report in reports
@@ -219,10 +219,10 @@ def _put(found: list[Answer], numbers: Sequence[int], answers: Sequence[Answer])
 
 
 def _reply_of(call: RoutedCall) -> object:
-    """What a call was answered.
+    """Return the answer to a call.
 
     Raises:
-        StoreError: it was not.
+        StoreError: it was not answered.
     """
     if call.error is not None:
         raise call.error
@@ -232,7 +232,7 @@ def _reply_of(call: RoutedCall) -> object:
 
 
 def _join(reports: Sequence[Report], found: Sequence[Answer]) -> list[Answer]:
-    """For each report the latest of the answers of its limits; see `Reports.record`."""
+    """Return for each report the latest answer of its limits; see `Reports.record`."""
     answers: list[Answer] = []
     at = 0
     for report in reports:
@@ -245,7 +245,7 @@ def _join(reports: Sequence[Report], found: Sequence[Answer]) -> list[Answer]:
 
 
 def _answers(reply: object, wanted: int) -> list[int]:
-    """What the script said.
+    """Return the script's answers.
 
     Raises:
         StoreReplyError: it is no answer of that script.

@@ -1,8 +1,8 @@
-"""What is said to the Lua scripts and what is understood of their answers; no connection.
+"""Encodes calls of the Lua scripts and decodes their answers; no connection.
 
 `encode_asks` and `decode_verdicts` are the two ends of `lua/decide.lua`, `encode_give_back` and
-`encode_renew` the near ends of `lua/give_back.lua` and `lua/renew.lua`. What each algorithm
-wants to know is in `redis_words`; the scripts are put together of files in `redis_source`.
+`encode_renew` the near ends of `lua/give_back.lua` and `lua/renew.lua`. `script_codec` encodes the
+arguments of each algorithm; `source` assembles the scripts from files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _bucket: Final = ALGORITHMS["token_bucket"]
 
 
 def key_prefix(domain: str, limit: Limit) -> bytes:
-    """What the keys of one limit begin with; the identity that is counted follows.
+    """Return the prefix of the keys of one limit; the identity that is counted follows.
 
     The algorithm is part of it: one cannot read the states of another.
     """
@@ -35,26 +35,26 @@ def key_prefix(domain: str, limit: Limit) -> bytes:
 
 
 def scope_prefix(domain: str, scope: str, tag: str) -> bytes:
-    """What the keys of one scope begin with that hold states of the kind that `tag` names."""
+    """Return the prefix of one scope's keys that hold states of the kind that `tag` names."""
     return without_brace(b"{", f"{domain}:{scope}:{tag}:".encode())
 
 
 def gateways_key(domain: str) -> bytes:
-    """The Redis key of the gateways that are alive."""
+    """Return the Redis key of the gateways that are alive."""
     return without_brace(b"{", f"{domain}:".encode()) + b"{gateways}"
 
 
 def channel_name(domain: str, name: str, database: int) -> bytes:
-    """The channel of messages of one kind; these know nothing of databases, as keys do."""
+    """Return the channel of messages of one kind; unlike keys, channels ignore databases."""
     place = f"{domain}@{database}" if database else domain
     return without_brace(b"{", f"{place}:".encode()) + b"{" + hash_tag(name) + b"}"
 
 
 def hash_tag(key: str) -> bytes:
-    """The part of an identity's keys that says which slot of a Cluster they are in.
+    """Return the part of an identity's keys that selects their slot of a Cluster.
 
-    All of an identity's keys have the same, so one script can decide on all its limits.
-    Identities may hold bytes of a header that are not UTF-8; they are kept apart, not refused.
+    All of an identity's keys have the same one, so one script can decide on all its limits.
+    Identities may hold header bytes that are not UTF-8; they are kept distinct, not refused.
     """
     if key.isascii() and "}" not in key and "%" not in key:
         return key.encode() or b"%"
@@ -64,19 +64,19 @@ def hash_tag(key: str) -> bytes:
 
 
 def store_key(prefix: bytes, key: str) -> bytes:
-    """The Redis key of one identity; the only place where one is made."""
+    """Return the Redis key of one identity; the only place where one is made."""
     return prefix + b"{" + hash_tag(key) + b"}"
 
 
 def without_brace(brace: bytes, text: bytes) -> bytes:
-    """The text with a brace written otherwise, so that different texts stay different."""
+    """Return the text with a brace escaped, so that different texts stay different."""
     if brace not in text and b"%" not in text:
         return text
     return text.replace(b"%", b"%25").replace(brace, b"%%%02X" % brace[0])
 
 
 def held_part(ask: Ask, verdict: Verdict) -> tuple[Ask, Verdict]:
-    """What of an ask holds something: the limits that can be renewed, and their decisions."""
+    """Return the limits of an ask that can be renewed, and their decisions."""
     held = [
         (limit, key, decision)
         for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True)
@@ -90,13 +90,13 @@ def held_part(ask: Ask, verdict: Verdict) -> tuple[Ask, Verdict]:
 
 
 class _Plan(NamedTuple):
-    """What every ask of the same limits, cost and patience has in common.
+    """The common part of every ask with the same limits, cost and patience.
 
     Attributes:
-        limits: the limits, which it keeps from being forgotten.
-        prefixes: what each one's keys begin with.
-        words: what the script is told.
-        calendars: in words, where the windows of a calendar belong, and whose.
+        limits: the limits, which the plan keeps from being freed.
+        prefixes: the prefix of each limit's keys.
+        words: the script's arguments.
+        calendars: the positions in `words` for calendar windows, and their limits.
     """
 
     limits: tuple[Limit, ...]
@@ -106,7 +106,7 @@ class _Plan(NamedTuple):
 
 
 class Codec:
-    """Encodes asks for the scripts; remembers what is the same for all asks of a policy.
+    """Encodes asks for the scripts; caches what all asks of a policy have in common.
 
     Args:
         domain: the namespace of all keys.
@@ -121,13 +121,13 @@ class Codec:
     def encode_asks(
         self, asks: Sequence[Ask], not_after_us: int, now_us: int = 0, server_us: int = 0
     ) -> list[bytes]:
-        """Number of keys, keys and arguments for `DECIDE`.
+        """Return number of keys, keys and arguments for `DECIDE`.
 
         Args:
             asks: the batch.
             not_after_us: server time after which nothing is to be spent; 0 for no bound.
-            now_us: 0 for the server's time, which is all that anything but a test may want.
-            server_us: what the server's clock probably shows, for the windows of calendars.
+            now_us: 0 for the server's time; anything else is for tests only.
+            server_us: what the server's clock probably shows, for calendar windows.
         """
         keys: list[bytes] = [b""]
         words: list[bytes] = [b"%d" % now_us, b"0", b"%d" % not_after_us]
@@ -158,11 +158,11 @@ class Codec:
         return keys + words
 
     def encode_give_back(self, ask: Ask, verdict: Verdict, now_us: int = 0) -> list[bytes]:
-        """Number of keys, keys and arguments for `GIVE_BACK`."""
+        """Return number of keys, keys and arguments for `GIVE_BACK`."""
         return self._encode_undo(ask, verdict, now_us, give_back_words)
 
     def encode_renew(self, ask: Ask, verdict: Verdict, now_us: int = 0) -> list[bytes]:
-        """Number of keys, keys and arguments for `RENEW`; see `held_part`."""
+        """Return number of keys, keys and arguments for `RENEW`; see `held_part`."""
         return self._encode_undo(ask, verdict, now_us, renew_words)
 
     def _encode_undo(
@@ -198,7 +198,7 @@ class Codec:
 
 
 def _add_plan(words: list[bytes], alike: int, plan: _Plan, server_us: int) -> None:
-    """Add what so many asks in a row are told."""
+    """Add the arguments for this many consecutive asks."""
     words.append(b"%d" % alike)
     if plan.calendars:
         _add_calendars(words, plan, server_us)
@@ -207,7 +207,7 @@ def _add_plan(words: list[bytes], alike: int, plan: _Plan, server_us: int) -> No
 
 
 def _add_calendars(words: list[bytes], plan: _Plan, server_us: int) -> None:
-    """Add a plan's words with the windows of its calendars, and narrow the time they hold for."""
+    """Add a plan's words with its calendar windows, and narrow the time they are valid for."""
     at = 0
     for position, limit in plan.calendars:
         windows = calendar_words(limit, server_us)
@@ -221,7 +221,7 @@ def _add_calendars(words: list[bytes], plan: _Plan, server_us: int) -> None:
 
 
 def server_now_us(reply: object) -> int:
-    """The server's time of an answer of `DECIDE`.
+    """Return the server's time in an answer of `DECIDE`.
 
     Raises:
         StoreReplyError: it is no answer of that script.
@@ -232,11 +232,11 @@ def server_now_us(reply: object) -> int:
 
 
 def decode_verdicts(asks: Sequence[Ask], reply: list[int]) -> list[Verdict]:
-    """The verdicts that an answer of `DECIDE` stands for.
+    """Return the verdicts in an answer of `DECIDE`.
 
     Raises:
         StoreTimeout: the batch came too late; nothing was spent.
-        StoreReplyError: the answer is not one that the script gives to these asks.
+        StoreReplyError: the script does not give this answer to these asks.
     """
     if len(reply) == 1:
         raise StoreTimeout("the store got to the batch after its deadline", "late")
@@ -255,7 +255,7 @@ def _decode(asks: Sequence[Ask], reply: list[int]) -> list[Verdict]:
         for limit in limits:
             wait_us = min(limit.max_wait_us, ask_wait_us)
             if limit.algorithm == "token_bucket":
-                # The script answers what state it saw; its original tells the rest.
+                # The script answers the state it saw; the Python original computes the rest.
                 state = reply[at + 1] * NS_PER_US + reply[at + 2]
                 spent = _bucket.spend(state, now_us, cost, limit, wait_us)
                 decision = _bucket.describe(spent[0], now_us, cost, limit, spent[1], spent[2])
@@ -282,7 +282,7 @@ def _decode(asks: Sequence[Ask], reply: list[int]) -> list[Verdict]:
 def _log_decision(
     limit: Limit, now_us: int, cost: int, max_wait_us: int, seen: list[int]
 ) -> Decision:
-    """The decision of `sliding_log`, told from the sums that the script answers."""
+    """Return the decision of `sliding_log`, from the sums that the script answers."""
     allowed, used, last, turn = seen
     free = max(limit.count - used, 0)
     reset_us = last + limit.period_us + 1 - now_us if used else 0
@@ -306,7 +306,7 @@ def _log_decision(
 
 
 def _decision(limit: Limit, fields: list[int]) -> Decision:
-    """The decision whose fields the script answers."""
+    """Return the decision whose fields the script answers."""
     allowed, wait_us, retry_after_us, remaining, reset_us, receipt = fields
     most = limit.burst if limit.algorithm == "paced_history" else limit.count
     return Decision(allowed == 1, wait_us, retry_after_us, most, remaining, reset_us, receipt)

@@ -1,4 +1,4 @@
-"""What each algorithm's Lua twin wants to know; the files in `lua/algorithms` say the order."""
+"""The arguments of each algorithm's Lua twin; the files in `lua/algorithms` define their order."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from gateway.limits.decision import DEBIT
 from gateway.limits.rate import NS_PER_US, Limit
 
 LONGEST_US: Final = 2 * 10**15
-"""Longest time a script is told of, 63 years: any sum of two of it (a full bucket and as much that
-is owed) with the present and a queue stays below 2^53 until the year 2100. A limit that takes
+"""The longest time passed to a script, 63 years: any sum of two of it (a full bucket and as much
+that is owed) with the present and a queue stays below 2^53 until the year 2100. A limit that takes
 longer to refill counts as one that takes this long."""
 
 LONGEST_QUEUE_US: Final = 10**13
-"""Likewise for waiting; four months."""
+"""The longest wait passed to a script: four months."""
 
 CALENDAR_SLACK_US: Final = 3_600_000_000
-"""How far the server's clock may be from what it is taken for, so that windows still hold."""
+"""How far the server's clock may differ from its estimate while the windows stay valid."""
 
 
 def decide_words(limit: Limit, cost: int, max_wait_us: int) -> tuple[bytes, ...]:
-    """For `DECIDE`; the windows of a calendar come behind, see `calendar_words`."""
+    """Return the arguments for `DECIDE`; calendar windows follow them, see `calendar_words`."""
     tag = _tag(limit)
     if limit.algorithm == "concurrency":
         return tag, _period(limit), b"%d" % limit.count
@@ -34,7 +34,7 @@ def decide_words(limit: Limit, cost: int, max_wait_us: int) -> tuple[bytes, ...]
     match limit.algorithm:
         case "token_bucket":
             if max_wait_us == DEBIT:
-                # It takes no more than a full bucket and a debt, of which each may take longest.
+                # At most a full bucket and a debt, each of which may take the longest time.
                 taken = _pair(cost * limit.interval_ns, 2 * LONGEST_US)
             else:
                 is_refused = cost > limit.burst
@@ -43,7 +43,7 @@ def decide_words(limit: Limit, cost: int, max_wait_us: int) -> tuple[bytes, ...]
         case "sliding_window_log" | "sliding_window_counter":
             return (*waits, _period(limit), b"%d" % limit.count, refused, debt)
         case "fixed_window":
-            # None is longer than a year, but the one that has no end (`limits.throttlex`).
+            # None is longer than a year, except the one that has no end (`limits.throttlex`).
             windows = () if limit.calendar else (b"1", b"%d" % limit.period_us)
             return (*waits, b"%d" % limit.count, refused, debt, *windows)
         case "paced_history":
@@ -53,7 +53,7 @@ def decide_words(limit: Limit, cost: int, max_wait_us: int) -> tuple[bytes, ...]
 
 
 class CalendarWords(NamedTuple):
-    """The windows of a calendar, and between which times of the server they are enough."""
+    """Calendar windows, and the server times between which they suffice."""
 
     words: tuple[bytes, ...]
     early_us: int
@@ -61,7 +61,7 @@ class CalendarWords(NamedTuple):
 
 
 def calendar_words(limit: Limit, server_us: int) -> CalendarWords:
-    """The windows around the server's present and those that a turn may be in.
+    """Return the windows around the server's present and those that a turn may be in.
 
     Args:
         limit: a fixed window with a calendar.
@@ -77,7 +77,7 @@ def _calendar_words(limit: Limit, hour: int) -> CalendarWords:
     last_turn_us = late_us + min(limit.max_wait_us, LONGEST_QUEUE_US)
     start, end = fixed_window.bounds(max(now_us - CALENDAR_SLACK_US, 0), limit)
     begins = [start, end]
-    # The one behind the last is where a turn would be that comes too late.
+    # The one behind the last is for a turn that comes too late.
     while begins[-2] <= last_turn_us:
         begins.append(fixed_window.bounds(begins[-1], limit)[1])
     words = (b"%d" % len(begins), *[b"%d" % begin for begin in begins])
@@ -85,12 +85,12 @@ def _calendar_words(limit: Limit, hour: int) -> CalendarWords:
 
 
 def give_back_words(limit: Limit, cost: int, receipt: int) -> tuple[bytes, ...]:
-    """For `GIVE_BACK`."""
+    """Return the arguments for `GIVE_BACK`."""
     tag, turn = _tag(limit), b"%d" % receipt
     match limit.algorithm:
         case "token_bucket":
             us, ns = divmod(receipt, NS_PER_US)
-            # Where there is a queue, what is beyond the limit may be the turn of a waiting request.
+            # If there is a queue, what exceeds the limit may be the turn of a waiting request.
             owed = b"%d" % (0 if limit.max_wait_us else _owed_us(limit))
             taken = _pair(cost * limit.interval_ns)
             return (tag, b"%d" % us, b"%d" % ns, *taken, *_pair(limit.tolerance_ns), owed)
@@ -105,7 +105,7 @@ def give_back_words(limit: Limit, cost: int, receipt: int) -> tuple[bytes, ...]:
 
 
 def renew_words(limit: Limit, _cost: int, receipt: int) -> tuple[bytes, ...]:
-    """For `RENEW`: of limits that hold something only."""
+    """Return the arguments for `RENEW`: only for limits that hold something."""
     return _tag(limit), _period(limit), b"%d" % receipt
 
 
@@ -126,6 +126,6 @@ def _window(limit: Limit) -> bytes:
 
 
 def _pair(time_ns: int, most_us: int = LONGEST_US) -> tuple[bytes, bytes]:
-    """A time as microseconds and the nanoseconds on top, which Lua's numbers hold exactly."""
+    """Return a time as microseconds and nanoseconds on top, which Lua's numbers hold exactly."""
     us, ns = divmod(min(time_ns, most_us * NS_PER_US), NS_PER_US)
     return b"%d" % us, b"%d" % ns

@@ -1,7 +1,7 @@
-"""Where Redis Sentinel says that the primary is.
+"""The address of the primary that Redis Sentinel names.
 
-All Sentinels are asked at once, and of their answers the one of the latest configuration
-counts: one that was cut off from the others may still name a primary that was replaced. Whom
+All Sentinels are asked concurrently, and the answer with the latest configuration is used: a
+Sentinel that was cut off from the others may still name a primary that was replaced. The server
 they name is asked for its role before it is used.
 """
 
@@ -24,7 +24,7 @@ WATCH_S: Final = 1.0
 
 
 class _Named(NamedTuple):
-    """Whom a Sentinel names; the latest configuration is the greatest."""
+    """The primary that a Sentinel names; the latest configuration is the greatest."""
 
     epoch: int
     host: str
@@ -32,12 +32,12 @@ class _Named(NamedTuple):
 
 
 class Sentinels:
-    """A `Place`: wherever the primary of a service is.
+    """A `ServerPlace`: the address of the primary of a service.
 
     Args:
-        sentinels: the addresses of the Sentinels, one at least.
+        sentinels: the addresses of the Sentinels, at least one.
         service: the name under which they watch the primary.
-        server: how one is let in at the primary; its host and port play no part.
+        server: the credentials for the primary; its host and port are ignored.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Sentinels:
         return f"{self._service} at {', '.join(map(str, self._sentinels))}"
 
     async def locate(self) -> RedisAddress:
-        """The primary's address.
+        """Return the primary's address.
 
         Raises:
             StoreUnavailable: no Sentinel names one.
@@ -64,9 +64,9 @@ class Sentinels:
         return replace(self._server, host=primary.host, port=primary.port)
 
     async def check(self, pipe: Pipe) -> None:
-        """Raises `StoreUnavailable` if the server says that it is a replica."""
+        """Raise `StoreUnavailable` if the server says that it is a replica."""
         role = await pipe.call(("ROLE",))[0]
-        # Who may not ask for the role finds out when the first write is refused.
+        # A user that may not ask for the role finds out when the first write is refused.
         if isinstance(role, list) and role and role[0] != b"master":
             raise StoreUnavailable("the named primary is a replica", "readonly")
 
@@ -78,7 +78,7 @@ class Sentinels:
                 if await self.locate() != address:
                     return
             except StoreError:
-                # Without Sentinels a working connection is all there is.
+                # Without Sentinels, a working connection is the only evidence.
                 continue
 
     async def _ask(self, sentinel: RedisAddress) -> _Named | None:
@@ -94,7 +94,7 @@ class Sentinels:
 
 
 def _read(reply: object) -> _Named | None:
-    """Understand the pairs of names and values that describe a primary."""
+    """Return the primary that pairs of names and values describe."""
     if isinstance(reply, hiredis.ReplyError) or not isinstance(reply, list):
         return None
     fields = dict(zip(reply[::2], reply[1::2], strict=False))

@@ -1,8 +1,8 @@
-"""Slots of a Redis Cluster: which a batch touches, and who serves them. Values only.
+"""Slots of a Redis Cluster: which ones a batch touches, and their servers. Values only.
 
-A batch is split into parts, one for each slot, since a script may only touch keys of one. Most
-asks are in one part; one whose limits count different identities is in several: each part is
-all or none for itself, and what the parts said is put together again by `join`.
+A batch is split into parts, one for each slot, since a script may only touch keys of one. Most asks
+are in one part. An ask whose limits count different identities is in several: each part spends all
+or nothing by itself, and `join` combines the answers of the parts.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from gateway.stores.redis.script import hash_tag
 SLOTS: Final = 16384
 
 Answer = Sequence[Verdict] | StoreError
-"""What came of a part: one verdict for each of its asks, or one failure of all."""
+"""The answer to a part: one verdict for each of its asks, or one failure for all."""
 
 
 def slot_of(key: str) -> int:
-    """The slot of an identity's keys."""
+    """Return the slot of an identity's keys."""
     return slot_of_tag(hash_tag(key))
 
 
 def slot_of_tag(tag: bytes) -> int:
-    """The slot of keys with this text in braces."""
+    """Return the slot of keys with this text in braces."""
     return crc_hqx(tag, 0) % SLOTS
 
 
@@ -39,9 +39,9 @@ class SlotPart(NamedTuple):
 
     Attributes:
         slot: the slot.
-        asks: what it is asked.
-        places: for each of `asks`, its number in the batch and the positions of its limits
-            there; None for an ask that is here as a whole.
+        asks: the asks for it.
+        places: for each of `asks`, its number in the batch and the positions of its limits there;
+            None for an ask that is here as a whole.
     """
 
     slot: int
@@ -50,12 +50,12 @@ class SlotPart(NamedTuple):
 
 
 def slots_of(ask: Ask) -> set[int]:
-    """The slots that an ask touches."""
+    """Return the slots that an ask touches."""
     return {slot_of(key) for key in set(ask.keys)}
 
 
 def split(asks: Sequence[Ask]) -> list[SlotPart]:
-    """One part for each slot; the asks of a part stay in the order of the batch."""
+    """Return one part for each slot; the asks of a part stay in the order of the batch."""
     parts: dict[int, SlotPart] = {}
     for number, ask in enumerate(asks):
         for slot, positions in _pieces(ask):
@@ -68,7 +68,7 @@ def split(asks: Sequence[Ask]) -> list[SlotPart]:
 
 
 def split_by_key(asks: Sequence[Ask]) -> list[SlotPart]:
-    """One part for each key: for a slot that is moving and has its keys on two servers."""
+    """Return one part for each key: for a slot that is moving and has its keys on two servers."""
     return [
         SlotPart(slot_of(key), [_piece(ask, (position,))], [(number, (position,))])
         for number, ask in enumerate(asks)
@@ -77,7 +77,7 @@ def split_by_key(asks: Sequence[Ask]) -> list[SlotPart]:
 
 
 class Joined(NamedTuple):
-    """What came of a batch.
+    """The result of a batch.
 
     Attributes:
         verdicts: one for each ask, or why there is none.
@@ -89,7 +89,7 @@ class Joined(NamedTuple):
 
 
 def join(asks: Sequence[Ask], parts: Sequence[SlotPart], answers: Sequence[Answer]) -> Joined:
-    """Put together what the parts of a batch were answered."""
+    """Return the answers to the parts of a batch, combined."""
     verdicts: list[Verdict | StoreError] = [StoreError("not asked")] * len(asks)
     scattered: dict[int, list[_Piece]] = {}
     for part, answer in zip(parts, answers, strict=True):
@@ -110,7 +110,7 @@ def join(asks: Sequence[Ask], parts: Sequence[SlotPart], answers: Sequence[Answe
 
 
 def pieces_of(ask: Ask, verdict: Verdict) -> Iterator[tuple[int, Ask, Verdict]]:
-    """For each slot of an ask, what is to be said there of its verdict."""
+    """Yield for each slot of an ask its piece of the ask and the verdict."""
     for slot, positions in _pieces(ask):
         if positions is None:
             yield slot, ask, verdict
@@ -120,7 +120,7 @@ def pieces_of(ask: Ask, verdict: Verdict) -> Iterator[tuple[int, Ask, Verdict]]:
 
 
 def each_key_of(ask: Ask, verdict: Verdict) -> Iterator[tuple[int, Ask, Verdict]]:
-    """The same for each key of an ask on its own."""
+    """Yield the same for each key of an ask on its own."""
     for position, key in enumerate(ask.keys):
         decisions = [verdict.decisions[position]]
         yield slot_of(key), _piece(ask, (position,)), verdict._replace(decisions=decisions)
@@ -136,10 +136,10 @@ class SlotRange(NamedTuple):
 
 
 def read_slots(reply: object) -> list[SlotRange]:
-    """Understand an answer to CLUSTER SLOTS.
+    """Return the ranges in an answer to CLUSTER SLOTS.
 
     Raises:
-        StoreReplyError: it is none.
+        StoreReplyError: it is no such answer.
     """
     if not isinstance(reply, list):
         raise StoreReplyError("the answer to CLUSTER SLOTS is no list")
@@ -150,7 +150,7 @@ def read_slots(reply: object) -> list[SlotRange]:
 
 
 class Redirect(NamedTuple):
-    """Where a server says that a slot is served; an empty host means its own."""
+    """The server of a slot, as another server names it; an empty host means that server's own."""
 
     slot: int
     host: str
@@ -158,7 +158,7 @@ class Redirect(NamedTuple):
 
 
 def read_redirect(text: str) -> Redirect:
-    """Understand `MOVED slot host:port` or `ASK slot host:port`.
+    """Return the redirect in `MOVED slot host:port` or `ASK slot host:port`.
 
     Raises:
         StoreReplyError: it cannot be understood.
@@ -186,7 +186,7 @@ class _Piece(NamedTuple):
 
 
 def _pieces(ask: Ask) -> Iterator[tuple[int, tuple[int, ...] | None]]:
-    """The slots of an ask with the positions of their limits; None for all of them."""
+    """Yield the slots of an ask with the positions of their limits; None for all of them."""
     keys = ask.keys
     first = keys[0] if keys else ""
     if all(key == first for key in keys):
@@ -209,7 +209,7 @@ def _piece(ask: Ask, positions: tuple[int, ...]) -> Ask:
 
 @lru_cache(maxsize=1024)
 def _subset(limits: tuple[Limit, ...], positions: tuple[int, ...]) -> tuple[Limit, ...]:
-    """The same tuple each time: the codec knows limits by their identity."""
+    """Return the same tuple each time: the codec identifies limits by object."""
     return tuple([limits[position] for position in positions])
 
 

@@ -1,4 +1,4 @@
-"""The Lua scripts, put together of what all of them begin with, the algorithms and their end."""
+"""The Lua scripts, assembled from a common beginning, the algorithms and their own end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _FILES: Final = {
     "paced_history": "paced_history.lua",
     "concurrency": "leases.lua",
 }
-"""The twin of each algorithm: named like the module of its original."""
+"""The twin of each algorithm, named like the module of its original."""
 
 
 _SHARED: Final = {"ratio": "ratio_log.lua"}
-"""By tag, algorithms that count in what another system's servers keep, too."""
+"""By tag, the algorithms that use the counts of another system's servers."""
 
 
 class Script(NamedTuple):
@@ -35,13 +35,13 @@ def _read(*path: str) -> str:
 
 
 def _script(source: str) -> Script:
-    # The server's own name for a script, not a protection: SHA-1 is what it uses.
+    # The server's name for a script, not a protection: it uses SHA-1.
     digest = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
     return Script(source.encode(), digest.encode())
 
 
 def _algorithms() -> str:
-    # A function each: what it defines is made only in calls that need it.
+    # One function each: what it defines is made only in calls that need it.
     files = {ALGORITHMS[name].tag: file for name, file in _FILES.items()} | _SHARED
     return "".join(
         f"algorithms.{tag} = function()\n{_read('algorithms', file)}end\n\n"
@@ -59,4 +59,4 @@ THROTTR2: Final = _script(_read("throttr.lua") + _read("throttr_v2.lua"))
 THROTTR5: Final = _script(_read("throttr.lua") + _read("throttr_v5.lua"))
 HEARTBEAT: Final = _script(_read("heartbeat.lua"))
 SCRIPTS: Final = (DECIDE.source, GIVE_BACK.source, RENEW.source)
-"""Those that a server is asked to remember for limits; the heartbeat is too rare for that."""
+"""The scripts for limits that a server is asked to remember; the heartbeat is too rare for that."""

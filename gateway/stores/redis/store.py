@@ -1,12 +1,11 @@
 """Counts in Redis or Valkey, shared by every gateway that uses the same domain.
 
-Decisions are made by `lua/decide.lua` with the server's own clock: one call for a whole batch,
-atomically. `script` has what goes over the wire, `clocked_connection` and `connection` how it
-gets there; `cluster` is the store that is spread over several servers.
+`lua/decide.lua` makes the decisions with the server's own clock: one call for a whole batch,
+atomically. `script` encodes and decodes calls, `clocked_connection` and `connection` carry them;
+`cluster` is the store that is spread over several servers.
 
-A call that waited in a socket while the server was frozen spends nothing when the server reads
-it: every batch carries the server time after which it is too late
-(`clocked_connection.ServerTime`).
+A call that waited in a socket while the server was frozen spends nothing when the server reads it:
+every batch carries the server time after which it is too late (`clocked_connection.ServerTime`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class RedisStore:
             `redis+sentinel://host[:port][,...]/service[/db]`; for `?ratio=...` see `ratio`.
         domain: see `StoreSettings`.
         connections: how many connections batches are spread over.
-        options: likewise.
+        options: see `StoreSettings`.
 
     Raises:
         ValueError: the URL cannot be used.
@@ -57,7 +56,7 @@ class RedisStore:
             raise ValueError("a store needs at least one connection")
         place = place_of(url)
         policy = shared_policy(url)
-        # What is counted with ratio's servers is counted as they do it.
+        # What is counted together with ratio's servers is counted in their way.
         self.counts_debits = not policy
         self._codec = RatioCodec(domain, policy) if policy else Codec(domain)
         self._lanes = [
@@ -103,8 +102,8 @@ class RedisStore:
         """Decide on a batch, in one call.
 
         Raises:
-            StoreUnavailable: not connected, or the server cannot serve; at once.
-            StoreTimeout: the server got to the batch too late and spent nothing.
+            StoreUnavailable: not connected, or the server cannot serve; immediately.
+            StoreTimeout: the server read the batch too late and spent nothing.
             StoreReplyError: the answer cannot be understood.
         """
         if not asks:
@@ -131,7 +130,7 @@ class RedisStore:
         return bool(await run(pipe, RENEW, words) == len(held.limits))
 
     def _lane(self) -> ClockedConnection:
-        """The next connection in turn that works; any if none does."""
+        """Return the next connection in turn that works; any if none does."""
         lanes = self._lanes
         if len(lanes) == 1:
             return lanes[0]
@@ -143,7 +142,7 @@ class RedisStore:
 
 
 def place_of(url: str) -> ServerPlace:
-    """Return where the server is that a URL of one server or of Sentinels leads to."""
+    """Return the place of the server that a URL of one server or of Sentinels leads to."""
     if _scheme(url) in SENTINEL.schemes:
         return Sentinels(*parse_sentinel_url(url))
     return FixedPlace(parse_redis_url(url))

@@ -5,9 +5,9 @@
     redis+sentinel://[[user]:password@]host[:port][,...]/service[/db]
     redis+cluster://[[user]:password@]host[:port][,...]
 
-With `rediss` in front every connection is encrypted, with the options of TLS that redis-py has. The
+With the prefix `rediss` every connection is encrypted, with the TLS options of redis-py. The
 credentials are those of the servers that keep counts; Sentinels have the options
-`sentinel_username` and `sentinel_password`. What is made of such a URL is in `address.py`.
+`sentinel_username` and `sentinel_password`. `address.py` turns such a URL into addresses.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _TLS: Final[Mapping[str, Option]] = {
     "ssl_password": any_text(),
     STRICT: one_of("true", "false"),
 }
-"""As redis-py names them, but for the last."""
+"""Named as in redis-py, except the last."""
 
 _SHARED: Final = {"ratio": any_text()}
 _SENTINEL: Final = {"sentinel_username": any_text(), "sentinel_password": any_text()}
@@ -186,7 +186,7 @@ CLUSTER: Final = ClusterUrls()
 
 
 def is_encrypted(url: UrlParts) -> bool:
-    """Whether connections to the servers of a URL are encrypted."""
+    """Return whether connections to the servers of a URL are encrypted."""
     return url.scheme.startswith("rediss")
 
 

@@ -1,8 +1,8 @@
-"""What workers and their limiter say to each other, as bytes.
+"""The protocol between workers and their limiter, as bytes.
 
-A frame is its length in four bytes, then one byte that says what it is, then that. The limits
-that asks are about are said once, as a plan, and named by its number afterwards. Both ends are
-the same program, so there are no versions. Nothing is read or written here.
+A frame is its length in four bytes, then one byte for its kind, then its content. The limits of
+asks are sent once, as a plan, and afterwards named by its number. Both ends are the same program,
+so there are no versions. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PLAN: Final = 1
 DECIDE: Final = 2
 GIVE_BACK: Final = 3
 RENEW: Final = 4
-"""What a worker says. Only `DECIDE` and `RENEW` are answered, in the order of asking."""
+"""The kinds of frames that a worker sends. Only `DECIDE` and `RENEW` are answered, in order."""
 
 VERDICTS: Final = 1
 LATE: Final = 2
 RENEWED: Final = 3
-"""What it is answered. `LATE`: it is too late, and nothing was spent."""
+"""The kinds of answers. `LATE`: the batch came too late, and nothing was spent."""
 
 Limits = tuple[Limit, ...]
 NumberOf = Callable[[Limits], int]
@@ -47,14 +47,14 @@ _FIELDS: Final = tuple(
     for field in fields(Limit)
     if field.name not in {"interval_ns", "tolerance_ns", "debt_us", "furthest_ns"}
 )
-"""Of a limit; the others follow from these."""
+"""The fields of a limit that are sent; the others follow from these."""
 
 
 def frame(kind: int, content: bytes = b"") -> bytes:
-    """A whole frame.
+    """Return a whole frame.
 
     Raises:
-        ValueError: it would be longer than anybody reads.
+        ValueError: it would be longer than the other end reads.
     """
     size = len(content) + 1
     if size > MAX_FRAME:
@@ -63,7 +63,7 @@ def frame(kind: int, content: bytes = b"") -> bytes:
 
 
 class Splitter:
-    """Cuts a stream of bytes into frames, wherever it was broken on its way."""
+    """Splits a stream of bytes into frames, wherever it was broken on its way."""
 
     __slots__ = ("_rest",)
 
@@ -71,10 +71,10 @@ class Splitter:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that are whole now, each without its length and never empty.
+        """Return the frames that are complete now, each without its length and never empty.
 
         Raises:
-            ValueError: the next length is none that is ever sent.
+            ValueError: the next length is one that is never sent.
         """
         rest = self._rest + data if self._rest else data
         found = []
@@ -93,11 +93,11 @@ class Splitter:
 
 
 class FramePlan(NamedTuple):
-    """Limits that were said once.
+    """Limits that were sent once.
 
     Attributes:
         limits: in the order of an ask.
-        holding: the places of those that are held until they are given back.
+        holding: the positions of those that are held until they are given back.
     """
 
     limits: Limits
@@ -105,16 +105,16 @@ class FramePlan(NamedTuple):
 
 
 def encode_plan(limits: Limits) -> bytes:
-    """The frame that gives these limits the next number, counted from 0."""
+    """Return the frame that gives these limits the next number, counted from 0."""
     words = [[getattr(limit, name) for name in _FIELDS] for limit in limits]
     return frame(PLAN, json.dumps(words).encode())
 
 
 def decode_plan(content: bytes) -> FramePlan:
-    """What `encode_plan` said.
+    """Return the plan that `encode_plan` encoded.
 
     Raises:
-        ValueError, TypeError: it said something else.
+        ValueError, TypeError: the content is no plan.
     """
     limits = tuple(Limit(**dict(zip(_FIELDS, words, strict=True))) for words in json.loads(content))
     if not limits or any(limit.algorithm not in ALGORITHMS for limit in limits):
@@ -126,12 +126,12 @@ def decode_plan(content: bytes) -> FramePlan:
 
 
 def encode_asks(asks: Iterable[Ask], number_of: NumberOf, not_after_us: int) -> bytes:
-    """A batch.
+    """Return the frame of a batch.
 
     Args:
-        asks: the questions.
-        number_of: the number of their plan.
-        not_after_us: after this moment, by the clock of this machine, no request waits for the
+        asks: the asks.
+        number_of: returns the number of their plan.
+        not_after_us: after this time, by the clock of this machine, no request waits for the
             answer; 0 for never.
     """
     parts = [_MOMENT.pack(not_after_us)]
@@ -157,10 +157,10 @@ def _encode_ask(
 def decode_asks(
     content: bytes, plans: Sequence[FramePlan]
 ) -> tuple[int, list[tuple[Ask, FramePlan]]]:
-    """Return the moment after which no request waits, and the asks, each with its plan.
+    """Return the time after which no request waits, and the asks, each with its plan.
 
     Raises:
-        ValueError, IndexError, struct.error: it is no batch about these plans.
+        ValueError, IndexError, struct.error: the content is no batch about these plans.
     """
     (not_after_us,) = _MOMENT.unpack_from(content)
     place, end = _MOMENT.size, len(content)
@@ -189,16 +189,16 @@ def _decode_ask(
 
 
 def encode_undo(kind: int, ask: Ask, verdict: Verdict, number_of: NumberOf) -> bytes:
-    """`GIVE_BACK` or `RENEW`: an allowed ask, and what its store said."""
+    """Return the frame of `GIVE_BACK` or `RENEW`: an allowed ask, and the store's verdict."""
     receipts = [_RECEIPT.pack(decision.receipt) for decision in verdict.decisions]
     return frame(kind, _encode_ask(*ask, number_of) + b"".join(receipts))
 
 
 def decode_undo(content: bytes, plans: Sequence[FramePlan]) -> tuple[Ask, Verdict, FramePlan]:
-    """What `encode_undo` said; of the decisions only their receipts.
+    """Return what `encode_undo` encoded; of the decisions only their receipts.
 
     Raises:
-        ValueError, IndexError, struct.error: it said something else.
+        ValueError, IndexError, struct.error: the content is something else.
     """
     ask, plan, place = _decode_ask(content, 0, plans)
     if len(content) - place != len(plan.limits) * _RECEIPT.size:
@@ -209,7 +209,7 @@ def decode_undo(content: bytes, plans: Sequence[FramePlan]) -> tuple[Ask, Verdic
 
 
 def encode_verdicts(verdicts: Iterable[Verdict]) -> bytes:
-    """The answers to a batch."""
+    """Return the frame of the answers to a batch."""
     pack = _DECISION.pack
     return frame(
         VERDICTS,
@@ -218,10 +218,10 @@ def encode_verdicts(verdicts: Iterable[Verdict]) -> bytes:
 
 
 def decode_verdicts(content: bytes, asks: Sequence[Ask]) -> list[Verdict]:
-    """The answers to these asks.
+    """Return the answers to these asks.
 
     Raises:
-        ValueError, struct.error: they are those to others.
+        ValueError, struct.error: the content is not the answers to these asks.
     """
     decisions: list[Any] = list(_DECISION.iter_unpack(content))
     if len(decisions) != sum(len(ask.limits) for ask in asks):

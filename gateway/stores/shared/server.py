@@ -1,7 +1,7 @@
-"""The limiter's end: a memory store that several processes of this machine ask.
+"""The limiter's end: a memory store that several processes of this machine use.
 
-Batches are decided one after the other, in the order in which they come, so that all workers
-together are one limiter. What a worker holds is released when its connection ends.
+Batches are decided one after the other, in order of arrival, so that all workers together are one
+limiter. What a worker holds is released when its connection ends.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from gateway.stores.shared.frames import (
 log = logging.getLogger(__name__)
 
 MAX_PLANS: Final = 1 << 16
-"""How many plans one worker may name: far more than any configuration has."""
+"""How many plans one worker may send: far more than any configuration has."""
 FIRST_LOOK: Final = 1024
-"""How many places a worker holds before those are looked for that expired long ago."""
+"""How many slots a worker holds before the first search for slots that expired long ago."""
 
 
 class Holdings:
-    """The places among those that go on at once that one worker has.
+    """The slots that one worker holds for its requests in flight.
 
     Args:
         store: where they are held.
@@ -64,7 +64,7 @@ class Holdings:
             name = (limit.scope, ask.keys[place], verdict.decisions[place].receipt)
             self._held[name] = (limit, ask.cost, now_us + limit.period_us)
         if len(self._held) >= self._look_at:
-            # Those that were neither renewed nor given back are free by themselves.
+            # Slots that were neither renewed nor given back become free by themselves.
             expired = [name for name, (_, _, until) in self._held.items() if until <= now_us]
             for name in expired:
                 del self._held[name]
@@ -77,7 +77,7 @@ class Holdings:
             self._held.pop((ask.limits[place].scope, ask.keys[place], receipt), None)
 
     def release(self) -> None:
-        """Give everything back: the worker is gone."""
+        """Give everything back, since the worker has stopped."""
         for (_, key, receipt), (limit, cost, _) in self._held.items():
             decision = Decision(True, 0, 0, 0, 0, 0, receipt)
             ask = Ask((limit,), (key,), cost, 0)
@@ -102,12 +102,12 @@ class SharedServer(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The worker is there."""
-        # A cast, not an assertion: those of uvloop only behave like one.
+        """Keep the transport of the worker's connection."""
+        # A cast, not an assertion: uvloop's transports only behave like one.
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Decide on all that came, and answer in one write."""
+        """Decide on everything that arrived, and answer in one write."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -126,17 +126,17 @@ class SharedServer(asyncio.Protocol):
             transport.write(b"".join(replies))
 
     def pause_writing(self) -> None:
-        """A worker that does not read its answers may not ask more."""
+        """Stop reading from a worker that does not read its answers."""
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Read again."""
         if self._transport is not None:
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The worker is gone, and holds nothing any more."""
+        """Release everything that the worker held."""
         self._transport = None
         self._holdings.release()
 

@@ -1,9 +1,9 @@
 """The memory store that the workers of one gateway share: a worker's end.
 
-The counts are in the limiter (`shared_server`), a process of the same gateway. Each batch
-travels as one frame (`shared_frames`), and any number of them at a time. The connection is a
-pair of sockets made by the supervisor, which nobody else can connect to; when the limiter is
-started again there is a new pair, and until then a call fails at once.
+The counts are in the limiter (`server`), a process of the same gateway. Each batch is sent as one
+frame (`frames`), and any number of batches may be in flight. The connection is a pair of sockets
+made by the supervisor, which no other process can connect to. When the limiter is restarted there
+is a new pair, and until then calls fail immediately.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from gateway.stores.shared.frames import (
 )
 
 MAX_CALLS: Final = 2048
-"""Unanswered calls; more would only pile up memory and be too late."""
+"""Unanswered calls; more would only accumulate in memory and be answered too late."""
 MAX_UNSENT: Final = 8 << 20
 """Bytes that may wait for a limiter that does not read."""
 STALLED_US: Final = 1_000_000
-"""When the oldest answer is overdue by this much, the limiter does not seem to work."""
+"""When the oldest answer is overdue by this much, the limiter counts as stalled."""
 MAX_SEEN: Final = 4096
-"""Plans that are known by sight; more are made anew for each request, and looked up."""
+"""Plans that are found by object; any others are encoded anew for each request, and looked up."""
 
 
 class SharedStore:
@@ -48,8 +48,8 @@ class SharedStore:
 
     Args:
         workers: how many share it.
-        deadline_us: how long callers wait for a batch. One that the limiter gets to later
-            spends nothing. 0 lets it be spent however late.
+        deadline_us: how long callers wait for a batch. One that the limiter reads later spends
+            nothing. 0 lets it be spent however late.
         clock: the time of this machine, which is the limiter's too.
     """
 
@@ -76,10 +76,10 @@ class SharedStore:
         return self._workers
 
     async def start(self) -> None:
-        """Nothing to do: connections are handed over, see `attach`."""
+        """Do nothing: connections are passed to `attach`."""
 
     async def attach(self, connection: socket) -> None:
-        """Ask over this connection from now on; it belongs to the store."""
+        """Use this connection from now on; it belongs to the store."""
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(lambda: _Link(self._clock), sock=connection)
         if self._is_closed:
@@ -90,7 +90,7 @@ class SharedStore:
             before.drop()
 
     async def aclose(self) -> None:
-        """Let go of the connection; what this worker holds is released."""
+        """Close the connection; what this worker holds is released."""
         self._is_closed = True
         link, self._link = self._link, None
         if link is not None:
@@ -100,8 +100,8 @@ class SharedStore:
         """Decide on a batch, in one call.
 
         Raises:
-            StoreUnavailable: not connected, or too much is unanswered; at once.
-            StoreTimeout: the limiter got to the batch too late and spent nothing.
+            StoreUnavailable: not connected, or too much is unanswered; immediately.
+            StoreTimeout: the limiter read the batch too late and spent nothing.
             StoreReplyError: the answer cannot be understood.
         """
         if not asks:
@@ -119,7 +119,7 @@ class SharedStore:
         raise StoreReplyError("the limiter answered something else")
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
-        """Undo `verdict`; without a connection nothing of this worker's is held any more."""
+        """Undo `verdict`; without a connection this worker holds nothing any more."""
         link = self._link
         if verdict.allowed and ask.cost and link is not None and link.has_room:
             link.tell(encode_undo(GIVE_BACK, ask, verdict, link.number_of))
@@ -146,8 +146,8 @@ class SharedStore:
 class _Link(asyncio.Protocol):
     """One connection: frames out, answers in, matched in order.
 
-    A caller that gives up leaves its place in the queue, so its answer is read and thrown away
-    and can never be taken for another's.
+    A caller that gives up leaves its place in the queue, so its answer is read and discarded and
+    can never be taken for another's.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -164,29 +164,29 @@ class _Link(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether something can be asked."""
+        """Whether calls can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
     @property
     def oldest_us(self) -> int:
-        """For how long the oldest call is without its answer."""
+        """The age of the oldest unanswered call."""
         return self._clock() - self._calls[0][1] if self._calls else 0
 
     @property
     def has_room(self) -> bool:
-        """Whether something can be sent that will not pile up."""
+        """Whether something can be sent without accumulating."""
         transport = self._transport
         return transport is not None and transport.get_write_buffer_size() <= MAX_UNSENT
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The limiter is there."""
-        # A cast, not an assertion: those of uvloop only behave like one.
+        """Keep the transport of the limiter's connection."""
+        # A cast, not an assertion: uvloop's transports only behave like one.
         self._transport = cast("asyncio.Transport", transport)
 
     def number_of(self, limits: Limits) -> int:
-        """The number of the plan of these limits; one that is new is said first."""
-        # Nearly all asks bring the very tuple that their route has: that is found without
-        # hashing limits, which would take as long as all the rest of an ask.
+        """Return the number of the plan of these limits; send a new plan first."""
+        # Nearly all asks bring the very tuple of their route, which is found without hashing
+        # limits; that would take as long as all the rest of an ask.
         seen = self._seen.get(id(limits))
         if seen is not None:
             return seen[1]
@@ -196,12 +196,12 @@ class _Link(asyncio.Protocol):
             number = self._numbers[limits] = len(self._numbers)
         if len(self._seen) >= MAX_SEEN:
             self._seen.clear()
-        # With the limits, or another tuple could come to have the same id.
+        # Kept with the limits, or another tuple could get the same id.
         self._seen[id(limits)] = (limits, number)
         return number
 
     def encode(self, asks: Sequence[Ask], not_after_us: int) -> bytes:
-        """The frame of a batch.
+        """Return the frame of a batch.
 
         Raises:
             StoreUnavailable: it is longer than the limiter reads.
@@ -212,7 +212,7 @@ class _Link(asyncio.Protocol):
             raise StoreUnavailable(str(error), "backlog") from error
 
     def tell(self, sent: bytes) -> None:
-        """Send what is not answered."""
+        """Send a frame that is not answered."""
         if self._transport is not None:
             self._transport.write(sent)
 
@@ -245,7 +245,7 @@ class _Link(asyncio.Protocol):
             self.drop()
 
     def close(self) -> None:
-        """Close when everything is sent."""
+        """Close when everything has been sent."""
         if self._transport is not None:
             self._transport.close()
 
@@ -255,7 +255,7 @@ class _Link(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The limiter is gone; the outcome of what is unanswered is not known."""
+        """Fail what is unanswered, whose outcome is not known."""
         self._transport = None
         while self._calls:
             future = self._calls.popleft()[0]
