@@ -1,4 +1,4 @@
-"""A MySQL or MariaDB database as a URL names it: its place, credentials and TLS context."""
+"""A MySQL or MariaDB database as a URL names it: its address, credentials and TLS context."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.stores.tls_options import judge, read_strict
 from gateway.stores.urls import StoreUrlError, UrlParts, usable
 
 DEFAULT_CONNECTIONS: Final = 2
-"""One batch is worked out while the other is being flushed; more only wait for one another."""
+"""One batch is computed while the other is being flushed; more would only wait for one another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""The seam to asyncmy: one connection, and what the server's errors mean.
+"""The interface to asyncmy: one connection, and the meaning of the server's errors.
 
-No other module knows the driver. Several statements travel in one packet, because a round trip
-costs more than a statement; all of their text is made by us (`mysql_rows`, `mysql_schema`).
+No other module uses the driver. Several statements are sent in one packet, because a round trip
+costs more than a statement; all of their text is generated (`rows`, `schema`).
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ CONFLICTS: Final = {1213: "deadlock", 1205: "lock_timeout", 1062: "duplicate", 1
 """Errors after which the same transaction may be run again, once it is rolled back."""
 
 OPTION: Final = 1290
-"""What is asked for cannot be had with some option of the server; `read_only` is one."""
+"""An option of the server prevents the statement; `read_only` is one."""
 
 REASONS: Final = {
     **dict.fromkeys((OPTION, 1792, 1836), "read_only"),
     **dict.fromkeys((1040, 1135, 1203, 1226, 1637), "too_many_connections"),
     **dict.fromkeys((1044, 1045, 1129, 1130, 1142, 1143, 1227, 1698), "access_denied"),
-    # A password that has expired, and an account that is locked.
+    # An expired password, and a locked account.
     **dict.fromkeys((1820, 1862, 3118, 3955, 4151), "access_denied"),
     **dict.fromkeys((1049, 1051, 1054, 1146, 1176), "schema"),
     **dict.fromkeys((1053, 1927, 2003, 2006, 2013, 2014, 3032), "connection_lost"),
     **dict.fromkeys((1158, 1159, 1160, 1161), "connection_lost"),
     **dict.fromkeys((1021, 1041, 1114, 1206), "full"),
     **dict.fromkeys((126, 145, 1030, 1034, 1194, 1195), "table"),
-    # Somebody has ended the statement.
+    # The statement was killed.
     **dict.fromkeys((1317, 1969, 3024), "stalled"),
-    # An engine, a page, a packet or a log that does not do.
+    # An unsuitable engine, page, packet or log.
     **dict.fromkeys((1071, 1118, 1153, 1286, 1665, 1709), "settings"),
 }
-"""Errors by which a server says that it cannot serve now, or not us."""
+"""Errors by which a server says that it cannot serve now, or not this client."""
 
 
 class Conflict(StoreUnavailable):
@@ -55,7 +55,7 @@ class Conflict(StoreUnavailable):
 
 
 def server_error(error: Exception) -> StoreError:
-    """What an error of the driver means to the limiter."""
+    """Return the store error for an error of the driver."""
     code = error.args[0] if error.args else 0
     if code in CONFLICTS:
         return Conflict(f"the transaction was in conflict with another ({code})", CONFLICTS[code])

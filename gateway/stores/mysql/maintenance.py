@@ -1,7 +1,7 @@
-"""What is done beside decisions, on a connection of its own: signs of life, and tidying up.
+"""Work beside decisions, on a connection of its own: heartbeats, and removal of expired rows.
 
-Tidying goes in pieces, each a short transaction that passes over rows that are in use, so it
-holds up no decision. What ThrottleX has written since is left to it.
+Expired rows are removed in pieces, each a short transaction that skips rows in use, so it delays no
+decision. Rows that ThrottleX has written since are left to it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from gateway.stores.mysql.driver import Conflict, Link
 from gateway.stores.mysql.rows import NOW
 
 FORGOTTEN_BEATS: Final = 1_000
-"""After so many its row is removed."""
+"""After this many heartbeats without a sign of life, a gateway's row is removed."""
 TIDYING_BEATS: Final = 20
-"""A piece of tidying in so many parts of a heartbeat, as long as there is more."""
+"""While there is more to remove, a piece is removed in this fraction of a heartbeat."""
 KEYS_A_PIECE: Final = 200
 ROWS_A_PIECE: Final = 2_000
 
 
 class Maintenance(Heartbeat):
-    """The words of one gateway to the others, and its share of the tidying.
+    """The heartbeats of one gateway, and its share of removing expired rows.
 
     Args:
         domain: the namespace of this deployment; gateways of others are not counted.
-        heartbeat_s: seconds between two signs of life.
-        tidy_every_s: seconds between two looks for rows that have expired.
+        heartbeat_s: seconds between two heartbeats.
+        tidy_every_s: seconds between two searches for expired rows.
     """
 
     def __init__(self, domain: str, heartbeat_s: float, tidy_every_s: float) -> None:
@@ -43,7 +43,7 @@ class Maintenance(Heartbeat):
         self._link: Link | None = None
 
     async def keep(self, link: Link) -> None:
-        """Go on until the connection fails; if cancelled, sign off and close it."""
+        """Run until the connection fails; if cancelled, sign off and close it."""
         self._link = link
         self._tidy_at = asyncio.get_running_loop().time()
         try:
@@ -55,7 +55,7 @@ class Maintenance(Heartbeat):
             raise
 
     async def beat(self) -> bool:
-        """Give a sign of life, and tidy up if it is time; whether there is no more to tidy."""
+        """Send a heartbeat, and remove expired rows if due; return whether none are left."""
         assert self._link is not None
         loop = asyncio.get_running_loop()
         with contextlib.suppress(Conflict):
@@ -65,7 +65,7 @@ class Maintenance(Heartbeat):
         return loop.time() < self._tidy_at
 
     async def _count(self, link: Link) -> None:
-        """Give a sign of life, and see how many gateways have given one lately."""
+        """Send a heartbeat, and count the gateways that have sent one lately."""
         ((now_us,),) = (await link.run(NOW))[0]
         gone_us = now_us - int(self.silence_s * US)
         results = await link.run(
@@ -78,7 +78,7 @@ class Maintenance(Heartbeat):
         self.gateways = int(count)
 
     async def sign_off(self) -> None:
-        """Say that this gateway leaves, and forget those that left without a word."""
+        """Sign this gateway off, and forget those that left without signing off."""
         assert self._link is not None
         forgotten_us = int(self.heartbeat_s * US) * FORGOTTEN_BEATS
         await self._link.run(
@@ -89,7 +89,7 @@ class Maintenance(Heartbeat):
         )
 
     async def _tidy(self, link: Link) -> bool:
-        """Remove a piece of what has expired; whether there may be more."""
+        """Remove a piece of the expired rows; return whether there may be more."""
         # What is found is named, so that no more is found than can be sent.
         most_keys = min(KEYS_A_PIECE, link.max_packet // 128)
         most_rows = min(ROWS_A_PIECE, link.max_packet // 64)

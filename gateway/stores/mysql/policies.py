@@ -1,8 +1,8 @@
 """The table of policies: read from time to time, so that no decision waits for it.
 
-ThrottleX's design (section 6) gives a policy one to five seconds to take effect. Each look asks
-for one number that stands for all rows, and the rows are read only if it has changed. While the
-database is away the policies of the last look hold.
+ThrottleX's design (section 6) gives a policy one to five seconds to take effect. Each look reads
+one number that stands for all rows, and the rows are read only if it has changed. While the
+database is unavailable the policies of the last look apply.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ REFRESH_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 5.0
 START_WAIT_S: Final = 1.0
 MAX_POLICIES: Final = 100_000
-"""Policies that are kept in memory; those with greater ids are left out."""
+"""The most policies to keep in memory; those with greater ids are ignored."""
 AT_ONCE: Final = 1_000
-"""Rows of one answer: requests go on between two."""
+"""Rows of one answer: requests are served between two answers."""
 MAX_TOLD: Final = 20
-"""Rows that one look names in the log; a table that is all wrong need not be told row by row."""
+"""The most rows that one look names in the log, even if all of a table is wrong."""
 LOOK_S: Final = 5.0
-"""The server reads all rows for a look, which takes some time if they are many."""
+"""The server reads all rows for a look, which takes time if there are many."""
 
 # A sum that is linear, as that of `CRC32` is, would not notice two policies that change places.
 _SUM: Final = (
@@ -82,11 +82,11 @@ def read_row(row: tuple[object, ...]) -> PolicyRow:
 
 
 class PolicyReader:
-    """Keeps a book as the table is.
+    """Keeps a book in step with the table.
 
     Args:
-        url: of the store that has the table; see `mysql.url`.
-        book: what is kept.
+        url: the URL of the store that has the table; see `mysql.url`.
+        book: the book to update.
         refresh_s: seconds between two looks.
 
     Raises:
@@ -107,7 +107,7 @@ class PolicyReader:
         return f"<PolicyReader of {self._address}, {self.book!r}>"
 
     async def start(self) -> None:
-        """Begin to read; a database that is there is waited for."""
+        """Start reading, after waiting for a database that is available."""
         self._task.start()
         try:
             async with asyncio.timeout(START_WAIT_S):
@@ -116,7 +116,7 @@ class PolicyReader:
             self._lost("it does not answer")
 
     async def aclose(self) -> None:
-        """Read no more; the book stays as it is."""
+        """Stop reading; the book stays as it is."""
         await self._task.end()
 
     async def _follow(self) -> None:
@@ -148,14 +148,14 @@ class PolicyReader:
             await asyncio.sleep(pause_s * random.uniform(0.5, 1))  # noqa: S311 - jitter
 
     def _lost(self, why: str) -> None:
-        """Say once for each time that the table is away."""
+        """Log once per outage that the table is unavailable."""
         if not self._is_lost:
             self._is_lost = True
             message = "%s cannot be read (%s); what it said last holds, for keys: %d"
             log.warning(message, TABLE, why, len(self.book))
 
     async def _look(self, link: Link, *, folds: bool) -> None:
-        """Take what has changed.
+        """Apply what has changed.
 
         Raises:
             StoreError: the connection cannot be used any more.
@@ -193,7 +193,7 @@ class PolicyReader:
         log.info("keys with policies of their own in %s: %d", TABLE, len(found))
 
     def _tell_of(self, refused: dict[tuple[object, str], None]) -> None:
-        """Say which rows are ignored now that were not before."""
+        """Log the rows that are ignored now and were not before."""
         news = [each for each in refused if each not in self._refused]
         for row_id, why in news[:MAX_TOLD]:
             log.error("row %s of %s is ignored: %s", row_id, TABLE, why)

@@ -1,9 +1,9 @@
-"""What waits to be decided by a transaction, and which of it may travel together.
+"""Asks that wait for a transaction, and which of them may share one.
 
-While one transaction is being flushed to disk, whatever comes in gathers for the next, so the
-batches grow with the load. Two transactions of this gateway never want the same row: what needs
-a key that is under way waits here, where it holds no connection and delays no other key. Asks
-for one key stay in order.
+While one transaction is being flushed to disk, new asks gather for the next, so the batches grow
+with the load. Two transactions of this gateway never want the same row: an ask for a key that is in
+use waits here, where it holds no connection and delays no other key. Asks for one key stay in
+order.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from gateway.stores.mysql.rows import RowSlot
 
 Answer = Verdict | bool
 Work = Callable[[Ask, Sequence[RowSlot], int], Answer]
-"""Changes the states of an ask's keys at a time of the server, and answers."""
+"""Changes the states of an ask's keys at a time of the server, and returns the answer."""
 
 MAX_BATCH: Final = 256
 """Asks of one transaction; more would only hold locks for longer."""
 MIN_SHARE: Final = 16
-"""Fewer are not worth a second transaction."""
+"""Fewer asks are not worth a second transaction."""
 MAX_WAITING: Final = 16_384
-"""Asks that wait; more would only pile up memory and be too late."""
+"""Asks that wait; more would only accumulate in memory and be too late."""
 
 
 class QueuedCall:
@@ -41,28 +41,28 @@ class QueuedCall:
         self._left = size
 
     def answer(self, at: int, answer: Answer) -> None:
-        """One of its entries was done."""
+        """Record the answer to one of its entries."""
         self.answers[at] = answer
         self._left -= 1
         if not self._left and not self.future.done():
             self.future.set_result(None)
 
     def fail(self, error: StoreError) -> None:
-        """It cannot be answered as a whole; what is left of it need not be asked."""
+        """Fail the whole call; the rest of it need not be asked."""
         if not self.future.done():
             # A new one each time: an exception raised twice would grow its traceback.
             self.future.set_exception(type(error)(str(error), error.reason))
 
 
 class QueuedAsk:
-    """One ask of a call, and what is to be done with it.
+    """One ask of a call, and the work to do with it.
 
     Attributes:
-        call, at: whose it is, and the place of its answer there.
+        call, at: the call, and the position of the answer in it.
         ask: the ask.
         names: the rows of its keys, one for each limit.
-        work: what is done while the rows are locked.
-        attempts: how many transactions it was part of that came to nothing.
+        work: done while the rows are locked.
+        attempts: how many transactions with this ask have failed.
     """
 
     __slots__ = ("ask", "at", "attempts", "call", "names", "work")
@@ -79,10 +79,10 @@ class QueuedAsk:
 
 
 class AskQueue:
-    """Entries in the order of asking, for any number of workers.
+    """Entries in order of arrival, for any number of workers.
 
     Attributes:
-        most: so many are taken at a time.
+        most: the most entries to take at a time.
     """
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class AskQueue:
         return len(self._waiting)
 
     def put(self, entries: Sequence[QueuedAsk]) -> None:
-        """Add to the end.
+        """Add entries to the end.
 
         Raises:
             StoreUnavailable: too many wait already.
@@ -107,11 +107,11 @@ class AskQueue:
         self._wake.set()
 
     def put_back(self, entries: Sequence[QueuedAsk]) -> None:
-        """Return what was taken and not done, to the front; its keys are yet to be freed."""
+        """Return entries that were taken and not done to the front; their keys are freed later."""
         self._waiting[:0] = entries
 
     async def take(self, within_s: float) -> list[QueuedAsk]:
-        """Wait for entries whose keys are free and take them; none if none come in time."""
+        """Wait for entries whose keys are free and take them; return none if none come in time."""
         self._takers += 1
         try:
             async with asyncio.timeout(within_s):
@@ -125,20 +125,20 @@ class AskQueue:
             self._takers -= 1
 
     def done(self, entries: Sequence[QueuedAsk]) -> None:
-        """The keys of these are free again."""
+        """Free the keys of these entries."""
         for entry in entries:
             self._busy.difference_update(entry.names)
         self._wake.set()
 
     def fail(self, error: StoreError) -> None:
-        """No connection is left for what waits."""
+        """Fail everything that waits, since no connection is left."""
         waiting, self._waiting = self._waiting, []
         for entry in waiting:
             entry.call.fail(error)
 
     def _take_now(self) -> list[QueuedAsk]:
-        # With a free hand beside this one, it takes half: the server works on one half while
-        # this process works on the other.
+        # If another worker is idle, take half: the server works on one half while this process
+        # works on the other.
         most = min(max(-(-len(self._waiting) // self._takers), MIN_SHARE), self.most)
         taken: list[QueuedAsk] = []
         left: list[QueuedAsk] = []
@@ -163,7 +163,7 @@ class AskQueue:
 
 
 def is_late(entry: QueuedAsk, now_us: int) -> bool:
-    """Whether no request waits for the answer any more; if so, its call fails."""
+    """Return whether no request waits for the answer any more; if so, fail the call."""
     call = entry.call
     if call.not_after_us and now_us > call.not_after_us:
         call.fail(StoreTimeout("the store got to it after its deadline", "late"))

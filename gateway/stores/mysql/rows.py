@@ -1,4 +1,4 @@
-"""How keys and states lie in the tables, and the SQL that reads and writes them; no connection.
+"""How keys and states are stored, and the SQL that reads and writes them; no connection.
 
 Every key has a row in `throttlex_usage`, which is its lock. What else is kept depends on the
 algorithm:
@@ -6,8 +6,8 @@ algorithm:
 - the sliding window log has one row per request in `throttlex_sw_log`, ThrottleX's column for
   the millisecond and one of ours (`sluice_us`) for the microseconds on top;
 - every other state is JSON in `sluice_state`, together with the `tokens` and `last_refill` that
-  were written with it. If those are no longer what they were, somebody else has written: for a
-  token bucket their word counts (it is a bucket in ThrottleX's terms), all others begin anew.
+  were written with it. If those have changed, ThrottleX has written:
+  for a token bucket its values apply (it is a bucket in ThrottleX's terms), all others begin anew.
 
 Where a policy is in ThrottleX's words, its keys are ThrottleX's: rows have the same names, and
 what `tokens` says holds also when the numbers of the policy have changed, as it does there.
@@ -36,13 +36,13 @@ REANCHOR_NS: Final = 1_000_000_000
 EXPIRY_GRAIN_S: Final = 60
 """Expiries are rounded up to this, so that a busy key does not move in the index each time."""
 MAX_EXPIRED: Final = 1_000
-"""Old rows of one log that one transaction deletes at most; the next one goes on."""
+"""The most old rows of one log that one transaction deletes; the next one continues."""
 UNKNOWN_US: Final = 999
 """Where in its millisecond a request of ThrottleX is taken to be: as late as it can have been."""
 LATEST_MS: Final = 9 * 10**15
 """Times after this count as this: a column has room for some whose microseconds have none."""
 MAX_CACHED: Final = 8_192
-"""Names of keys that are remembered."""
+"""How many names of keys are cached."""
 LOG: Final = "sliding_window_log"
 BUCKET: Final = "token_bucket"
 
@@ -98,7 +98,7 @@ class KeyNames:
             self._name.cache_clear()
 
     def name(self, limit: Limit, key: str) -> str:
-        """The row of one identity under one limit."""
+        """Return the row of one identity under one limit."""
         return self._name(limit.scope, limit.algorithm, key)
 
     def _make(self, scope: str, algorithm: str, key: str) -> str:
@@ -140,7 +140,7 @@ class RowSlot:
         self._ids: list[int] = []
 
     def load_row(self, row: Row, now_us: int) -> None:
-        """Take what `throttlex_usage` says: id, key_id, tokens, last_refill, state, expiry."""
+        """Load a row of `throttlex_usage`: id, key_id, tokens, last_refill, state, expiry."""
         self._row = row
         if self.limit.algorithm == LOG:
             return
@@ -150,7 +150,7 @@ class RowSlot:
             self.state = self._before = self._state_of(row)
 
     def load_log(self, rows: list[tuple[int, int]]) -> None:
-        """Take the rows of the log: times in microseconds, and ids."""
+        """Load the rows of the log: times in microseconds, and ids."""
         rows.sort()
         self._times = [time_us for time_us, _ in rows]
         self._ids = [row_id for _, row_id in rows]
@@ -176,7 +176,7 @@ class RowSlot:
         return self._row is None
 
     def values(self, now_us: int) -> str:
-        """The values of its row, for `INSERT`."""
+        """Return the values of its row, for `INSERT`."""
         limit, state = self.limit, self.state
         expires_s = expiry_s(state, limit)
         row_id, written = "NULL", None
@@ -204,7 +204,7 @@ class RowSlot:
         return bool((self._row[5] or 0) < expiry_s(self.state, self.limit))
 
     def log_changes(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Ids of rows to delete from the log, and times to add to it."""
+        """Return ids of rows to delete from the log, and times to add to it."""
         if self.limit.algorithm != LOG:
             return (), ()
         new: Sequence[int] = self.state or ()
@@ -250,7 +250,7 @@ def throttlex_state(row: Row, now_us: int, limit: Limit) -> Any:
 
 
 def _frozen(value: Any) -> Any:
-    """A state as the algorithms know it: JSON has lists, they have tuples."""
+    """Return a state as the algorithms use it, with tuples instead of JSON's lists."""
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
@@ -274,13 +274,13 @@ def bucket_row(state: int | None, now_us: int, limit: Limit, anchor_ms: int = 0)
 
 
 def bucket_of(tokens: int, last_refill_ms: int, limit: Limit) -> int:
-    """The state of a bucket that ThrottleX has written."""
+    """Return the state of a bucket that ThrottleX has written."""
     spent = limit.tolerance_ns - max(tokens, 0) * limit.interval_ns
     return last_refill_ms * NS_PER_MS + max(spent, 0)
 
 
 def expiry_s(state: Any, limit: Limit) -> int:
-    """When a row may be removed, in seconds since 1970, rounded up."""
+    """Return when a row may be removed, in seconds since 1970, rounded up."""
     if state is None:
         return 0
     expires_us = ALGORITHMS[limit.algorithm].expires_us(state, limit)
@@ -339,7 +339,7 @@ def load(
     now_us: int,
     whose: Iterable[Row] = (),
 ) -> None:
-    """Give each slot what was read; `whose` are the answers to `whose_sql`."""
+    """Load what was read into each slot; `whose` are the answers to `whose_sql`."""
     places = (None, *slots.values())
     others = {name: places[int(place)] for name, place in whose}
     for row in usage:
@@ -356,14 +356,14 @@ def load(
 
 
 def _known(slots: dict[str, RowSlot], name: str) -> RowSlot | None:
-    """The slot of a row as far as it can be told without asking."""
+    """Return the slot of a row as far as it is known without asking the server."""
     return slots.get(name) or slots.get(name.lower())
 
 
 def write_sql(slots: Iterable[RowSlot], now_us: int) -> str:
-    """Write what has changed and commit; empty if nothing has.
+    """Return the SQL that writes what has changed and commits; empty if nothing has.
 
-    A row that is new to us is inserted plainly: if somebody else was quicker that fails as a
+    A row that is new to us is inserted plainly: if another gateway was faster, that fails as a
     duplicate, and the transaction is run again.
     """
     changed = [slot for slot in slots if slot.is_changed]

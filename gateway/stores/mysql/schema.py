@@ -1,4 +1,4 @@
-"""The tables, and how a database comes to have them.
+"""The tables, and the steps that create them in a database.
 
 The first three are those of ThrottleX's design, word for word; a database that its service made
 is taken as it is. What an exact limiter needs besides is added beside: columns that ThrottleX
@@ -17,16 +17,16 @@ from gateway.stores.mysql.session import unfit
 
 LOCK: Final = "sluice_schema"
 PATIENCE_S: Final = 60
-"""How long one gateway waits while another changes the tables; with millions of rows in them
-that takes a while."""
+"""How long one gateway waits while another changes the tables; with millions of rows in them that
+takes a while."""
 
 
 class TableSchema(NamedTuple):
-    """A table that is to be there.
+    """A table that must exist.
 
     Attributes:
-        place: where the database says whether it is.
-        change: what makes it.
+        place: where the database says whether it exists.
+        change: the statement that creates it.
     """
 
     name: str
@@ -44,7 +44,7 @@ class TableSchema(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column that a table is to have; see `TableSchema`."""
+    """A column that a table must have; see `TableSchema`."""
 
     table: str
     name: str
@@ -62,7 +62,7 @@ class Column(NamedTuple):
 
 
 class Index(NamedTuple):
-    """An index that a table is to have; see `TableSchema`."""
+    """An index that a table must have; see `TableSchema`."""
 
     table: str
     name: str
@@ -169,11 +169,11 @@ async def migrate(link: Link, *, is_doubted: bool = False) -> None:
 
     Args:
         link: a connection to it.
-        is_doubted: whether something was found missing: what has been noted is not believed. A
+        is_doubted: whether something was found missing: what has been noted is not trusted. A
             dump of ThrottleX's tables, for one, brings them back without what we had added.
 
     Raises:
-        StoreError: not allowed to, somebody else is at it, or the connection was lost; or the
+        StoreError: no permission, another gateway is migrating, or the connection was lost; or the
             tables are there, and are none that hold a limit.
     """
     if is_doubted or await _version(link) < len(MIGRATIONS):
@@ -224,7 +224,7 @@ async def _check(link: Link) -> None:
 
 
 async def folds_keys(link: Link, table: str, column: str) -> bool:
-    """Whether a column of keys takes capitals for small letters.
+    """Return whether a column of keys ignores case.
 
     Raises:
         StoreError: the connection was lost.
@@ -238,7 +238,7 @@ async def folds_keys(link: Link, table: str, column: str) -> bool:
 
 
 async def _version(link: Link) -> int:
-    """The version of the database; 0 if we have never been here."""
+    """Return the version of the database; 0 if it has none."""
     if not await _is_there(link, _VERSIONS):
         return 0
     ((version,),) = (await link.run("SELECT COALESCE(MAX(version), 0) FROM sluice_schema"))[0]

@@ -1,12 +1,12 @@
-"""What a session is to be like, whatever the server's administrator has made of its defaults.
+"""The settings of a session, whatever the defaults of the server's administrator.
 
-A server hands its global variables on to each new connection, and `init_connect` may change them
-once more. Some change what a statement answers (`sql_select_limit` cuts off what a log has
-counted) or what a commit does (`completion_type`), and nothing would tell. So each that could is
-set when a connection is made, in one packet; what only some servers have is set in a second one,
-if it is not what it should be. What cannot be set is found out, and said.
+A server copies its global variables to each new connection, and `init_connect` may change them once
+more. Some change what a statement answers (`sql_select_limit` cuts off what a log has counted) or
+what a commit does (`completion_type`), without any error. So each variable that could is set when a
+connection is made, in one packet; those that only some servers have are set in a second one, if
+they differ. A variable that cannot be set is detected and reported.
 
-No connection is here: only text, and what to make of the answers.
+This module has no connection: only text, and the interpretation of the answers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gateway.base.errors import StoreUnavailable
 LOCK_WAIT_S: Final = 1
 """The least that InnoDB waits for another's lock, in whole seconds."""
 SILENCE_S: Final = 10
-"""A connection on which nothing is said for so long is ended by the server, with its locks."""
+"""The server ends a connection that is silent for this long, and frees its locks."""
 CHANGE_WAIT_S: Final = 60
 """How long a statement waits for a table that is being changed, unless we give up before."""
 SMALLEST_PACKET: Final = 4096
-"""Whoever takes less at a time could not even be sent this, or the definition of a table."""
+"""A server that accepts less per packet could not even receive this, or a table's definition."""
 CLOCK_S: Final = 3
 """How far the session's time may be from the server's; both are rounded to whole seconds."""
 
@@ -48,7 +48,7 @@ _ALWAYS: Final = ", ".join(
         f"innodb_lock_wait_timeout={LOCK_WAIT_S}",
         f"lock_wait_timeout={CHANGE_WAIT_S}",
         # A gateway that stops in the middle of a transaction must not hold its locks for long.
-        # MySQL can only end connections that say nothing; those of ours say something sooner.
+        # MySQL can only end silent connections; those of the gateway are never silent for so long.
         f"wait_timeout={SILENCE_S}",
     )
 )
@@ -62,7 +62,7 @@ _ALWAYS_IN_MARIADB: Final = ", ".join(
     )
 )
 _WHERE_KNOWN: Final[Mapping[str, str]] = {
-    # Statements are given up by us; the server would do it in the middle of a batch.
+    # The gateway gives statements up itself; the server would do it in the middle of a batch.
     "max_statement_time": "0",
     "max_execution_time": "0",
     # With too little room for a list of keys the whole table is gone through, and locked.
@@ -78,7 +78,7 @@ _WHERE_KNOWN: Final[Mapping[str, str]] = {
     "query_cache_type": "OFF",
     "use_secondary_engine": "OFF",
 }
-"""Variables that not every server has, and what they are to be."""
+"""Variables that not every server has, and their required values."""
 
 _LOOKED_AT: Final = ("log_bin", "sql_log_bin", "binlog_format", "max_allowed_packet")
 _NAMES: Final = ",".join(f"'{name}'" for name in (*_WHERE_KNOWN, *_LOOKED_AT))
@@ -101,14 +101,14 @@ SESSION: Final = ";".join(
         "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), SYSDATE())",
     )
 )
-"""What a connection begins with; its last two results are for `read_session`."""
+"""The first packet of a connection; its last two results are for `read_session`."""
 
 
 class Session(NamedTuple):
-    """What there is to know of a session that `SESSION` has set up.
+    """What is known of a session that `SESSION` has set up.
 
     Attributes:
-        max_packet: so many bytes the server takes at a time.
+        max_packet: how many bytes the server accepts at a time.
         pins: what is still to be run; empty if nothing is.
     """
 
@@ -146,7 +146,7 @@ def read_session(variables: Mapping[str, str], ahead_s: int) -> Session:
 
 
 def unfit(why: str) -> StoreUnavailable:
-    """The error that says what an administrator has to change."""
+    """Return the error that says what an administrator has to change."""
     return StoreUnavailable(f"the store is not set up for exact counts: {why}", "settings")
 
 

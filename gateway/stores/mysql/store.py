@@ -1,8 +1,8 @@
 """Counts in MySQL or MariaDB, shared by every gateway that uses the same domain.
 
 A batch is one transaction: it locks the rows of its keys in order, runs the algorithms by the
-server's clock, writes, and commits. `mysql_queue` gathers what comes in while others are being
-flushed, `mysql_rows` knows the tables, `mysql_driver` the connection. A call is never bound to a
+server's clock, writes, and commits. `queue` gathers new asks while others are being
+flushed, `rows` knows the tables, `driver` the connection. A call is never bound to a
 connection: if its caller leaves, the transaction goes on without it or is rolled back by the
 worker that began it.
 """
@@ -39,18 +39,18 @@ FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 START_WAIT_S: Final = 1.0
 STEADY_US: Final = 1_000_000
-"""A connection that lasted this long is replaced at once when lost; others after a pause."""
+"""A connection that lasted this long is replaced immediately when lost; others after a pause."""
 STALLED_US: Final = 1_000_000
-"""After this the server does not seem to work."""
+"""After this long without an answer the server counts as stalled."""
 GIVE_UP_S: Final = 2.0
-"""A transaction that takes longer, though no lock is waited for that long, is given up."""
+"""A transaction that takes longer, although no lock wait lasts that long, is given up."""
 MAX_ATTEMPTS: Final = 10
-"""Transactions that one ask may be part of in vain."""
+"""How many failed transactions one ask may be part of."""
 RETRY_PAUSE_S: Final = 0.002
 
 
 class _Lane:
-    """One connection and what it is doing."""
+    """One connection and its current work."""
 
     __slots__ = ("link", "since_us")
 
@@ -136,10 +136,10 @@ class MySQLStore:
         self._queue.fail(self._why)
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
-        """Decide on a batch; its asks may travel in several transactions.
+        """Decide on a batch; its asks may be in several transactions.
 
         Raises:
-            StoreUnavailable: not connected, or the server cannot serve; at once.
+            StoreUnavailable: not connected, or the server cannot serve; immediately.
             StoreTimeout: the server did not get to it in time.
             StoreReplyError: the answer cannot be understood.
         """
@@ -167,7 +167,7 @@ class MySQLStore:
         return bool(all_held)
 
     async def _ask(self, work: Sequence[tuple[Ask, Work]]) -> list[Any]:
-        """Have work done, and wait for the answers."""
+        """Queue work, and return the answers."""
         if all(lane.link is None for lane in self._lanes):
             raise type(self._why)(str(self._why), self._why.reason)
         not_after_us = self._clock() + self._deadline_us if self._deadline_us else 0
@@ -185,7 +185,7 @@ class MySQLStore:
     # Connections.
 
     async def _connected(self) -> Link:
-        """A new connection to a database that has our tables."""
+        """Return a new connection to a database that has the gateway's tables."""
         link = await Link.open(self._address)
         try:
             async with self._schema:
@@ -197,7 +197,7 @@ class MySQLStore:
         return link
 
     async def _keep_open(self, use: Callable[[Link], Coroutine[Any, Any, None]]) -> None:
-        """Open a connection, use it until it fails, and so on; with growing pauses."""
+        """Open a connection, use it until it fails, and repeat; with growing pauses."""
         pause_s = FIRST_PAUSE_S
         while True:
             link = None
@@ -234,7 +234,7 @@ class MySQLStore:
                     if entries:
                         await self._transact(link, entries)
                     else:
-                        # Finds out whether the connection still leads anywhere.
+                        # Finds out whether the connection still works.
                         await link.run("SELECT 1", GIVE_UP_S)
                     lane.since_us = 0
             finally:
@@ -246,7 +246,7 @@ class MySQLStore:
     # Transactions.
 
     async def _transact(self, link: Link, entries: list[QueuedAsk]) -> None:
-        """One transaction for all of these.
+        """Run one transaction for all of these.
 
         Raises:
             StoreError: the connection cannot be used any more.
@@ -282,10 +282,10 @@ class MySQLStore:
             self._queue.done(taken)
 
     def _slots_of(self, entries: list[QueuedAsk]) -> tuple[list[QueuedAsk], dict[str, RowSlot]]:
-        """The slots of entries by name; an entry whose key has another limit here goes back.
+        """Return the kept entries and their slots by name; put back those that conflict on a limit.
 
-        Two policies in ThrottleX's words may have one row, and its numbers may have changed
-        between two asks. What is written is told by one of them.
+        Two policies in ThrottleX's notation may have one row, and its numbers may have changed
+        between two asks. Each write uses the numbers of one of them.
         """
         slots: dict[str, RowSlot] = {}
         kept: list[QueuedAsk] = []
@@ -306,7 +306,7 @@ class MySQLStore:
         return kept, slots
 
     async def _read(self, link: Link, entries: list[QueuedAsk], slots: dict[str, RowSlot]) -> int:
-        """Lock and read the rows; the server's time."""
+        """Lock and read the rows; return the server's time."""
         packet = read_sql(slots.values())
         self._fit(link, entries, packet)
         usage, *logs, now = await link.run(packet, GIVE_UP_S)
@@ -319,10 +319,10 @@ class MySQLStore:
         return now_us
 
     def _fit(self, link: Link, entries: list[QueuedAsk], packet: str) -> None:
-        """Let batches be smaller from now on if this one is too long to be sent.
+        """Make batches smaller from now on if this one is too long to be sent.
 
         Raises:
-            Conflict: it is; those whose request has no parts have failed.
+            Conflict: it is too long; a single request that does not fit has failed.
         """
         if len(packet) < link.max_packet:
             return
@@ -334,7 +334,7 @@ class MySQLStore:
         raise Conflict("a batch was longer than max_allowed_packet", "settings")
 
     async def _step_back(self, link: Link, entries: list[QueuedAsk], conflict: Conflict) -> None:
-        """Roll back, and try the entries again as long as requests wait for them."""
+        """Roll back, and retry the entries as long as requests wait for them."""
         try:
             # Some errors roll back the statement only, and leave the locks.
             await link.run("ROLLBACK", GIVE_UP_S)

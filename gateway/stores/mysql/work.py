@@ -1,4 +1,4 @@
-"""What is done with an ask while the rows of its keys are locked: the algorithms, on slots."""
+"""The work on an ask while the rows of its keys are locked: the algorithms, on slots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.stores.mysql.rows import RowSlot
 def decide(ask: Ask, slots: Sequence[RowSlot], now_us: int) -> Verdict:
     """Spend all limits of an ask or none."""
     if len(slots) == 1:
-        # The usual case is spared the lists of the general one.
+        # The usual case skips the lists of the general one.
         slot, limit = slots[0], ask.limits[0]
         wait_us = min(limit.max_wait_us, ask.max_wait_us)
         state, decision = ALGORITHMS[limit.algorithm].decide(
@@ -34,7 +34,7 @@ def decide(ask: Ask, slots: Sequence[RowSlot], now_us: int) -> Verdict:
     verdict = combine(decisions)
     for slot, state, decision in zip(slots, after, decisions, strict=True):
         is_spent = verdict.allowed and ask.cost
-        # A refusal's state has nothing spent and is put right (`token_bucket.spend`).
+        # A refusal's state has nothing spent and is corrected (`token_bucket.spend`).
         if is_spent or (not decision.allowed and slot.state is not None):
             slot.state = state
     return verdict
@@ -50,7 +50,7 @@ def give_back(ask: Ask, slots: Sequence[RowSlot], now_us: int, verdict: Verdict)
 
 
 def renew(ask: Ask, slots: Sequence[RowSlot], now_us: int, verdict: Verdict) -> bool:
-    """Keep what the ask holds; false if any of it is held no more."""
+    """Keep what the ask holds; return False if any of it is no longer held."""
     all_held = True
     for limit, slot, decision in zip(ask.limits, slots, verdict.decisions, strict=True):
         if (renew_one := ALGORITHMS[limit.algorithm].renew) is not None:
