@@ -1,7 +1,7 @@
 """The seam to asyncmy: one connection, and what the server's errors mean.
 
 No other module knows the driver. Several statements travel in one packet, because a round trip
-costs more than a statement; all of their text is made by us (`mysql_rows`, `mysql_schema`).
+costs more than a statement; all of their text is made by us (`rows`, `schema`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A batch is one transaction: it locks the rows of its keys in order, runs the algorithms by the
 server's clock, writes, and commits. `mysql_queue` gathers what comes in while others are being
-flushed, `mysql_rows` knows the tables, `mysql_driver` the connection. A call is never bound to a
+flushed, `rows` knows the tables, `driver` the connection. A call is never bound to a
 connection: if its caller leaves, the transaction goes on without it or is rolled back by the
 worker that began it.
 """

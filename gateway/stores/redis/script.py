@@ -2,7 +2,7 @@
 
 `encode_asks` and `decode_verdicts` are the two ends of `lua/decide.lua`, `encode_give_back` and
 `encode_renew` the near ends of `lua/give_back.lua` and `lua/renew.lua`. What each algorithm
-wants to know is in `redis_words`; the scripts are put together of files in `redis_source`.
+wants to know is in `script_codec`; the scripts are put together of files in `source`.
 """
 
 from __future__ import annotations
