@@ -202,6 +202,8 @@ FACES: Final = {"gateway", "gateway.__main__", "gateway.config", "gateway.observ
 TWICE: Final = {"Decision"}
 """Class names with two meanings: what an algorithm decides, and what the library says of it."""
 
+ROOMS: Final = "a package may be a room of its own, below: LAYERS"
+
 MAX_LINES: Final = 450
 
 
@@ -277,7 +279,7 @@ def _upward_imports(module: str, source: str) -> list[str]:
             continue
         place = _place(name)
         if place is None or (place[1] != own[1] and place[0] >= own[0]):
-            found.append(f"{module}, line {line}: must not import {name}")
+            found.append(f"{module}, line {line}: must not import {name} ({ROOMS})")
     return found
 
 
@@ -319,7 +321,8 @@ def test_arrows_within_a_room_point_one_way(room: str) -> None:
     listed = " ".join(INNER[room]).split()
     there = {name for name, path in MODULES.items() if _is_in(name, room)}
     there = {name for name in there if MODULES[name].name != "__init__.py"}
-    assert sorted(f"{room}.{name}" for name in listed) == sorted(there)
+    places = {f"{room}.{name}" for name in listed}
+    assert places == there, "INNER gives each file of the room a place, and names no other"
     graph = _graph()
     wrong = {module: _inner_upward(room, module, graph[module]) for module in there}
     assert {module: targets for module, targets in wrong.items() if targets} == {}
@@ -461,12 +464,13 @@ def _covered_by() -> Mapping[str, tuple[str, str]]:
 
 def test_every_module_has_a_test() -> None:
     """It has the module's name, or the table of `tests/covered.py` names it."""
-    assert [module for module, row in _covered_by().items() if row == ("", "")] == []
+    without = [module for module, row in _covered_by().items() if row == ("", "")]
+    assert not without, "name a test file after each, or give it a row in tests/covered.py"
 
 
 def test_no_name_in_the_table_of_tests_is_left_over() -> None:
     """Each stands for a module that has no test file of its own name."""
-    used = {one for one, _ in _covered_by().values()}
+    used = {one for one, _ in _covered_by().values() if one}
     assert set(" ".join(COVERED.values()).split()) == used
 
 
@@ -616,7 +620,8 @@ def table_of_rooms() -> str:
 
 def test_the_table_of_rooms_is_the_one_that_is_kept() -> None:
     """What the page on architecture says of rooms is what is tested here."""
-    assert table_of_rooms() in (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert table_of_rooms() in page, f"put this table there:\n{table_of_rooms()}"
 
 
 def test_files_that_the_page_names_are_there() -> None:

@@ -88,5 +88,5 @@ def test_spent_keys_of_one_policy_do_not_refuse_the_users_of_another(
     assert "policy trial" in told[0]
     assert f"memory://?max_keys={4 * ROOM}" in told[0]
     assert metric(gateway, "sluice_memory_overflowed_requests_total", policy="trial") > 0
-    for policy in ("trial", "api"):
-        assert metric(gateway, "sluice_memory_refused_requests_total", policy=policy) == 0
+    # Of the spent keys, which are refused anyway, some may fall together by chance.
+    assert metric(gateway, "sluice_memory_refused_requests_total", policy="api") == 0

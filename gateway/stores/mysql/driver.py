@@ -1,7 +1,7 @@
 """The interface to asyncmy: one connection, and the meaning of the server's errors.
 
-No other module uses the driver. Several statements are sent in one packet, because a round trip
-costs more than a statement; all of their text is generated (`rows`, `schema`).
+No other module knows the driver. Several statements travel in one packet, because a round trip
+costs more than a statement; all of their text is made by us (`rows`, `schema`).
 """
 
 from __future__ import annotations

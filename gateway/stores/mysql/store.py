@@ -1,7 +1,7 @@
 """Counts in MySQL or MariaDB, shared by every gateway that uses the same domain.
 
 A batch is one transaction: it locks the rows of its keys in order, runs the algorithms by the
-server's clock, writes, and commits. `queue` gathers new asks while others are being
+server's clock, writes, and commits. `mysql_queue` gathers what comes in while others are being
 flushed, `rows` knows the tables, `driver` the connection. A call is never bound to a
 connection: if its caller leaves, the transaction goes on without it or is rolled back by the
 worker that began it.

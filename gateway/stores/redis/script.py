@@ -1,8 +1,8 @@
 """Encodes calls of the Lua scripts and decodes their answers; no connection.
 
 `encode_asks` and `decode_verdicts` are the two ends of `lua/decide.lua`, `encode_give_back` and
-`encode_renew` the near ends of `lua/give_back.lua` and `lua/renew.lua`. `script_codec` encodes the
-arguments of each algorithm; `source` assembles the scripts from files.
+`encode_renew` the near ends of `lua/give_back.lua` and `lua/renew.lua`. What each algorithm
+wants to know is in `script_codec`; the scripts are put together of files in `source`.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def _script(source: str) -> Script:
 
 
 def _algorithms() -> str:
-    # One function each: what it defines is made only in calls that need it.
-    files = {ALGORITHMS[name].tag: file for name, file in _FILES.items()} | _SHARED
+    # A function each: what it defines is made only in calls that need it.
+    files = {known.tag: _FILES[name] for name, known in ALGORITHMS.items()} | _SHARED
     return "".join(
         f"algorithms.{tag} = function()\n{_read('algorithms', file)}end\n\n"
         for tag, file in files.items()
