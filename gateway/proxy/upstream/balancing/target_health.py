@@ -143,7 +143,7 @@ class TargetHealth:
         return not target.failures and not target.earlier
 
     def failed(self, index: int, now_us: int) -> list[Change]:
-        """Record a request without an answer, or with the error of a gateway without an upstream."""
+        """Record a request without an answer, or with one that says a gateway has no upstream."""
         target, ejection = self._targets[index], self._ejection
         if ejection is None or target.until_us:
             return []
