@@ -1,7 +1,7 @@
-"""The attempts of one request: what was tried, what may still be, and by when all must end.
+"""The attempts of one request: which were made, whether another may follow, and the deadline.
 
-Made when a request on a route with retries fails for the first time, or has to wait anyway. The
-rules are in `upstream/retry.py`.
+Created when a request on a route with retries fails for the first time, or has to wait anyway.
+The rules are in `upstream/retry.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Attempts:
     """The attempts of one request.
 
     Args:
-        rule: what may be tried again.
+        rule: what may be retried.
         upstream: where the request goes.
         method: of the request.
         due: the loop's time at which all attempts must be over; `inf` for never.
@@ -50,12 +50,12 @@ class Attempts:
         *,
         is_kept: bool,
     ) -> bool:
-        """Whether another attempt may follow the one at `pool`; counts it if so.
+        """Return whether another attempt may follow the one at `pool`; count it if so.
 
         Args:
             pool: the target of the attempt.
-            outcome: the status of its response, of which the client has seen nothing yet, or why
-                there is none.
+            outcome: the status of its response, none of which has been sent to the client, or why
+                there is no response.
             answer: what has arrived of the response; None if the request was not sent.
             is_kept: whether the body of the request can be sent again.
         """
@@ -76,17 +76,17 @@ class Attempts:
         return False
 
     def named(self, pool: TargetPool) -> str:
-        """Return all targets so far, in order, with the next one, for the log."""
+        """Return all targets so far, in order, including the next one, for the log."""
         return f"{self._names}{pool.name}"
 
     def pause_s(self, now_s: float) -> float | None:
-        """Return how long to wait before the next attempt; None while there are new targets.
+        """Return how long to wait before the next attempt; None while there are untried targets.
 
         Args:
             now_s: the loop's time.
 
         Raises:
-            UpstreamTimeout: there is no time left for it.
+            UpstreamTimeout: no time is left for another attempt.
         """
         if not self._is_out_of_targets:
             return None
@@ -97,7 +97,7 @@ class Attempts:
 
     @property
     def is_last(self) -> bool:
-        """Whether no other attempt may follow the present one."""
+        """Return whether no other attempt may follow the present one."""
         return len(self.tried) + 1 >= self._rule.tries
 
     @property
@@ -106,14 +106,14 @@ class Attempts:
 
 
 def _is_unseen(outcome: int | UpstreamError, answer: AnswerReader | None) -> bool:
-    """Whether nothing of a response was passed on, and no half of one is there."""
+    """Return whether no part of the response was passed on and no partial response was received."""
     if answer is None:
         return True
     return not (answer.had_interim if isinstance(outcome, int) else answer.has_begun)
 
 
 def _says_when(outcome: int | UpstreamError, answer: AnswerReader | None) -> bool:
-    """Whether the response says when to come back."""
+    """Return whether the response has a `Retry-After` field."""
     if answer is None or not isinstance(outcome, int):
         return False
     fields = answer.head.fields.lower()

@@ -1,11 +1,11 @@
-"""A client that repeats a refused request gets the same refusal, for as long as it holds.
+"""Repeat a refusal to a client that repeats its request, for as long as the refusal holds.
 
-Floods come over connections that send the same bytes again and again. A refusal says for how
-long it holds (`retry_after`): before that moment the same request cannot pass, whatever else
-happens to its keys, on a route whose refusals may be repeated (`Route.repeats_refusals`). Within
-that time, and as long as the numbers in the response stay true, its bytes are sent again without
-even parsing what is known byte for byte. That makes refusing nearly twice as fast (bench:
-refusing), and spares a shared store the requests of clients that do not listen.
+Floods come over connections that send the same bytes again and again. A refusal says how long
+it holds (`retry_after`): before that moment the same request cannot pass, whatever else happens to
+its keys, on a route whose refusals may be repeated (`Route.repeats_refusals`). Within that time,
+and as long as the numbers in the response stay true, the same bytes get the same response without
+being parsed. That makes refusing nearly twice as fast (bench: refusing), and saves a shared store
+the requests of clients that ignore `Retry-After`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from gateway.proxy.exchange import Exchange
 
 LONGEST_US: Final = 100_000
-"""How long a response is sent again at most: its `Date` is then still the present."""
+"""How long a response may be repeated: its `Date` is then still accurate."""
 
 
 class CachedRefusal:
-    """One refusal of one connection, ready to be sent again: a `RepeatableReply`.
+    """One refusal on one connection, ready to be sent again: a `RepeatableReply`.
 
     Args:
         segment: the bytes of the request that was refused.
-        until_ns: when the refusal stops being true; monotonic.
+        until_ns: when the refusal expires; monotonic.
         reply: head and body of the response.
         status: of the response.
         policy: the counters of the policy that refused the request.
         route: the counters of its route.
-        log: writes the line of one more such request, given its duration; None for none.
+        log: writes the log line of another such request, given its duration; None without a log.
     """
 
     __slots__ = ("_log", "_policy", "_reply", "_route", "_segment", "_status", "_until_ns")
@@ -64,7 +64,7 @@ class CachedRefusal:
         self._log = log
 
     def repeat(self, segment: bytes) -> bytes:
-        """Refuse the request in these bytes like the last one; returns nothing if it may pass."""
+        """Refuse the request in these bytes like the last one; return nothing if it may pass."""
         now_ns = monotonic_ns()
         if segment != self._segment or now_ns >= self._until_ns:
             return b""
@@ -79,13 +79,13 @@ class CachedRefusal:
 def remember(
     exchange: Exchange, outcome: Outcome, reply: bytes, access_log: AccessLog | None
 ) -> None:
-    """Let the client's connection repeat a refusal that was just sent, for as long as it holds.
+    """Let the client's connection repeat the refusal that was just sent, for as long as it holds.
 
     Args:
-        exchange: what was refused.
+        exchange: the exchange that was refused.
         outcome: the refusal.
         reply: the response.
-        access_log: takes the line of each repetition; None for none.
+        access_log: takes the line of each repetition; None without a log.
     """
     request, ruling = exchange.request, exchange.ruling
     segment = request.connection.segment
@@ -107,12 +107,12 @@ def remember(
 
 
 def holds_for_us(verdict: Verdict) -> int:
-    """Return how long the response to a refused request stays true, from when it came."""
-    # Seconds are rounded up in the response, so it changes when one of them is over.
+    """Return how long the response to a refused request stays true, from its arrival."""
+    # The response rounds seconds up, so it changes each time a second has passed.
     changes_us = [verdict.retry_after_us, LONGEST_US]
     for decision in verdict.decisions:
         if decision.allowed:
-            # What is left of a limit that did not refuse grows all the time.
+            # The remainder of a limit that did not refuse grows continuously.
             return 0
         changes_us.append(decision.reset_us % US or US)
         if decision.retry_after_us > US:

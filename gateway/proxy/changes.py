@@ -1,4 +1,4 @@
-"""What routes change of the requests that they forward and of the answers that come back.
+"""What routes change in the requests that they forward and in the answers that come back.
 
 Everything is compiled when the configuration is loaded; a route that changes nothing has None.
 """
@@ -27,11 +27,11 @@ GETTERS: Final[dict[str, Callable[[Request], str]]] = {
     "query": lambda request: request.query,
     "scheme": lambda request: request.scheme,
 }
-"""How each variable of a template is found in a request; `route` is known beforehand."""
+"""How to find each template variable in a request; `route` is known beforehand."""
 
 
 def make_renderer(template: Template, route: str) -> Callable[[Request], bytes] | bytes:
-    """Return what fills in a template for the requests of a route."""
+    """Return the function that fills in a template for the requests of a route."""
     getters = {**GETTERS, "route": lambda _: route}
     for name in template.names:
         if name.startswith(HEADER):
@@ -44,13 +44,13 @@ def _header(name: str) -> Callable[[Request], str]:
 
 
 class Outgoing:
-    """What is changed of a route's requests.
+    """The changes to a route's requests.
 
     Args:
-        rewrite: of their paths; None for nothing.
-        host: what the upstream is told: a host, empty for the target's own, None for the
+        rewrite: rewrites the path; None for no change.
+        host: the `Host` sent to the upstream: a host, empty for the target's own, None for the
             client's.
-        edit: of their header fields; None for nothing.
+        edit: edits the header fields; None for no change.
     """
 
     __slots__ = ("_edit", "_host", "_rewrite")
@@ -63,10 +63,10 @@ class Outgoing:
         self._edit = edit
 
     def target(self, request: Request) -> str:
-        """The request target for the upstream; the query stays as it is.
+        """Return the request target for the upstream; the query stays as it is.
 
         Raises:
-            BadRequestError: the path cannot be rewritten in one way.
+            BadRequestError: the rewritten path would be ambiguous.
         """
         if self._rewrite is None:
             return request.target
@@ -74,11 +74,11 @@ class Outgoing:
         return path + request.target[len(request.path) :]
 
     def fields(self, fields: bytes, request: Request, authority: str) -> bytes:
-        """The header lines for the upstream.
+        """Return the header lines for the upstream.
 
         Args:
-            fields: as they are without changes.
-            request: that they belong to.
+            fields: the header lines without changes.
+            request: the request that they belong to.
             authority: of the target.
         """
         if self._host is not None:

@@ -1,9 +1,9 @@
 """Drives exchanges, from the head of a request to its line in the access log.
 
-A request whose limits are decided at once, and whose upstream has an idle connection, goes on
-without a task: the head of its response calls back. An asyncio task and its wake-ups would cost
-a small request as much as parsing it does. A task is started only for what must be waited for: a
-turn in a queue, a connection, a pause, the body of a request, a long response, a WebSocket.
+A request whose limits are decided immediately, and whose upstream has an idle connection, needs no
+task: the head of its response calls back. An asyncio task and its wake-ups would cost a small
+request as much as parsing it does. A task is started only for what must be awaited: a turn in a
+queue, a connection, a pause, the body of a request, a long response, a WebSocket.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLIENT_LEFT: Final = 499
-"""The status of a request whose client left before there was a response, as nginx has it."""
+"""The status of a request whose client left before there was a response, as in nginx."""
 
 
 class Driver:
@@ -62,8 +62,8 @@ class Driver:
     Args:
         gate: decides which requests go where.
         metrics: of the gateway.
-        access_log: takes one line for each request; None for none.
-        pages: the forms of errors where no route is known; None for problem documents.
+        access_log: takes one line for each request; None without a log.
+        pages: the formats of errors where no route is known; None for problem documents.
 
     Attributes:
         access_log: as given.
@@ -93,7 +93,7 @@ class Driver:
     def serve(
         self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader
     ) -> Exchange:
-        """Begin to serve a request; `connection.finished` is called at its end.
+        """Start serving a request; `connection.finished` is called at its end.
 
         Args:
             connection: where it came from.
@@ -131,11 +131,11 @@ class Driver:
         return exchange
 
     async def finish(self, seconds: float) -> None:
-        """Wait for all tasks, at most for `seconds`; the rest is cancelled."""
+        """Wait for all tasks, at most for `seconds`; cancel the rest."""
         await self._tasks.finish(seconds)
 
     def _decided(self, exchange: Exchange, ruling: Ruling, outcome: Outcome) -> None:
-        """Go on: the store has answered."""
+        """Continue: the store has answered."""
         ruling.pending = None
         try:
             self._apply(exchange, ruling, outcome)
@@ -143,7 +143,7 @@ class Driver:
             self.fail(exchange, error)
 
     def _apply(self, exchange: Exchange, ruling: Ruling, outcome: Outcome | None) -> None:
-        """Refuse the request, let it wait or send it on, as the limits say."""
+        """Refuse the request, make it wait or forward it, as the limits decide."""
         if outcome is not None:
             refusal = self._gate.apply(ruling, outcome)
             if refusal is not None:
@@ -163,7 +163,7 @@ class Driver:
     # What becomes of it.
 
     def client_left(self, exchange: Exchange) -> None:
-        """Give an exchange up: its client is gone."""
+        """Abandon an exchange: its client is gone."""
         if not exchange.error:
             self._metrics.clients_left += 1
             exchange.error = "client_left"
@@ -171,7 +171,7 @@ class Driver:
         ruling, task = exchange.ruling, exchange.task
         if task is not None:
             if ruling is not None:
-                # The place is free at once, not when the task has come to its end.
+                # The place is free immediately, not only when the task has ended.
                 ruling.release()
             task.cancel()
             return
@@ -181,7 +181,7 @@ class Driver:
         self._note(exchange)
 
     def advance(self, exchange: Exchange, step: Step) -> None:
-        """Do what is next, as far as nothing has to be waited for."""
+        """Take the next steps, until one must wait."""
         if step is HEAD:
             return
         try:
@@ -203,13 +203,13 @@ class Driver:
             self.fail(exchange, error)
 
     def _start(self, exchange: Exchange, work: Coroutine[Any, Any, Step]) -> None:
-        """Go on in a task."""
+        """Continue in a task."""
         task = self._tasks.start(self._run(exchange, work))
         task.add_done_callback(partial(self._ended, exchange, work))
         exchange.task = task
 
     async def _run(self, exchange: Exchange, work: Coroutine[Any, Any, Step]) -> None:
-        """Wait for a piece of work, and go on without a task if that can be."""
+        """Await a step, and continue without a task if possible."""
         try:
             step = await work
         except Exception as error:  # noqa: BLE001 - judged in one place
@@ -220,7 +220,7 @@ class Driver:
             self.advance(exchange, step)
 
     async def _wait_turn(self, exchange: Exchange, ruling: Ruling, outcome: Outcome) -> Step:
-        """Wait in the queue of a policy; returns what is next."""
+        """Wait in the queue of a policy; return the next step."""
         connection = exchange.request.connection
         refusal = await self._gate.wait(ruling, outcome, lambda: connection.transport is None)
         if refusal is not None:
@@ -228,7 +228,7 @@ class Driver:
         return await self._go_on(exchange, exchange.forward())
 
     async def _go_on(self, exchange: Exchange, step: Step) -> Step:
-        """Do what has to be waited for; returns the first step that goes on without a task."""
+        """Await the steps that must wait; return the first one that needs no task."""
         while True:
             if step is CONNECT:
                 try:
@@ -247,7 +247,7 @@ class Driver:
 
     @staticmethod
     async def _pass_on(exchange: Exchange, step: Step) -> Step:
-        """Pass a response on as it comes, or the bytes of a WebSocket; returns what is next."""
+        """Pass a response on as it arrives, or the bytes of a WebSocket; return the next step."""
         ruling, pool, connection = exchange.ruling, exchange.pool, exchange.connection
         assert ruling is not None
         assert pool is not None
@@ -276,12 +276,12 @@ class Driver:
     # How it ends.
 
     def _reply(self, exchange: Exchange, reply: Answer) -> None:
-        """End with a response of the gateway's own."""
+        """End with a response generated by the gateway."""
         send_reply(exchange, reply, self._pages)
         self._finish(exchange)
 
     def fail(self, exchange: Exchange, error: Exception) -> None:
-        """End with an error; tell the client, if anything can still be told."""
+        """End with an error; report it to the client, if that is still possible."""
         exchange.give_up()
         if isinstance(error, ClientError):
             exchange.error = exchange.error or error.kind
@@ -300,7 +300,7 @@ class Driver:
             exchange.keeps_alive = False
             reply = answer.problem(500, "The gateway failed")
         if exchange.status:
-            # Part of a response is out already: it must not look whole.
+            # Part of a response was sent already: it must not look complete.
             exchange.keeps_alive = False
             exchange.request.connection.break_off()
         else:

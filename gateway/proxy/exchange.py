@@ -1,9 +1,9 @@
-"""One request and its response: a state machine that says what to do next.
+"""One request and its response: a state machine that returns what to do next.
 
-`Exchange` does at once whatever can be done without waiting: it chooses a target, sends the
-request over an idle connection, judges the head of the response, and writes a small response in
-one piece. Where it has to wait, it returns a `Step`. Who waits is no concern of the machine:
-`driver.py` lets a callback or a task do so, and calls the method that the step names.
+`Exchange` immediately does everything that needs no waiting: it chooses a target, sends the
+request over an idle connection, checks the head of the response, and writes a small response in
+one piece. If it has to wait, it returns a `Step`. How to wait is left to `driver.py`, which uses a
+callback or a task and then calls the method that the step names.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ NS: Final = 1e9
 
 
 class ExchangeCallbacks(Protocol):
-    """What an exchange calls when something happens that it has waited for."""
+    """What an exchange calls when an event that it has waited for happens."""
 
     def advance(self, exchange: Exchange, step: Step) -> None:
-        """Do what is next."""
+        """Take the next step."""
 
     def fail(self, exchange: Exchange, error: Exception) -> None:
         """End the exchange with an error."""
 
     def client_left(self, exchange: Exchange) -> None:
-        """Give an exchange up: its client is gone."""
+        """Abandon an exchange: its client is gone."""
 
 
 class Exchange:
-    """How the exchange of one request went, and what is next.
+    """The state of one request and its response, and the next step.
 
     Attributes:
-        request: what was asked.
+        request: the client's request.
         ruling: what was decided; None until the route is known.
         keeps_alive: whether the client's connection may carry another request.
         status: the status of the response; 0 before its head is written.
@@ -80,10 +80,10 @@ class Exchange:
         upstream_us: the time until the first byte of the response; -1 if none came.
         pool: the target of the present attempt; None before the first one.
         connection: the upstream connection of the present attempt; None without one.
-        attempts: the attempts so far, if there may be several and the first one was not all.
-        upload: the body while it is streamed; None if all of it is here.
+        attempts: the attempts so far, if there may be several and the first was not the only one.
+        upload: the body while it is streamed; None if all of it has arrived.
         pump: the task that streams it.
-        task: what works on the exchange, if a task does.
+        task: the task that works on the exchange, if any.
     """
 
     __slots__ = (
@@ -139,17 +139,17 @@ class Exchange:
 
     @property
     def is_http_1_0(self) -> bool:
-        """Whether the client speaks HTTP/1.0, which has no interim responses."""
+        """Return whether the client uses HTTP/1.0, which has no interim responses."""
         return self.request.is_http_1_0
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the request only waits for its turn in a queue."""
+        """Return whether the request only waits for its turn in a queue."""
         return self.ruling is not None and self.ruling.is_waiting
 
     @property
     def is_endless(self) -> bool:
-        """Whether the response in progress comes from an upstream that announced no length."""
+        """Return whether an upstream that announced no length is sending the response."""
         return self.connection is not None and self.connection.answer.length is None
 
     def client_left(self) -> None:
@@ -189,7 +189,7 @@ class Exchange:
         """Wait for a connection to the target.
 
         Raises:
-            UpstreamError: there is none.
+            UpstreamError: no connection could be opened.
         """
         pool, attempts = self.pool, self.attempts
         assert pool is not None
@@ -203,11 +203,11 @@ class Exchange:
         return self._send(self.pool, connection, self.ruling)
 
     def failed(self, error: UpstreamError) -> Step:
-        """Go on after an attempt that brought no response.
+        """Continue after an attempt that brought no response.
 
         Raises:
             ClientError: the client is to blame.
-            UpstreamError: as given; nothing else may be tried.
+            UpstreamError: as given; no other attempt is allowed.
         """
         pool, connection, upload = self.pool, self.connection, self.upload
         assert pool is not None
@@ -229,11 +229,11 @@ class Exchange:
         return self._next()
 
     def head_arrived(self) -> Step:
-        """Go on: the head of the response is there, or is certain not to come.
+        """Continue: the head of the response has arrived, or is certain not to.
 
         Raises:
-            ClientError: the client is to blame that there is none.
-            UpstreamError: there is no valid response, and nothing else may be tried.
+            ClientError: there is no response, and the client is to blame.
+            UpstreamError: there is no valid response, and no other attempt is allowed.
         """
         pool, connection, ruling = self.pool, self.connection, self.ruling
         assert pool is not None
@@ -248,7 +248,7 @@ class Exchange:
             self._judge(pool.judge, answer.status)
         upload = self.upload
         if upload is not None:
-            # The client's rest may come too late; then the connection must end.
+            # The rest of the client's body may come too late; then the connection must end.
             self.keeps_alive = self.keeps_alive and upload.is_done
             if upload.is_done:
                 self._body = upload.kept
@@ -265,12 +265,12 @@ class Exchange:
         if answer.is_complete and not self.request.connection.writing_paused:
             return WHOLE
         if not answer.is_complete and isinstance(connection.error, UpstreamProtocolError):
-            # Nothing has been passed on yet that could not be taken back.
+            # Nothing irrevocable has been sent to the client yet.
             raise connection.error
         return RELAY
 
     def release(self) -> None:
-        """Give the connection back: the response has been passed on, or is not wanted."""
+        """Return the connection to its pool: the response was passed on, or is not needed."""
         pool, connection, upload = self.pool, self.connection, self.upload
         assert pool is not None
         assert connection is not None
@@ -278,12 +278,12 @@ class Exchange:
         if upload is None or upload.is_done:
             pool.give_back(connection)
         else:
-            # The response was there before the request was: nothing can follow on either side.
+            # The response arrived before the request was sent: neither connection can be reused.
             self._stop_upload(upload)
             connection.abort()
 
     def give_up(self) -> None:
-        """Close what is in use: nothing more is expected of the upstream."""
+        """Close what is in use: nothing more is expected from the upstream."""
         if self.upload is not None:
             self._stop_upload(self.upload)
         connection, self.connection = self.connection, None
@@ -292,7 +292,7 @@ class Exchange:
         if self.pool is not None and self.pool.judge is not None:
             self._judge(self.pool.judge, None)
 
-    # How that is done.
+    # How the steps are done.
 
     def _pick(self, upstream: Upstream) -> TargetPool:
         """Choose a target.
@@ -305,7 +305,7 @@ class Exchange:
         return upstream.pick(upstream.key_of(self.request), tried)
 
     def _connect(self) -> Step:
-        """Wait for a connection; from now on the time of all attempts counts."""
+        """Wait for a connection; the time limit of all attempts starts here."""
         assert self.ruling is not None
         rule = self.ruling.route.retry
         if rule is not None and self.attempts is None:
@@ -313,7 +313,7 @@ class Exchange:
         return CONNECT
 
     def _send(self, pool: TargetPool, connection: UpstreamConnection, ruling: Ruling) -> Step:
-        """Send the request, as far as it is here."""
+        """Send the request, as far as it has arrived."""
         request, upload = self.request, self.upload
         self.connection = connection
         self._sent_ns = monotonic_ns()
@@ -351,7 +351,7 @@ class Exchange:
             request.connection.send(b"%b%b\r\n\r\n" % (head.status_line, fields))
 
     def _limit(self, connection: UpstreamConnection, rule: RetryRule) -> None:
-        """Give an attempt that has just begun less time if another one may follow."""
+        """Shorten the time limit of an attempt that has just begun if another one may follow."""
         attempts = self.attempts
         may_retry = rule.methods is None or self.request.method in rule.methods
         has_time = rule.timeout_s if may_retry and self._is_kept(rule) else None
@@ -369,7 +369,7 @@ class Exchange:
         return Attempts(rule, upstream, self.request.method, due)
 
     def _may_follow(self, pool: TargetPool, outcome: int | UpstreamError) -> bool:
-        """Whether another attempt may follow; it is counted if so."""
+        """Return whether another attempt may follow; count it if so."""
         assert self.ruling is not None
         rule = self.ruling.route.retry
         if rule is None or self.status:
@@ -380,18 +380,18 @@ class Exchange:
         return self.attempts.may_follow(pool, outcome, answer, is_kept=self._is_kept(rule))
 
     def _is_kept(self, rule: RetryRule) -> bool:
-        """Whether the body is here as a whole and may be sent again."""
+        """Return whether the whole body is here and may be sent again."""
         return self._body is not None and len(self._body) <= rule.max_body
 
     def _next(self) -> Step:
-        """Go on with another attempt."""
+        """Start another attempt."""
         assert self.attempts is not None
         self.connection = None
         pause_s = self.attempts.pause_s(asyncio.get_running_loop().time())
         return self.forward() if pause_s is None else Pause(pause_s)
 
     def _is_lost_in_reuse(self, connection: UpstreamConnection, error: UpstreamError) -> bool:
-        """Whether to send again: the upstream closed an idle connection just as it was used."""
+        """Return whether to resend: the upstream closed an idle connection just as it was used."""
         return (
             self._may_repeat
             and self.upload is None
@@ -401,11 +401,11 @@ class Exchange:
         )
 
     def _judge(self, judge: Judge, outcome: AttemptOutcome) -> None:
-        """Tell the judge of the target how an attempt went."""
+        """Report the outcome of an attempt to the judge of the target."""
         if isinstance(outcome, UpstreamTimeout) and outcome.phase == "total":
-            # A client that is slow with its body can use up all the time that there is.
+            # A client that is slow with its body can use up the whole time limit.
             outcome = outcome if self.request.payload.is_eof() else None
-        # A ticket is good for one report: an attempt may still be given up after its head.
+        # A ticket is valid for one report: an attempt may still be abandoned after its head.
         ticket, self._ticket = self._ticket, NO_TICKET
         judge.observe(ticket, outcome)
 
@@ -417,19 +417,19 @@ class Exchange:
             return
         pump, self.pump = self.pump, None
         if pump is not None:
-            # From here on the client's time is counted for what comes next, which the pump, when
-            # its end reaches it, must not touch.
+            # From here on the client's time limit is that of the next step, which the pump must not
+            # touch when it ends.
             self.request.connection.due = inf
             pump.cancel()
 
     def log_entry(self, duration_us: int = 0) -> AccessEntry:
-        """Return what the access log says of the exchange."""
+        """Return the access log entry of the exchange."""
         request, ruling = self.request, self.ruling
         route, policy, decision, wait_us = "", "", "none", 0
         if ruling is not None:
             route, policy = ruling.route.name, ruling.policy
             decision, wait_us = ruling.decision, ruling.wait_us
-        # Each request comes here once: keywords would cost it another half microsecond.
+        # Every request runs this once: keyword arguments would cost another half microsecond.
         return AccessEntry(
             request.client,
             request.method,

@@ -12,7 +12,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 
 class Hidden(NamedTuple):
-    """Fields that are looked at and count for nothing.
+    """Header fields that are read by the configuration but ignored when clients send them.
 
     Attributes:
         from_strangers: those that only a trusted proxy may send, and those of `from_all`.
@@ -27,7 +27,7 @@ NOTHING_HIDDEN: Final = Hidden()
 
 
 def without(headers: CIMultiDictProxy[str], names: Iterable[str]) -> CIMultiDictProxy[str]:
-    """The fields but for those of some names."""
+    """Return the fields without those of some names."""
     if not any(name in headers for name in names):
         return headers
     left = CIMultiDict(headers)

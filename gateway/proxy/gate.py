@@ -40,18 +40,18 @@ from gateway.routing.path import canonical_path
 from gateway.routing.table import RouteTable
 
 HOPS_MAX: Final = 10
-"""Gateways of this kind that a request may go through before it counts as running in circles."""
+"""Gateways of this kind that a request may pass through before it counts as a loop."""
 _is_count: Final = re.compile(r"[0-9]{1,9}").fullmatch
 _is_challenge: Final = re.compile(r"/\.well-known/acme-challenge/[A-Za-z0-9_-]+").fullmatch
 KNOWN_MAX: Final = 4096
-"""Targets whose route is remembered."""
+"""How many targets to cache the route of."""
 KNOWN_MAX_LENGTH: Final = 256
 """Longer paths are looked up each time, or clients could fill memory with them."""
 
 
 def _check_coding(request: Request) -> None:
     if request.is_http_1_0:
-        # Framing that HTTP/1.0 does not know (RFC 9112, section 6.1).
+        # Framing that HTTP/1.0 does not have (RFC 9112, section 6.1).
         raise BadRequestError("A request of HTTP/1.0 has no chunks", kind="framing", closes=True)
     if request.headers[TRANSFER_ENCODING].lower() != "chunked":
         raise BadRequestError("This transfer coding is not known", 501, kind="framing", closes=True)
@@ -65,19 +65,19 @@ def _check_method(request: Request) -> None:
 
 
 def _path(request: Request) -> str:
-    """What routes are looked for with."""
+    """The inputs of a route lookup."""
     return request.path if request.path != "*" else "/"
 
 
 def _hops(via: Sequence[str]) -> int:
-    """How often a request was here, or at others of this kind (RFC 9110, section 7.6.3)."""
-    # Each that is different once: thousands may be empty.
+    """Return how often a request passed gateways of this kind (RFC 9110, section 7.6.3)."""
+    # Each distinct one once: thousands may be empty.
     hops = Counter(",".join(via).split(","))
     return sum(count for hop, count in hops.items() if hop.split()[1:2] == [PSEUDONYM])
 
 
 class Gate:
-    """Finds the route of a request and what its limits say.
+    """Finds the route of a request and applies its limits.
 
     Args:
         routes: where requests go.
@@ -100,11 +100,11 @@ class Gate:
         self._known: dict[tuple[str, str, str], tuple[str, Route]] = {}
 
     def recognise(self, peer: str) -> tuple[str, bool]:
-        """Return what a peer is counted under, and whether it is a trusted proxy."""
+        """Return the key that a peer is counted under, and whether it is a trusted proxy."""
         return self._addresses.bucket(peer), self._addresses.is_trusted(peer)
 
     def _find_client(self, request: Request) -> None:
-        """Find the client, and the scheme it used, of a request that a trusted proxy has sent."""
+        """Find the client, and the scheme it used, of a request from a trusted proxy."""
         story = request.story = read_story(self._addresses, request.client, request.headers)
         if story is not None:
             request.client = story.client
@@ -115,7 +115,7 @@ class Gate:
         """Read the request's target and find its route.
 
         Raises:
-            BadRequestError: there is none, or the request cannot be read in one way.
+            BadRequestError: there is no target, or the request is ambiguous.
         """
         if request.connection.is_trusted and request.story is None:
             self._find_client(request)
@@ -125,7 +125,7 @@ class Gate:
             is_trusted = request.connection.is_trusted
             names = self._hidden.from_all if is_trusted else self._hidden.from_strangers
             request.headers = without(request.headers, names)
-        # Most requests ask for something that was asked for before.
+        # Most requests repeat a target.
         known_as = (request.raw_host, request.method, request.path)
         known = self._known.get(known_as)
         if known is None:
@@ -141,14 +141,14 @@ class Gate:
         return route
 
     def to_https(self, request: Request) -> Answer | None:
-        """Send a client to the same resource by https.
+        """Redirect a client to the same resource over HTTPS.
 
         Returns:
-            None if it has asked by https already, as a trusted proxy says, or is the challenge of
-            an ACME server (RFC 8555, section 8.3), which asks by http and has to be served.
+            None if the client already uses HTTPS, according to a trusted proxy, or if the request
+            is an ACME challenge (RFC 8555, section 8.3), which must be served over HTTP.
 
         Raises:
-            BadRequestError: the request cannot be read in one way, or names no host.
+            BadRequestError: the request is ambiguous, or names no host.
         """
         if request.connection.is_trusted:
             self._find_client(request)
@@ -157,7 +157,7 @@ class Gate:
         self._check_fields(request)
         request.read_target()
         _check_method(request)
-        # What would be refused there is refused here.
+        # A request that would be refused there is refused here.
         canonical_path(_path(request))
         host = request.host = normal_host(request.raw_host)
         port = request.connection.https_port
@@ -167,19 +167,19 @@ class Gate:
         return Answer(308, b"Location: %b\r\nCache-Control: no-store\r\n" % location, b"")
 
     def _check_fields(self, request: Request) -> None:
-        """Refuse what frames a body in a way that others may read otherwise, or runs in circles.
+        """Refuse ambiguous framing of a body, and requests that loop.
 
-        Most of it the parser has refused already.
+        The parser has already refused most of it.
         """
         headers = request.headers
         if request.payload is EMPTY_PAYLOAD:
-            # 2^64 - 1 is what the parser takes for no length at all.
+            # The parser takes 2^64 - 1 for no length.
             if TRANSFER_ENCODING in headers or headers.get(CONTENT_LENGTH, "").strip("0"):
                 raise BadRequestError("The body's length is not valid", kind="framing", closes=True)
         elif request.message.chunked:
             _check_coding(request)
         elif TRANSFER_ENCODING in headers:
-            # An empty one beside a length, of which the parser takes no notice.
+            # An empty one beside a length, which the parser ignores.
             raise BadRequestError("The body's length is not valid", kind="framing", closes=True)
         if VIA in headers and _hops(headers.getall(VIA)) >= HOPS_MAX:
             raise BadRequestError("The request runs in circles", 508, kind="loop")
@@ -192,10 +192,10 @@ class Gate:
         """Apply `Max-Forwards` of an OPTIONS request (RFC 9110, section 7.6.2).
 
         Returns:
-            The answer, if the request is to go no further.
+            The answer, if the request must not be forwarded.
 
         Raises:
-            BadRequestError: the field is no number.
+            BadRequestError: the field is not a number.
         """
         hops = request.headers.get(MAX_FORWARDS)
         if hops is None:
@@ -233,10 +233,10 @@ class Gate:
         raise BadRequestError("No route matches this request", 404, kind="no_route")
 
     def ask(self, request: Request, ruling: Ruling) -> Outcome | Pending | None:
-        """Ask the decider; returns None if nothing counts this request.
+        """Ask the decider; return None if no limit counts this request.
 
         Raises:
-            BadRequestError: it lacks what it must be counted by.
+            BadRequestError: it lacks the key that it must be counted by.
         """
         plan = ruling.route.plan
         if plan is None:
@@ -248,9 +248,9 @@ class Gate:
         return self._decider.decide(question[0], question[1])
 
     def apply(self, ruling: Ruling, outcome: Outcome) -> Answer | None:
-        """Add what the limits say to the ruling; returns the refusal if it is one.
+        """Add the result of the limits to the ruling; return the refusal if it is one.
 
-        If the verdict has a wait, `wait` is to be awaited next.
+        If the verdict has a wait, await `wait` next.
         """
         verdict = outcome.verdict
         rules = outcome.rules
@@ -307,12 +307,12 @@ class Gate:
     async def wait(
         self, ruling: Ruling, outcome: Outcome, has_left: Callable[[], bool]
     ) -> Answer | None:
-        """Return when the turn has come; or the refusal, if there is no room to wait.
+        """Return when the turn has come, or return the refusal if there is no room to wait.
 
         Args:
             ruling: what was decided so far.
             outcome: the verdict, with the wait.
-            has_left: whether the client has left meanwhile; the turn is then for others.
+            has_left: whether the client has left meanwhile; the turn is then free for others.
         """
         policy = slowest_rule(outcome).policy
         counters = policy.metrics
@@ -339,7 +339,7 @@ class Gate:
         return None
 
     def _uncounted(self, ruling: Ruling, plan: Plan, missing: Missing | None) -> None:
-        """Admit a request that has nothing to be counted by, or refuse it."""
+        """Admit a request that has no key to be counted by, or refuse it."""
         if missing is None:
             ruling.decision = "skip"
             for policy in plan.policies:

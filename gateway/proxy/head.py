@@ -1,11 +1,10 @@
-"""What becomes of header fields on their way to the upstream: no I/O, bytes in and bytes out.
+"""How header fields change on their way to the upstream: no I/O, bytes in and bytes out.
 
-Fields keep their order, case, repetition and bytes. Left out are those that concern one
-connection only (RFC 9110, section 7.6.1), with every field that `Connection` names; framing
-is always written anew. What a client says about where it comes from (`X-Forwarded-*`,
-`Forwarded` and the like) counts only if the client is a trusted proxy; `X-Forwarded-For`, `-Proto`,
-`-Host` and `Forwarded` are this gateway's own words, made of that, and are added afterwards, where
-nothing a client sent can take them away.
+Fields keep their order, case, repetition and bytes. Hop-by-hop fields are removed (RFC 9110,
+section 7.6.1), with every field that `Connection` names; framing is always written again. What a
+client says about its origin (`X-Forwarded-*`, `Forwarded` and the like) counts only if the client
+is a trusted proxy; the gateway writes `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded` itself,
+based on that, and adds them last, where nothing a client sends can remove them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from gateway.routing.spelling import NOTHING_RESERVED, Reserved, is_misspelled, 
 Header = tuple[bytes, bytes]
 
 PSEUDONYM: Final = "sluice"
-"""What this gateway calls itself in `Via` (RFC 9110, section 7.6.3)."""
+"""The gateway's name in `Via` (RFC 9110, section 7.6.3)."""
 
 PASS: Final = 0
 HOP_BY_HOP: Final = 1
@@ -39,7 +38,7 @@ SCHEME: Final = 11
 _KINDS: Final[dict[bytes, int]] = {
     b"connection": CONNECTION,
     b"keep-alive": HOP_BY_HOP,
-    # For CGI it is the variable by which programs find their own proxy (CVE-2016-5385).
+    # CGI programs find their own proxy in the variable of this name (CVE-2016-5385).
     b"proxy": HOP_BY_HOP,
     b"proxy-connection": HOP_BY_HOP,
     b"proxy-authenticate": HOP_BY_HOP,
@@ -57,8 +56,8 @@ _KINDS: Final[dict[bytes, int]] = {
     b"host": HOST,
     b"date": DATE,
 }
-# Names that `Connection` may not take away: they route, frame or authenticate the message,
-# or have nothing to do with one connection (CVE-2022-31813, CVE-2024-45410).
+# Names that `Connection` may not remove: they route, frame or authenticate the message, or have
+# nothing to do with one connection (CVE-2022-31813, CVE-2024-45410).
 _NOT_REMOVABLE: Final = frozenset(
     {
         b"host",
@@ -81,7 +80,7 @@ _SPELLING_MAX_BYTES: Final = 64
 
 
 def kind_of(name: bytes) -> int:
-    """How a field of this name is treated; any spelling."""
+    """Return how a field of this name is treated, in any spelling."""
     kind = _spelled.get(name)
     if kind is None:
         plain = reserved_name(name)
@@ -89,7 +88,7 @@ def kind_of(name: bytes) -> int:
         if kind == PASS and plain.startswith(b"x-forwarded-"):
             kind = ORIGIN
         if kind != PASS and plain != name.lower():
-            # A way past those who look for the name itself, trusted proxies among them.
+            # A way past recipients that look for the exact name, including trusted proxies.
             kind = HOP_BY_HOP
         if len(name) <= _SPELLING_MAX_BYTES:
             if len(_spelled) >= _SPELLINGS_MAX:
@@ -99,24 +98,24 @@ def kind_of(name: bytes) -> int:
 
 
 def connection_options(values: Iterable[bytes]) -> frozenset[bytes]:
-    """The names in `Connection` fields that may be removed, in lower case."""
-    # Each once, before anything is done to it: there may be thousands, most of them empty.
+    """Return the names in `Connection` fields that may be removed, in lower case."""
+    # Deduplicate first: there may be thousands, most of them empty.
     names = {name.strip(b" \t") for name in set(b",".join(values).lower().split(b","))}
     # Elements of a list may be empty (RFC 9110, section 5.6.1); they name nothing.
     return frozenset(names - _NOT_REMOVABLE - {b""})
 
 
 class RequestOrigin(NamedTuple):
-    """Where a request came from, as told to the upstream.
+    """The origin of a request, as reported to the upstream.
 
     Attributes:
         peer: the address at the other end of the connection.
         scheme: `http` or `https`.
         host: the host that the client asked for, as it wrote it; never empty.
-        is_trusted: whether the peer may say where the request came from before it.
-        own_fields: header lines that tell who the client is, by its certificate.
-        reserved: what is left out in other spellings, whoever the client is.
-        story: what the peer told, if it may tell something.
+        is_trusted: whether the peer is trusted to report the request's earlier origin.
+        own_fields: header lines that identify the client by its certificate.
+        reserved: what is removed in other spellings, from every client.
+        story: what the peer reported, if it is trusted.
     """
 
     peer: str
@@ -129,7 +128,7 @@ class RequestOrigin(NamedTuple):
 
 
 def request_fields(headers: Sequence[Header], origin: RequestOrigin, via: bytes) -> bytes:
-    """The header lines for the upstream, without those of the body's framing.
+    """Return the header lines for the upstream, without those that frame the body.
 
     Args:
         headers: as the client sent them.
@@ -158,7 +157,7 @@ def request_fields(headers: Sequence[Header], origin: RequestOrigin, via: bytes)
     if not has_host:
         lines[:0] = (b"Host: ", host, b"\r\n")
     if takes_trailers(headers):
-        # A wish to the next hop, which this gateway can grant (RFC 9110, section 10.1.4).
+        # A request to the next hop, which this gateway can fulfil (RFC 9110, section 10.1.4).
         lines.append(b"Connection: TE\r\nTE: trailers\r\n")
     lines += (*_told_of(origin, story), via, origin.own_fields)
     return b"".join(lines)
@@ -169,7 +168,7 @@ def _agrees(value: bytes, scheme: str) -> bool:
 
 
 def _told_of(origin: RequestOrigin, story: Story | None) -> tuple[bytes, ...]:
-    """Where a request came from, in this gateway's own words."""
+    """Return the origin of a request as this gateway reports it."""
     peer, scheme, host = origin.peer, origin.scheme, origin.host
     if story is None:
         node = f'"[{peer}]"' if ":" in peer else peer
@@ -189,7 +188,7 @@ def _told_of(origin: RequestOrigin, story: Story | None) -> tuple[bytes, ...]:
 
 
 def takes_trailers(headers: Sequence[Header]) -> bool:
-    """Whether a client says that it reads trailers (RFC 9110, section 6.5.1)."""
+    """Return whether a client says that it accepts trailers (RFC 9110, section 6.5.1)."""
     codings = b",".join([value for name, value in headers if kind_of(name) == TE]).lower()
     return b"trailers" in codings and any(
         coding.strip(b" \t") == b"trailers" for coding in codings.split(b",")
@@ -197,7 +196,7 @@ def takes_trailers(headers: Sequence[Header]) -> bool:
 
 
 def _named_by_connection(headers: Sequence[Header], reserved: Reserved) -> frozenset[bytes] | None:
-    """What a client takes away; what is counted or routed by is not its to hide."""
+    """Return what a client removes; it may not hide what requests are counted or routed by."""
     values = [value for name, value in headers if kind_of(name) == CONNECTION]
     if not values:
         return None
@@ -209,5 +208,5 @@ def _named_by_connection(headers: Sequence[Header], reserved: Reserved) -> froze
 
 @lru_cache(maxsize=2)
 def http_date(now: int) -> bytes:
-    """An IMF-fixdate (RFC 9110, section 5.6.7) of whole seconds since 1970."""
+    """Return an IMF-fixdate (RFC 9110, section 5.6.7) of whole seconds since 1970."""
     return formatdate(now, usegmt=True).encode("ascii")

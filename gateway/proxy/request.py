@@ -1,4 +1,4 @@
-"""What a client asked for."""
+"""A client's request."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 
 _is_authority: Final = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]+").fullmatch
-"""The form of a target that `CONNECT` has (RFC 9112, section 3.2.3)."""
+"""The form of a `CONNECT` target (RFC 9112, section 3.2.3)."""
 
 
 class Request:
-    """What a client asked for; what is decided and done about it is kept elsewhere.
+    """A client's request; decisions and progress are kept elsewhere.
 
     Attributes:
         connection: where it came from.
         message: the parsed head.
         payload: the body, as it arrives.
-        started_ns: when it came; monotonic.
+        started_ns: when it arrived; monotonic.
         method: the method, as sent.
-        headers: the header fields, as sent; without those that a stranger may not send.
-        is_http_1_0: whether the client speaks HTTP/1.0.
+        headers: the header fields, as sent; without those that untrusted clients may not send.
+        is_http_1_0: whether the client uses HTTP/1.0.
         target: the request target in origin form, or `*`.
         path: the part of the target before the query.
-        query: the part behind it.
+        query: the part after it.
         raw_host: the host as the client wrote it; empty if an HTTP/1.0 client named none.
         host: the same in normal form.
         client: the address that the request is counted for.
-        client_key: what that address is counted under.
-        scheme: `http` or `https`, as the client asked.
-        story: what a trusted proxy told of all that; None if none did.
+        client_key: the key that this address is counted under.
+        scheme: `http` or `https`, as the client used it.
+        story: what a trusted proxy reported about the client; None if none did.
     """
 
     __slots__ = (
@@ -88,15 +88,15 @@ class Request:
 
     @property
     def client_certificate(self) -> ClientCertificate | None:
-        """The certificate that the client has shown; None if it has not."""
+        """Return the client's certificate; None if it sent none."""
         return self.connection.certificate
 
     def read_target(self) -> None:
-        """Find host, path and query in whatever form they were sent (RFC 9112, section 3.2).
+        """Find host, path and query in any form of the target (RFC 9112, section 3.2).
 
         Raises:
-            BadRequestError: the target has no valid form, or is one that a proxy like this
-                must not serve.
+            BadRequestError: the target has no valid form, or is one that a reverse proxy must
+                not serve.
         """
         target = self.target
         self.raw_host = self.headers.get(HOST, "")
@@ -124,8 +124,8 @@ class Request:
         authority = rest[:end]
         if not authority or "@" in authority:
             raise BadRequestError("The request target is not valid", kind="target")
-        # The target's host wins over the Host field, and replaces it, also where the field is
-        # read by its name (RFC 9112, section 3.2.2).
+        # The target's host overrides the Host field, and replaces it, also where the field is read
+        # by its name (RFC 9112, section 3.2.2).
         self.raw_host = authority
         headers = CIMultiDict(self.headers)
         headers[HOST] = authority

@@ -1,4 +1,4 @@
-"""The head of a request as its upstream gets it."""
+"""The head of a request as sent to its upstream."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def request_head(request: Request, ruling: Ruling, authority: str, framing: byte
     target = request.target
     outgoing = ruling.route.outgoing
     if outgoing is not None:
-        # What is remembered above is the same for all routes; what one changes is not.
+        # The cached lines are the same for all routes; the changes of one route are not.
         target = ruling.sent_target
         fields = outgoing.fields(fields, request, authority)
     return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (

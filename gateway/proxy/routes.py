@@ -1,4 +1,4 @@
-"""Routes as they run: everything a request needs once its route is known."""
+"""Routes at run time: everything a request needs once its route is known."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Route:
     Attributes:
         name: as configured.
         upstream: where its requests go; None if the gateway answers them all.
-        direct_response: makes the answers of a route without an upstream.
-        plan: the limits they are held to; None if there are none.
-        limit_fields: makes the header lines about limits of its answers.
+        direct_response: creates the answers of a route without an upstream.
+        plan: the limits of its requests; None if there are none.
+        limit_fields: creates the header lines about limits of its answers.
         metrics: its counters.
         websocket: whether WebSockets may be opened.
         retry: when its requests are sent again; None for never.
-        max_body: bytes that a request's body may have; None for any.
-        outgoing: what is changed of its requests; None for nothing.
-        answer_edit: what is changed of the header fields of its answers; None for nothing.
-        pages: the forms that errors take; None for problem documents.
+        max_body: most bytes in a request's body; None for any.
+        outgoing: the changes to its requests; None for no change.
+        answer_edit: the changes to the header fields of its answers; None for no change.
+        pages: the formats of errors; None for problem documents.
         intercepted: statuses of the upstream's answers that error pages replace; None for none.
         repeats_refusals: whether a refusal may be sent again as long as it holds.
     """

@@ -1,4 +1,4 @@
-"""What was decided about a request before anything was forwarded."""
+"""The decisions about a request before it is forwarded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Ruling:
-    """The route of a request, and what its limits say; `Gate` fills it in.
+    """The route of a request, and the result of its limits; `Gate` fills it in.
 
     Attributes:
         route: the route that the request takes.
@@ -22,7 +22,7 @@ class Ruling:
         wait_us: how long the request waited for its turn.
         is_waiting: whether it waits for its turn now.
         pending: the store's decision, while it is on its way.
-        lease: the request's place among those in flight, if a limit counts these.
+        lease: the request's place among those in flight, if a limit counts them.
     """
 
     __slots__ = (
@@ -49,7 +49,7 @@ class Ruling:
         self.lease: HeldLease | None = None
 
     def release(self) -> None:
-        """Give back what the request held for as long as it lasted."""
+        """Release what the request held while it was in progress."""
         lease, self.lease = self.lease, None
         if lease is not None:
             lease.release()

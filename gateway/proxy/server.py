@@ -1,7 +1,7 @@
-"""The clients of a gateway: who may connect, how long they may take, and how they are let go.
+"""The clients of a gateway: admission, time limits and draining.
 
-`Proxy` is the handler of all client connections (`client/handler.py`). The requests that they bring
-are served by `driver.py`.
+`Proxy` is the handler of all client connections (`client/handler.py`). Their requests are served by
+`driver.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LINGER_S: Final = 2.0
-"""How long a client that is still sending may take to read its answer (nginx: 5 s)."""
+"""How long a client that is still sending has to read its answer (nginx: 5 s)."""
 
 
 class Proxy:
@@ -44,17 +44,17 @@ class Proxy:
 
     Args:
         gate: decides which requests go where.
-        config: what clients may do.
+        config: the limits of clients.
         metrics: of the gateway.
-        access_log: takes one line for each request; None for none.
+        access_log: takes one line for each request; None without a log.
         max_connections: how many clients there may be.
         reserved: as in `ClientConnection`.
-        pages: the forms of errors where no route is known; None for problem documents.
+        pages: the formats of errors where no route is known; None for problem documents.
 
     Attributes:
-        server: makes a connection object for each client, for `loop.create_server`.
-        crowd: does the work that comes with many clients that leave in the same moment.
-        serve: begins to serve a request; see `Driver.serve`.
+        server: creates a connection object for each client, for `loop.create_server`.
+        crowd: defers the work of many clients that leave at the same moment.
+        serve: starts serving a request; see `Driver.serve`.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Proxy:
         self._all_gone = asyncio.Event()
         self.crowd = Portions()
         self._driver = Driver(gate, metrics, access_log, pages)
-        # A call less for each request.
+        # Saves a call per request.
         self.serve = self._driver.serve
         timeouts = ClientTimeouts(
             head=config.header_timeout / US,
@@ -101,22 +101,22 @@ class Proxy:
 
     @property
     def under_way(self) -> int:
-        """How many requests are being served."""
+        """Return how many requests are being served."""
         return sum(client.is_busy for client in self._clients)
 
     def recognise(self, peer: str) -> tuple[str, bool]:
-        """Return what a peer is counted under, and whether it is a trusted proxy."""
+        """Return the key that a peer is counted under, and whether it is a trusted proxy."""
         return self._gate.recognise(peer)
 
     def connected(self, connection: ClientConnection, transport: asyncio.Transport) -> bool:
-        """Note a new client; returns False, and closes its transport, if there is no room."""
+        """Admit a new client; return False, and close its transport, if there is no room."""
         now = asyncio.get_running_loop().time()
         limit, leaver = self._admission.judge(connection, now)
         if limit:
             self._metrics.connections_refused[limit] += 1
             self._refusals[limit].note()
             if connection.scheme == "https":
-                # An orderly end of TLS waits for the client.
+                # An orderly end of TLS would wait for the client.
                 transport.abort()
             else:
                 reply = answer.problem(503, "Too many connections")
@@ -145,7 +145,7 @@ class Proxy:
         self._metrics.client_errors["header_timeout"] += 1
 
     def reader_is_late(self, served: ServedRequest | None) -> None:
-        """Count a client that took too long to read a response, or what is left of the last one."""
+        """Count a client that took too long to read a response or the rest of the last one."""
         self._metrics.client_errors["send_timeout"] += 1
         if served is not None:
             served.error = "send_timeout"
@@ -167,7 +167,7 @@ class Proxy:
             )
 
     async def drain(self, seconds: float) -> int:
-        """Let requests in progress end, at most for `seconds`; idle connections close immediately.
+        """Let requests in progress end, for at most `seconds`; close idle connections immediately.
 
         Returns:
             How many requests were cut off.

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class Tunnel:
-    """Two connections that are one from now on.
+    """Two connections joined into one.
 
     Args:
-        exchange: the handshake, whose answer is not passed on yet.
+        exchange: the handshake, whose answer was not passed on yet.
         connection: where the answer 101 came from.
-        ruling: the route of the handshake, and what its answer gets.
+        ruling: the route of the handshake, and what is added to its answer.
         metrics: of the upstream.
     """
 
@@ -73,7 +73,7 @@ class Tunnel:
         """Pass the answer on, and then all bytes, until both connections are closed.
 
         Raises:
-            UpstreamError: the upstream has broken off before its answer was passed on.
+            UpstreamError: the upstream broke off before its answer was passed on.
         """
         if self._connection.error is not None:
             raise self._connection.error
@@ -106,7 +106,7 @@ class Tunnel:
         if first:
             upstream.data_received(first)
         if upstream.transport is None:
-            # It has answered and left: nothing can be sent to it.
+            # It has answered and closed: nothing can be sent to it.
             client.transport.close()
             return
         if early:
@@ -117,7 +117,7 @@ class Tunnel:
         upstream.read()
 
     def _is_silent(self) -> None:
-        """Nothing came for the time of the limit, unless it came since that was last set."""
+        """Close if nothing arrived within the time limit since it was last set."""
         due = max(self._client.seen, self._upstream.seen) + self._silence_s
         if due > self._loop.time():
             self._client_connection.due = due
@@ -127,15 +127,15 @@ class Tunnel:
         self._upstream.give_up()
 
     def half(self) -> None:
-        """Give the other side less time to be silent: one side has ended its sending.
+        """Shorten the idle limit of the other side: one side has ended its sending.
 
-        A side that has left altogether looks the same at first.
+        A side that has closed completely looks the same at first.
         """
         self._silence_s = min(self._silence_s, self._half_silence_s)
         self._client_connection.due = self._loop.time() + self._silence_s
 
     def lost(self) -> None:
-        """One side is gone."""
+        """Note that one side is gone."""
         if self._client.transport is self._upstream.transport is None and not self.done.done():
             self.done.set_result(None)
 
@@ -146,21 +146,21 @@ class _End(asyncio.Protocol):
     Attributes:
         other: the other side.
         transport: of this side; None when it is lost.
-        on_lost: told that it is lost.
-        is_full: whether it has to take what was sent to it before it gets more.
+        on_lost: called when it is lost.
+        is_full: whether it must read what was sent to it before it gets more.
         has_ended: whether nothing more will come from it.
-        seen: the loop's time at which something came from it.
+        seen: the loop's time at which it last sent something.
     """
 
     error = ""
-    """What is noted of the request if this side breaks off."""
+    """The error recorded for the request if this side breaks off."""
 
     def __init__(self, tunnel: Tunnel, exchange: Exchange, metrics: UpstreamMetrics) -> None:
         self._loop = asyncio.get_running_loop()
         self._tunnel = tunnel
         self._exchange = exchange
         self._metrics = metrics
-        # Until the tunnel gives it the other side.
+        # Until the tunnel sets the other side.
         self.other: _End = self
         self.transport: asyncio.Transport | None = None
         self.on_lost: Callable[[Exception | None], None] = lambda _: None
@@ -177,13 +177,13 @@ class _End(asyncio.Protocol):
             self.transport.abort()
 
     def pass_on(self, data: bytes) -> None:
-        """Send to the other side what came from this one."""
+        """Send what came from this side to the other one."""
         self.seen = self._loop.time()
         if self.other.transport is not None:
             self.other.transport.write(data)
 
     def read(self) -> None:
-        """Read from this side, as long as the other one takes it."""
+        """Read from this side for as long as the other one takes the bytes."""
         if self.transport is None or self.has_ended:
             return
         if self.other.is_full:
@@ -193,7 +193,7 @@ class _End(asyncio.Protocol):
             self.transport.resume_reading()
 
     def give_up(self) -> None:
-        """Close; what was sent and is still not read will not be read."""
+        """Close, and discard what was sent and not read."""
         if self.transport is None:
             return
         if self.transport.get_write_buffer_size():
@@ -204,17 +204,17 @@ class _End(asyncio.Protocol):
     # What the transport calls.
 
     def pause_writing(self) -> None:
-        """This side does not keep up."""
+        """Stop reading from the other side: this one does not keep up."""
         self.is_full = True
         self.other.read()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Resume reading from the other side."""
         self.is_full = False
         self.other.read()
 
     def eof_received(self) -> bool:
-        """Nothing more comes from here; the other way goes on where that is possible."""
+        """Note that this side sends no more; the other direction continues if possible."""
         self.has_ended = True
         transport, other = self.transport, self.other.transport
         if transport is None or other is None:
@@ -226,7 +226,7 @@ class _End(asyncio.Protocol):
         if other.can_write_eof():
             other.write_eof()
         else:
-            # TLS knows no half of a connection.
+            # TLS has no half-close.
             other.close()
         return transport.can_write_eof()
 
@@ -249,7 +249,7 @@ class _ClientEnd(_End):
     error = "client_left"
 
     def data_received(self, data: bytes) -> None:
-        """The client has sent something."""
+        """Note that the client has sent something."""
         self._exchange.received += len(data)
         self._metrics.tunnel_received += len(data)
         self.pass_on(data)
@@ -259,7 +259,7 @@ class _UpstreamEnd(_End):
     error = "closed"
 
     def data_received(self, data: bytes) -> None:
-        """The upstream has sent something."""
+        """Note that the upstream has sent something."""
         self._exchange.sent += len(data)
         self._metrics.tunnel_sent += len(data)
         self.pass_on(data)

@@ -1,4 +1,4 @@
-"""The body of a request on its way to the upstream, also while it is still arriving."""
+"""The body of a request on its way to the upstream, even while it is still arriving."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class Upload:
-    """A body that is not here yet.
+    """A body that has not arrived completely.
 
     Args:
         payload: where it arrives.
         client: the connection that it comes from.
         is_chunked: whether its length is not known beforehand.
-        max_body: bytes that it may have; None for any.
-        max_kept: bytes of it that are kept once they are sent.
+        max_body: most bytes in it; None for any.
+        max_kept: most bytes of it to keep once they are sent.
 
     Attributes:
         error: why it ended early, if the client is to blame.
-        kept: what was sent so far; None if that was too much to keep.
+        kept: what was sent so far; None if that is too much to keep.
         is_done: whether all of it was sent.
     """
 
@@ -55,7 +55,7 @@ class Upload:
         self.is_done = False
 
     async def pump(self, connection: UpstreamConnection) -> None:
-        """Send the body as it comes; a failure closes the upstream connection."""
+        """Send the body as it arrives; close the upstream connection on failure."""
         try:
             await self._pump(connection)
         except ClientError as error:
@@ -63,7 +63,7 @@ class Upload:
             self.error = self.error or error
             connection.abort()
         except UpstreamError:
-            # What waits for the response gets the same error.
+            # The waiter for the response gets the same error.
             pass
 
     async def _pump(self, connection: UpstreamConnection) -> None:
@@ -72,7 +72,7 @@ class Upload:
         time = asyncio.get_running_loop().time
         while True:
             if self._client.transport is None:
-                # The client left before this began; waiting would be an error of aiohttp's.
+                # The client left before this began; waiting would be an error in aiohttp.
                 connection.abort()
                 return
             self._client.expect_body(self._is_late, size, waited_s)
@@ -108,11 +108,11 @@ def chunk(data: bytes, *, is_chunked: bool) -> bytes:
 def take_body(
     request: Request, route: Route, known: bytes | None
 ) -> tuple[bytes | None, bytes, Upload | None]:
-    """Return the body if all of it is here, its framing, and what streams it if it is not.
+    """Return the body if it is complete, its framing, and otherwise its `Upload`.
 
     Args:
         request: the request that it belongs to.
-        route: says how large it may be.
+        route: has the limit of its size.
         known: the body, if it was taken before.
 
     Raises:
@@ -120,7 +120,7 @@ def take_body(
     """
     payload = request.payload
     if payload is EMPTY_PAYLOAD:
-        # 0 bytes that were announced stay announced.
+        # An announced length of 0 stays announced.
         is_announced = CONTENT_LENGTH in request.headers
         return b"", b"Content-Length: 0\r\n" if is_announced else b"", None
     length = None if request.message.chunked else int(request.headers[CONTENT_LENGTH])

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 SWITCHED: Final = 101
 SWITCH: Final = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
-"""What makes a request, or an answer, a handshake; both fields concern one connection only."""
+"""The fields that make a request, or an answer, a handshake; both are hop-by-hop."""
 
 
 def asks_for_websocket(request: Request) -> bool:
-    """Whether a request asks for a WebSocket in a way that may be passed on.
+    """Return whether a request asks for a WebSocket in a form that may be passed on.
 
-    Only GET of HTTP/1.1 can (RFC 6455, section 4.1), and a client that names other protocols
-    as well may not be taken by its upstream for one that means another.
+    Only an HTTP/1.1 GET can (RFC 6455, section 4.1), and a client that names other protocols
+    as well must not be taken by its upstream for one that means another.
     """
     return (
         bool(request.message.upgrade)
@@ -34,11 +34,11 @@ def asks_for_websocket(request: Request) -> bool:
 
 
 def may_open_websocket(request: Request, route: Route) -> bool:
-    """Whether the upstream of a route may answer a request with 101.
+    """Return whether the upstream of a route may answer a request with 101.
 
     Raises:
-        BadRequestError: the request has a body, whose end and the beginning of a WebSocket
-            might be seen at different places.
+        BadRequestError: the request has a body, and the start of the WebSocket after it would be
+            ambiguous.
     """
     if not route.websocket or not asks_for_websocket(request):
         return False

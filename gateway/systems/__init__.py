@@ -1,1 +1,1 @@
-"""Other rate limiting systems, a folder each: protocol, listener, store and configuration."""
+"""Other rate limiting systems, one folder each: protocol, listener, store and configuration."""

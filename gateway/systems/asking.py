@@ -1,7 +1,7 @@
-"""Questions of callers that are no HTTP clients, put to the limiter.
+"""Ask the limiter on behalf of callers that are not HTTP clients.
 
-A caller asks whether something may go on, and is told at once: nobody is held back here, since
-only the caller can do that. So limits refuse what would have to wait, queue or not.
+A caller asks whether something may proceed, and is answered immediately: nothing waits here, since
+only the caller can wait. So limits refuse what would have to wait, with or without a queue.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.systems.base import FrontendContext
 def caller_keys(
     whole: Callable[[Any], str], words: Mapping[str, Callable[[Any], str]]
 ) -> CompileKey:
-    """What finds the keys of callers; see `gateway.routing.keys.compile_caller_key`."""
+    """Returns the key function of callers; see `gateway.routing.keys.compile_caller_key`."""
 
     def compile_one(per: Sequence[str], if_missing: str) -> KeyOf:  # noqa: ARG001
         return compile_caller_key(per, whole, words)
@@ -27,12 +27,12 @@ def caller_keys(
 
 
 class CallerQuestions:
-    """The policies that some callers are held to.
+    """The policies that apply to some callers.
 
     Args:
-        key_of: makes what finds their keys, such as `caller_keys` gives.
+        key_of: creates their key functions, such as `caller_keys` returns.
         names: the policies, in order.
-        ground: where they are.
+        ground: has the policies and the store.
     """
 
     def __init__(self, key_of: CompileKey, names: Sequence[str], ground: FrontendContext) -> None:
@@ -40,10 +40,10 @@ class CallerQuestions:
         self._decider: Decider = ground.decider
 
     def decide(self, caller: Any, cost: int = 1) -> Outcome | Pending:
-        """Ask about one caller: at once if the store is in this process, else to be awaited.
+        """Ask about one caller: a result if the store is in this process, else an awaitable.
 
         Args:
-            caller: whatever the key functions read.
+            caller: the input of the key functions.
             cost: what it takes; 0 looks without taking.
         """
         question = self._plan.ask(caller)
@@ -52,18 +52,18 @@ class CallerQuestions:
         ask, rules = question
         outcome = self._decider.decide(ask._replace(cost=cost, max_wait_us=0), rules)
         if isinstance(outcome, Pending):
-            # Who leaves while being answered will not do what was asked about.
+            # A caller that leaves while it is answered does not do what it asked about.
             outcome.undo = self._decider.give_back
         return outcome
 
 
 def can_answer(ground: FrontendContext, names: Iterable[str]) -> Callable[[], bool]:
-    """What tells whether callers should ask: they would be answered now, and there is no end near.
+    """Return a function that tells whether callers should ask: the gateway can answer and stays.
 
     Args:
-        ground: where the policies and the store are.
-        names: the policies that they are held to. Without the store those that are closed answer
-            nothing of use; the others decide alone.
+        ground: has the policies and the store.
+        names: the policies that apply. If the store is unavailable, those that fail closed give no
+            useful answer; the others decide locally.
     """
     needs_store = any(ground.policies[name].on_store_error == "closed" for name in names)
     decider, is_leaving = ground.decider, ground.is_leaving
@@ -71,7 +71,7 @@ def can_answer(ground: FrontendContext, names: Iterable[str]) -> Callable[[], bo
 
 
 def passes(outcome: Outcome) -> bool:
-    """Whether what was asked about may go on; counts it for its policies."""
+    """Return whether the request may proceed; count it for its policies."""
     rules = outcome.rules
     if outcome.closed_by is not None:
         outcome.closed_by.metrics.store_error_refused += 1

@@ -1,4 +1,4 @@
-"""What every front end is to the gateway, and what it is given."""
+"""The interface of front ends, and what the gateway passes to them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gateway.stores.base import Store
 
 
 class FrontendContext(NamedTuple):
-    """What front ends stand on: parts of the gateway that they share with its routes.
+    """The parts of the gateway that front ends share with its routes.
 
     Attributes:
         config: the whole configuration.
         decider: asks the store; see `gateway.systems.asking`.
-        store: the store itself, for what is no limit of a policy.
+        store: the store itself, for operations other than policy limits.
         policies: the run-time form of every policy, by name.
-        plan_of: compiles some of them for callers.
+        plan_of: compiles policies for callers.
         metrics: all counters.
-        tls: of listeners, by name; loaded before they are started, and None for plain ones.
-        is_leaving: whether the gateway has begun to end, and serves for a while yet.
-        sharing: of the addresses, with other processes of this gateway.
+        tls: of listeners, by name; loaded before they start, and None for plain ones.
+        is_leaving: whether the gateway is shutting down, but still serving.
+        sharing: whether addresses are shared with other processes of this gateway.
     """
 
     config: GatewayConfig
@@ -47,23 +47,23 @@ class Frontend(Protocol):
     """A listener that speaks another system's protocol."""
 
     async def start(self) -> None:
-        """Listen and serve.
+        """Start listening and serving.
 
         Raises:
-            OSError: the address cannot be had (a `BindError` says which of several it is);
-                nothing is left behind.
+            OSError: the address cannot be bound (a `BindError` says which of several it is);
+                nothing is left open.
         """
 
     @property
     def address(self) -> Address | UnixAddress:
-        """Where it listens, with the port that was really taken."""
+        """Return the address, with the actual port."""
 
     @property
     def under_way(self) -> int:
-        """How many requests were read and are not answered yet."""
+        """Return how many requests were read and not answered yet."""
 
     async def drain(self, seconds: float) -> int:
-        """Take no more, let what is under way end within so many seconds, and close.
+        """Accept no more, let requests in progress end within so many seconds, and close.
 
         Returns:
             How many requests were cut off.
@@ -71,13 +71,13 @@ class Frontend(Protocol):
 
 
 class MakeFrontend(Protocol):
-    """Makes a front end; it listens when it is started."""
+    """Creates a front end, which listens once it is started."""
 
     def __call__(self, name: str, listener: FrontendConfig, ground: FrontendContext) -> Frontend:
-        """Make one.
+        """Create a front end.
 
         Args:
-            name: what metrics and logs call it.
+            name: its name in metrics and logs.
             listener: its configuration.
-            ground: what it stands on.
+            ground: the parts of the gateway that it uses.
         """

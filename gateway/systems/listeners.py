@@ -1,8 +1,8 @@
 """Front ends: listeners that speak the protocols of other systems, on this gateway's limits.
 
-`base` says what each of them is and is given, `asking` puts their callers' questions to the
-limiter. A front end is made by a function in a module of its own, which is imported when a
-configuration names it, since what it is built on may not be installed.
+`base` defines them and what they are passed, `asking` puts their callers' questions to the
+limiter. A front end is created by a function in a module of its own, which is imported only when a
+configuration names it, since the libraries it uses may not be installed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MAKERS: Final[dict[str, tuple[str, str]]] = {
     "smockron": ("gateway.systems.smockron.listener:make_master", "zmq"),
     "throttr": ("gateway.systems.throttr.listener:make_throttr", ""),
 }
-"""By kind: the module and function that make the front end, and the extra that it needs."""
+"""By kind: the module and function that create the front end, and the extra that it needs."""
 
 
 def make_frontends(ground: FrontendContext) -> list[Frontend]:
-    """The front ends that a configuration names, in its order; none of them listens yet.
+    """Return the front ends of a configuration, in its order; none of them listens yet.
 
     Raises:
         StartError: a library that one of them needs is not installed.
@@ -38,7 +38,7 @@ def make_frontends(ground: FrontendContext) -> list[Frontend]:
 
 
 def find_maker(index: int, listener: FrontendConfig) -> MakeFrontend:
-    """What makes the front end of a listener, loaded.
+    """Load and return the function that creates the front end of a listener.
 
     Args:
         index: of the listener, in the order of the configuration.

@@ -1,4 +1,4 @@
-"""How many connections libraries may accept by themselves, and leave open files for the rest."""
+"""How many connections libraries may accept by themselves, leaving open files for the rest."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 from gateway.config.models.frontends import FrontendConfig
 
 MANY_FILES: Final = 1_000_000
-"""Files where there is no bound on them."""
+"""The number of open files to assume if there is no limit."""
 KINDS: Final = frozenset(["envoy_rls", "ratio", "smockron"])
 """Listeners whose connections a library accepts."""
 
 
 def affordable_connections(listeners: Iterable[FrontendConfig]) -> int:
-    """How many one of these listeners may have.
+    """Return how many connections one of these listeners may have.
 
     Together they have a third of all files that may be open: stores, upstreams and other listeners
-    need some.
+    need the rest.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:

@@ -1,1 +1,1 @@
-"""The side of the clients: connections, requests, deadlines, listeners."""
+"""The client side: connections, requests, deadlines, listeners."""

@@ -1,4 +1,4 @@
-"""Makes the connection objects of clients, for `loop.create_server`."""
+"""Create the connection objects of clients, for `loop.create_server`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.routing.spelling import NOTHING_RESERVED, Reserved
 
 
 class ProxyServer:
-    """Makes a `ClientConnection` for each client; arguments as in `ConnectionSettings`."""
+    """Creates a `ClientConnection` for each client; arguments as in `ConnectionSettings`."""
 
     __slots__ = ("_settings",)
 

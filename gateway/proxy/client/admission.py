@@ -1,9 +1,9 @@
-"""Who may connect: how many clients in all, how many of one address, and who makes room.
+"""Connection limits: how many clients in all and per address, and which are closed to make room.
 
-Nothing is noted while requests are served: whether a connection can be spared is seen from its
-state, and only when there is no room left. The connections that can be spared are then put in
-order once, and taken from that list as long as it lasts, so that a flood of new connections does
-not cost a look at all of them each.
+Nothing is recorded while requests are served: whether a connection can be closed is seen from its
+state, and only when there is no room left. The connections that can be closed are then sorted
+once, and taken from that list as long as it lasts, so that a flood of new connections does not
+scan all of them each time.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ MAX_CONNECTIONS: Final = "max_connections"
 MAX_CONNECTIONS_PER_IP: Final = "max_connections_per_ip"
 
 LOOK_AGAIN_S: Final = 0.1
-"""For so long nobody is looked for again who could be spared, once hardly anybody was found."""
+"""How long to wait before another scan if the last one found hardly any closable connection."""
 
 FEW: Final = 1 / 16
-"""A look at all clients that finds more of them than this part was worth its time."""
+"""A scan of all clients is worth its time if it finds more than this part of them."""
 
 LOOK_AGAIN_EACH_S: Final = 10e-6
-"""The same for each client: looking at one takes about a microsecond."""
+"""The same for each client: examining one takes about a microsecond."""
 
 RESERVE: Final = 128
 """Open files of the gateway itself: listeners, logs, stores, the admin listener's connections."""
 
 LEAST_RESERVE: Final = 32
-"""The same where a quarter of all files would be less than is needed to run."""
+"""The same where a quarter of all files would be less than the gateway needs to run."""
 
 MOST: Final = 1_000_000
 
 
 class Client(Protocol):
-    """A connection, as far as it matters here.
+    """The parts of a connection that matter here.
 
     Attributes:
-        peer_key: the address that it is counted under.
-        is_trusted: whether it is that of a proxy, which speaks for many.
-        due: the loop's time at which it has taken too long.
+        peer_key: the key that the address is counted under.
+        is_trusted: whether the peer is a trusted proxy, which stands for many clients.
+        due: the loop's time at which the client is late.
     """
 
     peer_key: str
@@ -48,23 +48,23 @@ class Client(Protocol):
     due: float
 
     def spare(self, now: float) -> int:
-        """How well it can be spared: 0 for not at all, then the less the better."""
+        """Return how readily it can be closed: 0 for not at all, else the lowest goes first."""
 
     def make_room(self) -> None:
-        """Close."""
+        """Close the connection."""
 
 
 class Clients(Sized, Iterable[Client], Protocol):
-    """The connections that are open at the moment; may change at any time."""
+    """The connections that are open now; may change at any time."""
 
 
 def affordable(open_files: int, upstream_connections: int) -> int:
-    """How many clients there may be with so many open files.
+    """Return how many clients there may be with this many open files.
 
     Args:
         open_files: how many the process may have; less than 0 for any number.
-        upstream_connections: how many there may be to upstreams; half of the files at most
-            are kept for them.
+        upstream_connections: the most connections to upstreams; at most half of the files are
+            reserved for them.
     """
     if open_files < 0:
         return MOST
@@ -73,12 +73,12 @@ def affordable(open_files: int, upstream_connections: int) -> int:
 
 
 class Admission:
-    """Lets clients in, or says why not.
+    """Admits clients, or returns the limit that refuses them.
 
     Args:
-        clients: those that are in; kept by whoever calls `admit` and `release`.
+        clients: the admitted ones; maintained by the caller of `admit` and `release`.
         max_connections: how many there may be.
-        max_per_ip: how many of one address; None for any number. Trusted proxies are not
+        max_per_ip: how many from one address; None for any number. Trusted proxies are not
             counted.
     """
 
@@ -94,14 +94,14 @@ class Admission:
         return f"<Admission: {len(self._clients)} of {self._max_connections}>"
 
     def judge(self, client: Client, now: float) -> tuple[str, Client | None]:
-        """Whether a client may come in.
+        """Admit or refuse a client.
 
         Args:
-            client: that has just connected.
+            client: the client that has just connected.
             now: the loop's time, in seconds.
 
         Returns:
-            The limit that is reached, if it may not; and who is to make room, if it may for that.
+            The limit that refuses it, if any; and the client to close to make room, if any.
         """
         most = self._max_per_ip
         is_counted = most is not None and not client.is_trusted
@@ -117,7 +117,7 @@ class Admission:
         return "", leaver
 
     def release(self, client: Client) -> None:
-        """A client that was let in is gone."""
+        """Note that an admitted client is gone."""
         if self._max_per_ip is None or client.is_trusted:
             return
         left = self._of_ip[client.peer_key] - 1
@@ -130,7 +130,7 @@ class Admission:
         while True:
             while self._spare:
                 rank, due, client = self._spare.popleft()
-                # It may have asked for something since it was put on the list.
+                # It may have sent a request since it was put on the list.
                 if client.due == due and client.spare(now) == rank:
                     return client
             if now < self._look_again_at:
@@ -145,5 +145,5 @@ class Admission:
                 self._look_again_at = now + max(LOOK_AGAIN_S, LOOK_AGAIN_EACH_S * count)
             if not found:
                 return None
-            # Of those that wait for the same, who waits longest is due first.
+            # Of connections in the same state, the one that has waited longest is due first.
             self._spare.extend(sorted(found, key=itemgetter(0, 1)))

@@ -1,8 +1,8 @@
 """One connection from a client: an asyncio protocol that serves one request after the other.
 
-A request is served from the very call that brought its last byte; the response is bytes. The
-parts: `request_reader` makes requests of what arrives, `read_flow` holds the client back,
-`deadline` keeps it within its time limits, `half_close` looks after one that sends no more.
+A request is served by the same call that received its last byte; the response is bytes. The
+parts: `request_reader` turns bytes into requests, `read_flow` applies backpressure to the client,
+`deadline` enforces its time limits, `half_close` handles a client that has ended its side.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from gateway.proxy.client.handler import ConnectionSettings, RepeatableReply, ServedRequest
 
 TURN_MAX: Final = 32
-"""Requests of one connection in a turn of the event loop: thousands do not hold up all others."""
+"""Requests of one connection per turn of the event loop, so that others get their turn."""
 
 LONGEST_SEGMENT: Final = 4096
-"""Bytes of a request that are kept to recognise it by."""
+"""Bytes of a request that are kept to recognise it when it is repeated."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -36,28 +36,28 @@ class ClientConnection(asyncio.Protocol):
 
     Args:
         settings: what all connections have in common.
-        https_port: where its requests are redirected to by https; 0 for not at all.
-        peer: the client's address as a proxy has told it; empty for that of the socket.
+        https_port: the port of HTTPS redirects; 0 for no redirect.
+        peer: the client's address from a PROXY header; empty for that of the socket.
         identify: finds the client's certificate, where clients may have one.
 
     Attributes:
         transport: None once the connection is closed.
-        writing_paused: whether the client does not take what was sent.
+        writing_paused: whether the client is not reading what was sent.
         peer: the address at the other end.
         peer_key: what `per ip` counts it under, if the peer is the client itself.
-        is_trusted: whether the peer may say for whom it speaks.
+        is_trusted: whether the peer is a proxy trusted to name the client.
         scheme: `http` or `https`.
-        certificate: what the client has proved to be; None where it was not asked, or has none.
-        own_fields: header lines that tell the upstream of it.
+        certificate: the client's verified certificate; None if not requested or not sent.
+        own_fields: header lines about it for the upstream.
         sent_headers, sent_host: the header fields and the host of the last request, and
-        sent_fields: what was made of them for the upstream: clients mostly repeat themselves.
-        segment: what the present request was read from, if that is one short request.
+        sent_fields: the lines made from them for the upstream: most clients repeat themselves.
+        segment: the bytes the present request was read from, if that is one short request.
         repeatable: the last reply, if it may be sent again when the same bytes arrive.
         current: the request that is being served.
     """
 
-    # _is_between_requests: nothing was asked, and nothing waits to be served; _is_last: the
-    # connection ends with the present request; _is_ending: nothing more is read.
+    # _is_between_requests: no request is being served or waiting; _is_last: the connection ends
+    # with the present request; _is_ending: nothing more is read.
     __slots__ = (
         "_asks_upgrade",
         "_deadline",
@@ -136,22 +136,22 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Whether the connection ends with the present request."""
+        """Return whether the connection ends with the present request."""
         return self._is_last or self._is_ending or self._reader.has_failed
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is being served."""
+        """Return whether a request is being served."""
         return self.current is not None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing has come behind the present request."""
+        """Return whether nothing has arrived after the present request."""
         return not self._reader.rest
 
     @property
     def due(self) -> float:
-        """The loop's time at which the client has taken too long; `inf` for never."""
+        """Return the loop's time at which the client is late; `inf` for never."""
         return self._deadline.due
 
     @due.setter
@@ -159,7 +159,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.due = time
 
     def expire(self) -> None:
-        """Act on a client that has taken too long."""
+        """Handle a client that is late."""
         self._deadline.expire(self, self._loop.time())
 
     def expect_body(self, on_late: Callable[[], None], size: int, waited_s: float) -> None:
@@ -167,9 +167,9 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.send_body(self._loop.time(), on_late, size, waited_s)
 
     def spare(self, now: float) -> int:
-        """Return how well others can do without it: 0 for not at all, then the less the better.
+        """Return how readily it can be closed: 0 for not at all, else the lowest goes first.
 
-        A client that is idle is let go before one that is slow with the head of a request.
+        An idle client is closed before one that is slow with the head of a request.
         """
         is_ending = self._is_ending or self._reader.has_failed
         if self.is_busy or is_ending or self.due == inf or is_sending(self):
@@ -179,15 +179,15 @@ class ClientConnection(asyncio.Protocol):
         return 2 if self._deadline.is_slow_head(now) else 0
 
     def make_room(self) -> None:
-        """Close, since the place is needed."""
+        """Close, to make room for another client."""
         give_up(self)
 
     def close_when_idle(self) -> None:
-        """End with the present request, or with one that is on its way already."""
+        """End with the present request, or with one that is already on its way."""
         self._is_last = True
         self.repeatable = None
         if self.current is not None:
-            # Its response, if not begun, says that it is the last (RFC 9112, section 9.6).
+            # Its response, if not begun, announces the close (RFC 9112, section 9.6).
             self.current.keeps_alive = False
         elif not self._is_ending and not self._reader.has_failed:
             self._deadline.send_last_request(self._loop.time())
@@ -199,7 +199,7 @@ class ClientConnection(asyncio.Protocol):
             transport.close()
 
     def break_off(self) -> None:
-        """Reset the connection, so that a half-sent response cannot look like a whole one."""
+        """Reset the connection, so that a partial response cannot be taken for a complete one."""
         transport = self._leave()
         if transport is not None:
             reset(transport)
@@ -211,12 +211,12 @@ class ClientConnection(asyncio.Protocol):
         return transport
 
     def send(self, data: bytes) -> None:
-        """Write to the client; nothing happens if it is gone."""
+        """Write to the client; do nothing if it is gone."""
         if self.transport is not None:
             self.transport.write(data)
 
     async def drained(self) -> None:
-        """Wait until the client has taken enough of what was sent, or is gone."""
+        """Wait until the client has read enough of what was sent, or is gone."""
         while self.writing_paused and self.transport is not None:
             self._await_reader()
             self._drained = self._loop.create_future()
@@ -237,7 +237,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.send_head(self._loop.time())
         stream = cast("asyncio.Transport", transport)
         if not self._handler.connected(self, stream):
-            # It is closed and has no place, and must cost nothing from here on.
+            # It is closed and was not admitted; it must cost nothing from here on.
             self._deadline.due = inf
             self._is_refused = self._is_ending = True
             return
@@ -245,15 +245,15 @@ class ClientConnection(asyncio.Protocol):
         self._flow.start(stream)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop serving: the request under way is given up.
+        """Stop serving: abandon the request in progress.
 
-        What keeps nothing busy, such as a request that waits for its turn, is given up a little
-        later if thousands leave at the same moment.
+        A request that keeps nothing busy, such as one that waits for its turn, is abandoned a
+        little later if thousands of clients leave at the same moment.
         """
         self._deadline.due = inf
         if self._is_refused:
             return
-        # From now on nothing is sent, and nothing more is served.
+        # From now on nothing is sent and no request is served.
         self.close()
         if self.current is None or self.current.is_waiting:
             self._handler.crowd.do(self._left)
@@ -270,13 +270,13 @@ class ClientConnection(asyncio.Protocol):
             current.client_left()
 
     def eof_received(self) -> bool:
-        """Return whether the connection stays open, for a response to what was sent as a whole."""
+        """Return whether the connection stays open for the response to a complete request."""
         current, reader = self.current, self._reader
         if current is None and reader.is_in_body:
             reader.drop()
         has_next = bool(reader.head or reader.rest)
         is_whole = has_next if current is None else not reader.is_in_body
-        # After TLS's own end nothing can be sent.
+        # Nothing can be sent after the end of TLS.
         if self.transport is None or not is_whole or self.scheme == "https":
             return False
         if self._half_closed is None:
@@ -286,7 +286,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        """Parse, and serve what is complete; nothing follows the last request."""
+        """Parse, and serve what is complete; nothing is read after the last request."""
         reader = self._reader
         if self._is_between_requests:
             if self.repeatable is not None and not self.writing_paused:
@@ -310,11 +310,11 @@ class ClientConnection(asyncio.Protocol):
         reader.hold_back()
 
     def pause_writing(self) -> None:
-        """Note that the client does not take what was sent."""
+        """Note that the client is not reading what was sent."""
         self.writing_paused = True
 
     def resume_writing(self) -> None:
-        """Go on: the client has read enough of what was sent."""
+        """Continue: the client has read enough of what was sent."""
         self.writing_paused = False
         self._wake_writer()
         if self.current is None and not self._is_serving:
@@ -325,7 +325,7 @@ class ClientConnection(asyncio.Protocol):
             self._drained.set_result(None)
 
     def serve_next(self) -> None:
-        """Serve the requests that are here, until one has to be waited for or a turn is over."""
+        """Serve the requests that have arrived, until one must wait or the turn is over."""
         reader = self._reader
         left = TURN_MAX
         self._is_serving = True
@@ -334,8 +334,8 @@ class ClientConnection(asyncio.Protocol):
                 if reader.head is None and not reader.rest:
                     return
                 if self.writing_paused:
-                    # A client that does not read responses gets no more of them. What comes from
-                    # now on is behind what waits, however it looks.
+                    # A client that does not read responses gets no more of them. Everything that
+                    # arrives from now on queues behind the waiting requests.
                     self._is_between_requests = False
                     if not self._deadline.is_for_reading:
                         self._await_reader()
@@ -372,13 +372,13 @@ class ClientConnection(asyncio.Protocol):
         self.serve_next()
 
     def finished(self, served: ServedRequest) -> None:
-        """A request has been served: go on with the next, or end."""
+        """Serve the next request after one is finished, or end the connection."""
         self.current = None
         self._is_finished = True
         reader = self._reader
         has_unread = not reader.is_empty
-        # What follows a wish for another protocol that was not granted may be bytes of that one,
-        # and must not be read as requests (RFC 9110, section 7.8).
+        # After a refused upgrade, the bytes that follow may belong to the other protocol, and must
+        # not be read as requests (RFC 9110, section 7.8).
         is_unsure = has_unread and (self._asks_upgrade or reader.is_in_body)
         if not served.keeps_alive or is_unsure or self.is_closing:
             self._end(lingers=bool(served.error) or has_unread or self._asks_upgrade)
@@ -392,7 +392,7 @@ class ClientConnection(asyncio.Protocol):
             self._deadline.send_request(self._loop.time())
 
     def _await_head(self) -> None:
-        """The next head has begun: from now on its time counts, not the idle time."""
+        """Start the time limit of the head that has begun, in place of the idle time."""
         if self._half_closed is not None:
             self._end(lingers=False)
         elif self._is_between_requests or not self._deadline.is_for_head:
@@ -403,10 +403,10 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.read(self._loop.time(), self.transport)
 
     def _end(self, *, lingers: bool) -> None:
-        """Close; but while the client may still be sending, let it read the response first.
+        """Close; if the client may still be sending, let it read the response first.
 
-        Closing with unread bytes resets the connection, and a reset destroys what the client
-        has not read yet (RFC 9112, section 9.6).
+        Closing with unread bytes resets the connection, and a reset destroys what the client has
+        not read yet (RFC 9112, section 9.6).
         """
         self._is_ending = True
         self._reader.drop()
@@ -424,15 +424,15 @@ class ClientConnection(asyncio.Protocol):
     def switch(
         self, protocol: asyncio.Protocol, due: float, on_late: Callable[[], None]
     ) -> tuple[asyncio.Transport, bytes, bool]:
-        """Let another protocol have the connection, after a request that asked for one.
+        """Hand the connection to another protocol, after a request that asked for one.
 
         Args:
-            protocol: has to call `switched_lost` when the connection is lost.
+            protocol: must call `switched_lost` when the connection is lost.
             due: the loop's time at which `on_late` is called.
             on_late: must set `due` anew.
 
         Returns:
-            The transport, what was sent behind the request, and whether that is all there will be.
+            The transport, the bytes after the request, and whether the client has ended its side.
         """
         transport = self.transport
         assert transport is not None
@@ -445,6 +445,6 @@ class ClientConnection(asyncio.Protocol):
         return transport, early, self._half_closed is not None
 
     def switched_lost(self, exc: BaseException | None) -> None:
-        """The connection is lost; whoever has it knows what becomes of the request."""
+        """Note that the connection is lost; its new protocol ends the request."""
         self.current = None
         self.connection_lost(exc)

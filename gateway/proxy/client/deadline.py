@@ -1,6 +1,6 @@
-"""What one client has to do next, by when, and what happens if it does not.
+"""What a client has to do next, by when, and what happens if it is late.
 
-Each connection has a `ClientDeadline`; `gateway.base.deadlines` looks at all of them a few times
+Each connection has a `ClientDeadline`; `gateway.base.deadlines` checks all of them a few times
 within the shortest limit. The loop's time is passed in.
 """
 
@@ -21,8 +21,8 @@ LAST_CALL_S: Final = 0.25
 """How long an idle connection is kept when the gateway stops: a request may be on its way."""
 
 FAIR_S: Final = 1.0
-"""For so long a client may keep its place with a head that is not complete, when there is no
-room left for others."""
+"""How long a client may keep its connection with an incomplete head when there is no room left
+for others."""
 
 _HEAD: Final = 0
 _REQUEST: Final = 1
@@ -33,15 +33,15 @@ _OTHER: Final = 5
 
 
 class TimedClient(Protocol):
-    """A connection, as far as its deadline needs it."""
+    """The parts of a connection that its deadline uses."""
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """The transport; None once the connection is closed."""
+        """Return the transport; None once the connection is closed."""
 
     @property
     def current(self) -> ServedRequest | None:
-        """The request that is being served."""
+        """Return the request that is being served."""
 
     def close(self) -> None:
         """Close in order."""
@@ -57,11 +57,11 @@ class LateClients(Protocol):
         """Count a client that took too long to send the head of a request."""
 
     def reader_is_late(self, served: ServedRequest | None) -> None:
-        """Count a client that took too long to read a response, or what is left of the last one."""
+        """Count a client that took too long to read a response or the rest of the last one."""
 
 
 def _nothing() -> None:
-    """Do nothing: nobody has said yet what happens."""
+    """Do nothing: the default until a handler is set."""
 
 
 class ClientDeadline:
@@ -69,7 +69,7 @@ class ClientDeadline:
 
     Args:
         timeouts: how long the client may take.
-        counts: told about clients that are late.
+        counts: counts late clients.
 
     Attributes:
         due: the loop's time at which the client is late; `inf` while it has nothing to do.
@@ -101,7 +101,7 @@ class ClientDeadline:
         self.due = now + self._timeouts.idle
 
     def send_last_request(self, now: float) -> None:
-        """Give a request time to arrive that may be on its way already."""
+        """Give a request that may already be on its way time to arrive."""
         self._what = _LAST_REQUEST
         self.due = now + LAST_CALL_S
 
@@ -113,49 +113,49 @@ class ClientDeadline:
         Args:
             now: the loop's time.
             on_late: called if the piece does not come.
-            size: bytes of the body that are here already.
-            waited_s: how long they were waited for.
+            size: bytes of the body that have arrived.
+            waited_s: how long the gateway has waited for them.
         """
         self._what = _OTHER
         self._on_late = on_late
         self.due = now + self._timeouts.for_body(size, waited_s)
 
     def read(self, now: float, transport: asyncio.Transport | None) -> None:
-        """Give the client time to read what was sent; progress gives it more."""
+        """Give the client time to read what was sent; progress extends it."""
         self._what = _READING
         self._unread = unsent_bytes(transport)
         self.due = now + self._timeouts.body
 
     def read_and_leave(self, now: float, transport: asyncio.Transport | None) -> None:
-        """Let the client send what nobody reads for as long as it reads its last response."""
+        """Discard what the client sends for as long as it reads its last response."""
         self._what = _LINGERING
         self._unread = unsent_bytes(transport)
         self.due = now + self._timeouts.linger
 
     def other(self, due: float, on_late: Callable[[], None]) -> None:
-        """Take a deadline that something else moves; `on_late` must set `due` anew."""
+        """Use a deadline that another object moves; `on_late` must set `due` again."""
         self._what = _OTHER
         self._on_late = on_late
         self.due = due
 
     @property
     def is_for_head(self) -> bool:
-        """Whether the client has to send the rest of a head."""
+        """Return whether the client has to send the rest of a head."""
         return self._what == _HEAD and self.due != inf
 
     @property
     def is_for_reading(self) -> bool:
-        """Whether the client has to read what was sent."""
+        """Return whether the client has to read what was sent."""
         return self._what == _READING and self.due != inf
 
     def is_slow_head(self, now: float) -> bool:
-        """Whether the client has had a fair time to send a head, and has not."""
+        """Return whether the client had a fair time to send a head, and has not sent it."""
         return self._what == _HEAD and self.due - now <= self._timeouts.head - FAIR_S
 
-    # What happens if it does not.
+    # What happens if it is late.
 
     def expire(self, client: TimedClient, now: float) -> None:
-        """Act on a client that has taken too long."""
+        """Handle a client that is late."""
         self.due = inf
         what = self._what
         if what == _HEAD:
@@ -190,13 +190,13 @@ class ClientDeadline:
 
 
 def is_sending(client: TimedClient) -> bool:
-    """Return whether there are bytes for the client that the kernel has not taken yet."""
+    """Return whether the kernel has not yet taken all bytes for the client."""
     transport = client.transport
     return transport is not None and transport.get_write_buffer_size() > 0
 
 
 def give_up(client: TimedClient) -> None:
-    """Close now; what was sent and is still not read will not be read."""
+    """Close now, and discard what was sent and not read."""
     if is_sending(client):
         client.break_off()
     else:

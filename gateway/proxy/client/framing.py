@@ -1,10 +1,10 @@
 """Where one request ends and the next begins: bytes in, heads and bodies out, no I/O.
 
-llhttp, behind aiohttp's parser, judges what a head says (`request_parser`). This module goes
-before it: it gives the parser one head at a time, so that what is wrong with one takes nothing
-away from the one before; it holds the request line to the letter, where llhttp is lenient; and
-it bounds the head as a whole. Wherever the two disagree the request is refused. Bodies, and the
-trailers behind them, are read here and by `chunks`, and never reach the parser.
+llhttp, behind aiohttp's parser, judges the contents of a head (`request_parser`). This module runs
+first: it gives the parser one head at a time, so that an error in one does not affect the one
+before; it checks the request line strictly, where llhttp is lenient; and it limits the size of the
+whole head. If the two disagree, the request is refused. Bodies, and the trailers after them, are
+read here and by `chunks`, and never reach the parser.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEAD_END: Final = b"\r\n\r\n"
 _EMPTY_LINE: Final = b"\r\n"
 
 _LINE: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [!-~]+ HTTP/"
-"""RFC 9112, section 3: one blank between the parts."""
+"""RFC 9112, section 3: one space between the parts."""
 _is_request_line: Final = re.compile(_LINE + rb"1\.[01]\r\n").match
 _has_other_version: Final = re.compile(_LINE + rb"[0-9]\.[0-9]").match
 _has_known_version: Final = re.compile(_LINE + rb"1\.[01]").match
@@ -44,14 +44,14 @@ _VERSIONS: Final = frozenset((b" HTTP/1.1\r", b" HTTP/1.0\r"))
 
 
 def head_end(data: bytes, max_head: int) -> int:
-    """Return where a head ends that these bytes begin with, if llhttp reads it to the letter.
+    """Return where the head at the start of these bytes ends, if llhttp reads it strictly.
 
-    The same as `RequestFraming` finds, at half the price of its expression: with a common
-    method, two blanks and one of two versions before the first LF, nothing is left in a first
-    line for llhttp to be lenient with: a line of HTTP/0.9 ends at any LF.
+    Finds the same end as `RequestFraming`, at half the cost of its expression: with a common
+    method, two spaces and one of two versions before the first LF, llhttp has nothing left in a
+    first line to be lenient with: a line of HTTP/0.9 ends at any LF.
 
     Returns:
-        0 if there is none, or none so simple.
+        0 if there is no complete head, or it is not this simple.
     """
     if not data.startswith(_COMMON):
         return 0
@@ -64,7 +64,7 @@ def head_end(data: bytes, max_head: int) -> int:
 
 
 def _bad_line(line: bytes) -> BadRequestError:
-    """What to say of a first line that is none of a request that can be served here."""
+    """Return the error message for a first line that cannot be served here."""
     if _has_other_version(line) and not _has_known_version(line):
         return BadRequestError("This version of HTTP is not supported", 505, kind="version")
     return BadRequestError("The request is not valid HTTP")
@@ -75,19 +75,19 @@ def _no_chunks() -> BadRequestError:
 
 
 class RequestFraming:
-    """Finds the ends of head and body in the bytes of one connection, however they are cut.
+    """Finds the ends of heads and bodies in the bytes of one connection, however they are split.
 
-    Use: `cut_head` until there is one, then `expect_body` or `expect_chunks` if the head
-    announces a body, and `cut_body` until `is_in_body` is no longer so.
+    Use: `cut_head` until it returns a head, then `expect_body` or `expect_chunks` if the head
+    announces a body, and `cut_body` while `is_in_body` is true.
 
     Args:
-        max_line: bytes that the first line of a request may have.
-        max_head: bytes that its head may have, and the trailer section behind its body.
-        max_fields: that the latter may have.
+        max_line: most bytes in the first line of a request.
+        max_head: most bytes in its head, and in the trailer section after its body.
+        max_fields: most fields in the trailer section.
 
     Attributes:
         is_in_body: whether the next bytes belong to a body.
-        problem: what is wrong behind the bytes that were cut last; nothing can be read from
+        problem: the error in the bytes after those that were cut last; nothing can be read from
             there on.
     """
 
@@ -122,15 +122,15 @@ class RequestFraming:
         self._empty = 0
 
     def cut_head(self, data: bytes) -> tuple[bytes, bytes]:
-        """Take what belongs to the next head.
+        """Take the bytes of the next head.
 
         Returns:
-            The head, once it is whole, and what lies behind it. If it is too large, as much of
-            it as there may be, for the parser to say what is wrong with that.
+            The head, once it is complete, and the bytes after it. If it is too large, as many of
+            its bytes as allowed, so that the parser reports the error.
         """
         held = self._held
         if not held:
-            # Most heads come as a whole.
+            # Most heads arrive in one piece.
             if not self._empty and (end := head_end(data, self._max_head)):
                 return data[:end], data[end:]
             data = self._without_empty_lines(data)
@@ -150,7 +150,7 @@ class RequestFraming:
         return head, rest
 
     def _has_valid_line(self, held: bytearray) -> bool:
-        """Whether the first line is complete, and one of a request."""
+        """Return whether the first line is complete and that of a request."""
         found = held.find(b"\n") + 1
         line = bytes(held[:found] if found else held)
         if _has_long_method(line):
@@ -174,20 +174,20 @@ class RequestFraming:
         return data[at:]
 
     def expect_body(self, length: int) -> None:
-        """The head announces this many bytes."""
+        """Expect a body of this many bytes."""
         self._left = length
         self.is_in_body = length > 0
 
     def expect_chunks(self) -> None:
-        """The head announces a body in chunks."""
+        """Expect a body in chunks."""
         self._chunks = Chunks(request_chunk_line, self._max_head)
         self.is_in_body = True
 
     def cut_body(self, data: bytes) -> tuple[bytes, bytes]:
-        """Take what belongs to the present body.
+        """Take the bytes of the present body.
 
         Returns:
-            What these bytes hold of it, and what lies behind its end.
+            The part of the body in these bytes, and the bytes after its end.
         """
         if self._chunks is not None:
             return self._cut_chunks(self._chunks, data)

@@ -1,15 +1,15 @@
-"""A client that has ended its side of the connection: does it read, or has it left?
+"""A client that has ended its side of the connection: is it still reading, or has it left?
 
-Both look alike. A client that closes sends the same FIN as one that only says that it has no
-more to ask (RFC 9112, section 9.6), and the difference shows when something is sent to it: who
-has left answers with a reset. Servers that take every FIN for leaving (nginx, Envoy, Go) never
-answer the second kind, those that take none for it (HAProxy, Apache) work for nobody and keep
-places in queues for nobody.
+The two look alike. A client that closes sends the same FIN as one that only ends its requests (RFC
+9112, section 9.6), and the difference shows when something is sent: a client that has left answers
+with a reset. Servers that take every FIN for a close (nginx, Envoy, Go) never answer the second
+kind; those that never do (HAProxy, Apache) work for clients that have left, and keep places in
+queues for them.
 
-Here a request that was whole is served on. If its answer does not come soon, the client is sent
-a `100 Continue`, which every client of HTTP/1.1 must read past (RFC 9110, section 15.2.1); the
-reset that comes back from one that is not there ends its request. Once an answer is on its way,
-its own bytes are the test.
+Here a request that was complete is still served. If its answer takes a while, the client is sent
+a `100 Continue`, which every HTTP/1.1 client must skip (RFC 9110, section 15.2.1); the reset that
+comes back from a client that has left ends its request. Once an answer is being sent, its own
+bytes are the test.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from gateway.proxy.client.handler import ServedRequest
 
 GRACE_S: Final = 0.4
-"""For so long nothing is asked or concluded: most answers are there before."""
+"""How long to wait before sending a probe: most answers are ready before."""
 FIRST_LOOK_S: Final = 0.05
-"""How long after the question the first look for a reset is; each later one waits longer."""
+"""Delay from the probe to the first check for a reset; each later delay is longer."""
 LONGEST_LOOK_S: Final = 1.0
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -37,27 +37,27 @@ class Responding(Protocol):
 
     @property
     def peer(self) -> str:
-        """The address at the other end."""
+        """Return the address at the other end."""
 
     @property
     def current(self) -> ServedRequest | None:
-        """The request that is being served."""
+        """Return the request that is being served."""
 
     @property
     def writing_paused(self) -> bool:
-        """Whether the client does not read what was sent."""
+        """Return whether the client is not reading what was sent."""
 
     def send(self, data: bytes) -> None:
         """Write to the client."""
 
 
 class HalfClosed:
-    """Looks after a connection from which nothing will be read any more.
+    """Handles a connection from which nothing will be read any more.
 
     Args:
         connection: writes to the client.
         transport: of that connection.
-        crowd: puts work off where many have ended their sides at once.
+        crowd: defers work if many clients have ended their sides at the same time.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class HalfClosed:
         return f"<HalfClosed {self._connection.peer}{', asked' if self._has_asked else ''}>"
 
     def stop(self) -> None:
-        """The connection has ended."""
+        """Stop: the connection has ended."""
         self._timer.cancel()
 
     def _is_due(self) -> None:
@@ -113,10 +113,10 @@ class HalfClosed:
         return self._delay_s
 
     def _is_waste(self, request: ServedRequest) -> bool:
-        """Whether a stream without an end of its own has nothing by which to notice.
+        """Return whether an endless stream has no other way to detect that the client left.
 
         A client that ends its side in the middle of one has most likely left, and events may be
-        hours apart. One that was asked before, and read, is believed.
+        hours apart. A client that was probed before, and read the probe, is taken to be there.
         """
         if not request.status or self._has_asked or not request.is_endless:
             return False

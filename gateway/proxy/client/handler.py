@@ -23,7 +23,7 @@ Connection_contra = TypeVar("Connection_contra", contravariant=True)
 
 
 class ServedRequest(Protocol):
-    """A request that the handler has begun to serve.
+    """A request that the handler is serving.
 
     Attributes:
         keeps_alive: whether another request may follow on the connection. The connection clears
@@ -36,23 +36,23 @@ class ServedRequest(Protocol):
 
     @property
     def is_http_1_0(self) -> bool:
-        """Whether the client speaks HTTP/1.0, which has no interim responses."""
+        """Return whether the client uses HTTP/1.0, which has no interim responses."""
 
     @property
     def status(self) -> int:
-        """The status of the response; 0 before its head is written."""
+        """Return the status of the response; 0 before its head is written."""
 
     @property
     def sent(self) -> int:
-        """Bytes of the response's body that were written."""
+        """Return how many bytes of the response's body were written."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for its turn, and keeps nothing busy."""
+        """Return whether it waits for its turn, and keeps nothing busy."""
 
     @property
     def is_endless(self) -> bool:
-        """Whether the response in progress comes from an upstream that announced no length."""
+        """Return whether an upstream that announced no length is sending the response."""
 
     def client_left(self) -> None:
         """Stop serving: the client is gone before its response was complete."""
@@ -62,23 +62,23 @@ class RepeatableReply(Protocol):
     """A reply that may be sent again when the same bytes arrive."""
 
     def repeat(self, segment: bytes) -> bytes:
-        """Return the reply to a request in these bytes; empty if it has to be served anew."""
+        """Return the reply to a request in these bytes; empty if it must be served again."""
 
 
 class Handler(Protocol[Connection_contra]):
     """Serves the requests of all connections.
 
     Attributes:
-        crowd: does the work that comes with many clients that leave in the same moment.
+        crowd: defers the work of many clients that leave at the same moment.
     """
 
     crowd: Portions
 
     def recognise(self, peer: str) -> tuple[str, bool]:
-        """Return what a peer is counted under, and whether it is a trusted proxy."""
+        """Return the key that a peer is counted under, and whether it is a trusted proxy."""
 
     def connected(self, connection: Connection_contra, transport: asyncio.Transport) -> bool:
-        """Note a new client; returns False, and closes its transport, if there is no room."""
+        """Admit a new client; return False, and close its transport, if there is no room."""
 
     def disconnected(self, connection: Connection_contra) -> None:
         """Note that a client is gone."""
@@ -86,7 +86,7 @@ class Handler(Protocol[Connection_contra]):
     def serve(
         self, connection: Connection_contra, message: RawRequestMessage, payload: StreamReader
     ) -> ServedRequest:
-        """Begin to serve a request; `connection.finished` is called at its end."""
+        """Start serving a request; `connection.finished` is called at its end."""
 
     def reject(self, connection: Connection_contra, error: BadRequestError) -> None:
         """Answer a request that could not be parsed; the connection ends with it."""
@@ -95,7 +95,7 @@ class Handler(Protocol[Connection_contra]):
         """Count a client that took too long to send the head of a request."""
 
     def reader_is_late(self, served: ServedRequest | None) -> None:
-        """Count a client that took too long to read a response, or what is left of the last one."""
+        """Count a client that took too long to read a response or the rest of the last one."""
 
 
 class ConnectionSettings(NamedTuple):
@@ -105,7 +105,7 @@ class ConnectionSettings(NamedTuple):
         handler: serves the requests.
         timeouts: how long clients may take.
         parser: reads heads.
-        max_head: bytes that the head of a request may have.
+        max_head: most bytes in the head of a request.
         reserved: names of fields that clients may not send, or not in any spelling.
     """
 

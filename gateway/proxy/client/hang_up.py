@@ -1,4 +1,4 @@
-"""Resets of connections from which nothing is read: no event of the transport tells of them."""
+"""Detect resets of connections that are not being read: the transport reports no event for them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Final
 
 LOOK_S: Final = 1.0
-"""How often it is looked for one."""
+"""Interval between two checks."""
 
 
 def has_hung_up(transport: asyncio.Transport) -> bool:
-    """Whether a reset has come; nothing else tells while nothing is read."""
+    """Return whether a reset has arrived; the transport does not report it while paused."""
     sock = transport.get_extra_info("socket")
     poll = select.poll()
     poll.register(sock.fileno(), 0)
@@ -20,11 +20,11 @@ def has_hung_up(transport: asyncio.Transport) -> bool:
 
 
 class HangUpWatch:
-    """Looks for a reset as long as a connection is not read from.
+    """Checks for a reset for as long as a connection is not being read.
 
     Args:
-        is_deaf: whether that is still so.
-        hung_up: called when a reset has come.
+        is_deaf: whether the connection is still not being read.
+        hung_up: called when a reset has arrived.
     """
 
     __slots__ = ("_hung_up", "_is_deaf", "_timer")
@@ -35,7 +35,7 @@ class HangUpWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, transport: asyncio.Transport) -> None:
-        """Nothing is read from now on."""
+        """Start: nothing is read from now on."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(LOOK_S, self._look, transport)

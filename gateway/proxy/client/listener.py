@@ -1,8 +1,8 @@
-"""A listener whose connections have something to do before they are served.
+"""A listener whose connections need a step before they are served.
 
-What that is: a PROXY header is read, TLS is agreed on. Each does so in a task of its own and in
-bounded time; only then is there a `ClientConnection`, so that who never gets there costs the
-proxy nothing. Plain TCP listeners do without all this: the event loop's own server is theirs.
+The steps are reading a PROXY header and the TLS handshake. Each connection takes them in a task of
+its own and in bounded time; only then is a `ClientConnection` created, so that a client that never
+completes them costs the proxy nothing. Plain TCP listeners use the event loop's own server.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from gateway.routing.client_address import ClientAddress
 log = logging.getLogger(__name__)
 
 ACCEPTS: Final = 100
-"""Connections that are taken in one turn of the event loop."""
+"""Connections accepted in one turn of the event loop."""
 PAUSE_S: Final = 1.0
-"""How long nothing is accepted when there are no files for more (as asyncio does)."""
+"""Pause in accepting when the process is out of files (as asyncio does)."""
 SPARE: Final = 64
-"""Connections that may be on their way when there are as many clients as there may be."""
+"""Connections that may be in a handshake when the number of clients is at its limit."""
 ALERT_READ_S: Final = 1.0
 """How long a client whose handshake failed has to read the alert."""
 ALERT_READ_BYTES: Final = 65_536
-"""How much of what it sends meanwhile is taken."""
+"""Bytes read from such a client meanwhile."""
 TRANSIENT: Final = frozenset(
     {
         *(errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO, errno.EPERM),
         *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH),
     }
 )
-"""What concerns one connection that is gone by now (accept(2))."""
+"""Errors that concern one connection, which is gone by now (accept(2))."""
 
 
 class AcceptPlan(NamedTuple):
-    """What is done with new connections.
+    """What a listener does with new connections.
 
     Attributes:
-        tls: TLS, if it is spoken.
-        senders: whose connections begin with a PROXY header; None for nobody's.
-        is_local: whether peers are processes of this machine, who have no addresses; if there
+        tls: the TLS settings; None for plain connections.
+        senders: peers whose connections begin with a PROXY header; None for none.
+        is_local: whether peers are processes of this machine, which have no addresses; if there
             are senders, all of them are.
-        fields: details of client certificates, and the names of the fields that tell of them.
-        https_port: where requests are redirected to by https; 0 for not at all.
+        fields: details of client certificates, and the names of the fields that carry them.
+        https_port: the port of HTTPS redirects; 0 for no redirect.
     """
 
     tls: ServerTls | None = None
@@ -69,7 +69,7 @@ class AcceptPlan(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing to do."""
+        """Return whether new connections need no step."""
         return self.tls is None and self.senders is None and not self.is_local
 
 
@@ -77,8 +77,8 @@ class HandshakeTimeouts(NamedTuple):
     """How long a client may take, in seconds.
 
     Attributes:
-        step: for each of what it has to do before it is served.
-        end: to take what was sent and to end TLS in order; no less than it would have without
+        step: for each step before it is served.
+        end: to read what was sent and to end TLS in order; no less than it would have without
             TLS, or the last answer would be cut off.
     """
 
@@ -87,17 +87,17 @@ class HandshakeTimeouts(NamedTuple):
 
 
 class Listener:
-    """Takes connections on one socket.
+    """Accepts connections on one socket.
 
     Args:
-        sock: bound to an address; it belongs to the listener from now on.
-        server: makes the connections.
+        sock: bound to an address; owned by the listener from now on.
+        server: creates the connections.
         reception: what is done with new ones.
         patience: how long clients may take.
-        metrics: where failures are counted.
-        most: how many connections there may be at a time, with those that are served; one more,
-            and the oldest that is on its way is dropped, so that who never gets on keeps
-            nobody out.
+        metrics: counts failures.
+        most: how many connections there may be at a time, including those that are served. One
+            more, and the oldest unfinished handshake is dropped, so that clients that never
+            finish it do not keep others out.
     """
 
     def __init__(
@@ -123,16 +123,16 @@ class Listener:
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """The socket, as `asyncio.Server` has it."""
+        """Return the socket, as `asyncio.Server` does."""
         return () if self._is_closed else (self._socket,)
 
     async def start_serving(self) -> None:
-        """Begin to take connections."""
+        """Start accepting connections."""
         self._socket.listen(BACKLOG)
         self._loop.add_reader(self._socket, self._accept)
 
     def close(self) -> None:
-        """Take no more; those that are not served yet are dropped."""
+        """Accept no more; drop those that are not served yet."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -158,7 +158,7 @@ class Listener:
             self._start(sock, peer)
 
     def _start(self, sock: socket.socket, peer: str) -> None:
-        # Where clients have taken all places, one that gets on may still replace an idle one.
+        # If clients have taken all places, one that completes its steps may replace an idle one.
         room = max(self._most - self._metrics.connections, min(self._most // 8, SPARE), 1)
         if len(self._under_way) >= room:
             oldest = next(iter(self._under_way))
@@ -177,7 +177,7 @@ class Listener:
         self._loop.add_reader(self._socket, self._accept)
 
     async def _receive(self, sock: socket.socket, peer: str) -> None:
-        """Do what is to be done, and let the connection be served."""
+        """Take the steps, and let the connection be served."""
         reception = self._reception
         client = ""
         senders = reception.senders
@@ -222,7 +222,7 @@ class Listener:
             self._left(client or peer, error)
 
     async def _read_to_end(self, sock: socket.socket) -> None:
-        """Take what a refused client still sends: a reset would cost it the alert."""
+        """Discard what a refused client still sends: a reset would lose the alert."""
         left = ALERT_READ_BYTES
         with sock, suppress(OSError, TimeoutError):
             async with asyncio.timeout(min(self._patience.step, ALERT_READ_S)):
@@ -231,7 +231,7 @@ class Listener:
 
     @staticmethod
     def _left(peer: str, error: OSError) -> None:
-        """Note that somebody came and went, as who only looks whether somebody listens does."""
+        """Note a client that left before it was served, such as a port check."""
         log.debug("%s left before it was served: %s", peer or "a local process", error)
 
     def _failed(self, kind: str, peer: str, error: BaseException) -> None:
@@ -240,7 +240,7 @@ class Listener:
 
 
 def _identify(fields: Iterable[tuple[str, str]], connection: ClientConnection, source: Any) -> None:
-    """Take down who a client is.
+    """Record the identity of a client.
 
     Args:
         fields: as in `AcceptPlan`.
@@ -257,13 +257,13 @@ def _identify(fields: Iterable[tuple[str, str]], connection: ClientConnection, s
 
 
 def own_fields(certificate: ClientCertificate, fields: Iterable[tuple[str, str]]) -> bytes:
-    """The header lines that tell an upstream of a client's certificate."""
+    """Return the header lines that describe a client's certificate to an upstream."""
     told = ((name, getattr(certificate, detail)) for detail, name in fields)
     return b"".join(f"{name}: {value}\r\n".encode("ascii") for name, value in told if value)
 
 
 async def _proxy_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> str:
-    """Take a PROXY header off the beginning of a connection, and nothing behind it."""
+    """Read a PROXY header from the start of a connection, and nothing after it."""
     reader = ProxyHeaderReader()
     while True:
         try:

@@ -1,8 +1,8 @@
-"""The header of the PROXY protocol, versions 1 and 2: who speaks at the far end of a proxy.
+"""The PROXY protocol header, versions 1 and 2: the client's address as a proxy reports it.
 
 Bytes in, an address out; the specification is
 https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt. Whatever follows a header belongs to
-the connection, so a reader says of the bytes that it is shown how many are the header's.
+the connection, so a reader returns how many of the bytes it is shown belong to the header.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 V1_MAX: Final = 107
-"""Bytes of a header of version 1, its line end included (section 2.1)."""
+"""Bytes of a version 1 header, including its line end (section 2.1)."""
 V2_MAX: Final = 4096
-"""Bytes that may follow the fixed part of a header of version 2: addresses and TLVs."""
+"""Bytes that may follow the fixed part of a version 2 header: addresses and TLVs."""
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 FIXED: Final = 16
 LONGEST: Final = FIXED + V2_MAX
@@ -25,22 +25,22 @@ _PROXY: Final = 1
 _TCP4: Final = 0x11
 _TCP6: Final = 0x21
 _SIZES: Final = {0x00: 0, _TCP4: 12, 0x12: 12, _TCP6: 36, 0x22: 36, 0x31: 216, 0x32: 216}
-"""How many bytes the addresses of a family and transport have (section 2.2)."""
+"""Bytes of the addresses of each family and transport (section 2.2)."""
 
 _port: Final = re.compile(rb"0|[1-9][0-9]{0,4}")
 _MAX_PORT: Final = 65_535
 
 
 class ProxyHeaderError(ValueError):
-    """Bytes that are no valid header."""
+    """The bytes are not a valid header."""
 
 
 class ProxyHeaderReader:
     """Reads one header.
 
     Attributes:
-        source: the address of the client, once the header is complete; empty where the proxy
-            speaks for itself (LOCAL), or of a client that has no address (UNKNOWN, Unix).
+        source: the address of the client, once the header is complete; empty if the proxy itself
+            is the client (LOCAL), or if the client has no address (UNKNOWN, Unix).
     """
 
     __slots__ = ("_buffer", "source")
@@ -51,17 +51,17 @@ class ProxyHeaderReader:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the whole header was seen."""
+        """Return whether the header is complete."""
         return self.source is not None
 
     def feed(self, data: bytes) -> int:
-        """Look at the next bytes of the connection.
+        """Read the next bytes of the connection.
 
         Args:
-            data: what comes after those that were said to be the header's before.
+            data: the bytes after those returned as part of the header so far.
 
         Returns:
-            How many of them are the header's.
+            How many of them belong to the header.
 
         Raises:
             ProxyHeaderError: they cannot be a header.
@@ -78,7 +78,7 @@ class ProxyHeaderReader:
 
 
 def _end(data: bytes) -> int | None:
-    """How long the header is, if that can be told yet."""
+    """Return the length of the header, if it is known yet."""
     if data[:1] == b"P":
         if not data.startswith(_V1_BEGIN[: len(data)]):
             raise ProxyHeaderError("no signature")

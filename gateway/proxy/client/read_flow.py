@@ -1,9 +1,9 @@
-"""Backpressure on a client: the gateway stops reading while it holds as much as it may.
+"""Backpressure on a client: the gateway stops reading when its buffers are full.
 
-Two buffers may each hold a client back: the body of the present request, and what lies behind that
-request. Bodies are in aiohttp's `StreamReader`, which says by aiohttp's flow control
-(`BaseProtocol`) when it is full. To that, a `ReadFlow` is the transport, and the parser that has to
-stop as well.
+Two buffers may each stop reading: the body of the present request, and the bytes after that
+request. Bodies are in aiohttp's `StreamReader`, which reports by aiohttp's flow control
+(`BaseProtocol`) when it is full. For aiohttp, a `ReadFlow` is both the transport and the parser to
+pause.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from aiohttp.streams import StreamReader
 from gateway.proxy.client.hang_up import HangUpWatch
 
 BODY_BUFFER: Final = 128 * 1024
-"""Bytes of a request's body that lie here before the client is held back (twice as many)."""
+"""Bytes of a request's body buffered before reading pauses (twice as many)."""
 
 AHEAD_MAX: Final = 64 * 1024
-"""Bytes behind the present request that lie here before the client is held back."""
+"""Bytes after the present request buffered before reading pauses."""
 
 
 class ReadFlow:
     """Pauses and resumes reading from one client.
 
-    While nothing is read, it looks whether the client has reset the connection.
+    While reading is paused, it checks whether the client has reset the connection.
     """
 
     __slots__ = ("_hang_up_watch", "_has_much_ahead", "_is_body_full", "_streams", "_transport")
@@ -44,19 +44,19 @@ class ReadFlow:
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is read for now."""
+        """Return whether reading is paused."""
         return self._is_body_full or self._has_much_ahead
 
     def start(self, transport: asyncio.Transport) -> None:
-        """Begin with a transport that is being read from."""
+        """Start with a transport that is being read."""
         self._transport = transport
 
     def stop(self) -> None:
-        """Forget the transport: it is closed, or read from for another purpose."""
+        """Drop the transport: it is closed, or read for another purpose."""
         self._transport = None
         self._is_body_full = self._has_much_ahead = False
         if self._streams is not None:
-            # To streams that are waited on, the connection is lost.
+            # Waiting readers of the streams see a lost connection.
             self._streams.transport = None
             self._streams = None
 
@@ -69,31 +69,31 @@ class ReadFlow:
         return StreamReader(self._streams, BODY_BUFFER, loop=loop)
 
     def pause_if_ahead(self, size: int) -> None:
-        """Pause if too many bytes lie behind the present request."""
+        """Pause if too many bytes are buffered after the present request."""
         if size > AHEAD_MAX:
             self._pause()
             self._has_much_ahead = True
 
     def resume_if_behind(self, size: int) -> None:
-        """Resume if few bytes are left behind the present request."""
+        """Resume if few bytes are left after the present request."""
         if self._has_much_ahead and size <= AHEAD_MAX // 2:
             self._has_much_ahead = False
             self._resume()
 
     def read_on(self) -> None:
-        """Read, however much is here already: what comes from now on is thrown away."""
+        """Read regardless of the buffers: everything from now on is discarded."""
         self._is_body_full = self._has_much_ahead = False
         self._resume()
 
     # What aiohttp's flow control calls.
 
     def pause_reading(self) -> None:
-        """Note that as much of the body is here as there may be."""
+        """Note that the buffer of the body is full."""
         self._pause()
         self._is_body_full = True
 
     def resume_reading(self) -> None:
-        """Note that there is room for more of it."""
+        """Note that the buffer of the body has room."""
         if self._is_body_full:
             self._is_body_full = False
             self._resume()

@@ -3,25 +3,25 @@
 aiohttp's parser is meant to live as long as a connection and reads bodies as well. Used that way
 it keeps more of one message than it should: the last trailer of a body in chunks becomes a header
 of the next request, and so do a coding that a trailer names, a pause of its payload and bytes
-behind it. Here a parser is given whole heads and nothing else; bodies and trailers are read by
+after it. Here a parser is given complete heads and nothing else; bodies and trailers are read by
 `framing`.
 
-A parser is used again only after a head that leaves nothing in it. That is so if the head was
+A parser is reused only after a head that leaves no state in it. That is so if the head was
 read without an error as exactly one message, which neither ends the connection nor switches
 protocols nor has a coding. For such a message the parser's last step is to complete it, since a
-parser that is told to expect no bodies takes each message to end with its head; and completing a
-message resets what it set:
+parser that is set to expect no bodies ends each message with its head; and completing a message
+resets what it set:
 
 - llhttp: `flags` and `content_length` become 0, and the next byte is the first of a request line.
   Method, version and `upgrade` are set by each head. (After a message that ends the connection,
   llhttp refuses what follows; after an upgrade, it pauses.)
 - aiohttp: name and value of the pending field are empty, the coding is None, the list of messages
-  was handed over. Path, fields, singletons and the buffer of the target are made anew when a
+  was handed over. Path, fields, singletons and the buffer of the target are created again when a
   message begins.
 
-All else was set when the parser was made. `tests/proxy/client/test_request_parser.py` compares each
-head behind others with the same head read by a new parser. Making one costs a fifth of reading a
-small head (bench: passing).
+Everything else was set when the parser was created. `tests/proxy/client/test_request_parser.py`
+compares each head after others with the same head read by a new parser. Creating one costs a fifth
+of reading a small head (bench: passing).
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from gateway.base.errors import BadRequestError
 from gateway.routing.methods import METHODS, NEVER_FORWARDED
 
 LENGTH_MAX: Final = 2**64 - 2
-"""Bytes of the longest body that can be announced: one more is what llhttp takes for no length."""
+"""The longest body that can be announced, in bytes: llhttp takes one more for no length."""
 
 _PLAIN: Final = (
     *(b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"PATCH ", b"OPTIONS ", b"CONNECT "),
 )
-"""Methods that llhttp is told. It gives only `OPTIONS` and `CONNECT` another meaning than `GET`."""
+"""Methods that llhttp sees. It treats only `OPTIONS` and `CONNECT` differently from `GET`."""
 
 _STAND_IN: Final = b"GET "
-"""What llhttp is told in place of every other method: it need not know them."""
+"""The method that llhttp sees in place of every other: it need not know them."""
 
 _codings: Final = re.compile(rb"\r\n(?i:transfer-encoding):[ \t]*([^\r\n]*)")
 
 
 class RequestParser:
-    """Reads heads, each as if there had been no other.
+    """Reads heads, each independently of those before.
 
     Args:
-        max_header_size: bytes of one field, and of the target.
-        max_headers: fields of one head.
-        more_methods: that are known beside those of `METHODS`.
+        max_header_size: most bytes in one field, and in the target.
+        max_headers: most fields in one head.
+        more_methods: methods that are known besides those of `METHODS`.
     """
 
     __slots__ = ("_clean", "_known", "_make", "max_header_size", "max_headers")
@@ -71,12 +71,12 @@ class RequestParser:
         self.max_headers = max_headers
         self._make = partial(
             HttpRequestParser,
-            # It never has a body to give to anything.
+            # It never has a body to pass on.
             None,
             None,
             0,
             max_line_size=max_header_size,
-            # One more, so that the error tells which of the two was too long.
+            # One more, so that the error shows which of the two was too long.
             max_field_size=max_header_size + 1,
             max_headers=max_headers,
             # Each message ends with its head.
@@ -89,7 +89,7 @@ class RequestParser:
         return f"<RequestParser: {len(self._known)} methods>"
 
     def parse(self, head: bytes) -> RawRequestMessage:
-        """Return the request of a whole head, from its first byte to its last.
+        """Return the request of a complete head, from its first byte to its last.
 
         Raises:
             BadRequestError: the head is not valid.
@@ -101,8 +101,8 @@ class RequestParser:
         return changed(message, method=head[: head.index(b" ")].decode("ascii"))
 
     def parse_plain(self, head: bytes) -> RawRequestMessage:
-        """Do the same where the method is one that llhttp is told."""
-        # On any way out but the last, this parser is not used again.
+        """Return the same for a head whose method llhttp knows."""
+        # On any exit but the last, this parser is not reused.
         parser = self._clean or self._make()
         self._clean = None
         try:
@@ -120,7 +120,7 @@ class RequestParser:
         return message
 
     def flaw(self, beginning: bytes) -> BadRequestError | None:
-        """Return what is wrong with the beginning of a head, whatever follows; None for nothing."""
+        """Return the error in the start of a head, whatever follows; None if there is none."""
         try:
             self._make().feed_data(self._told(beginning))
         except BadRequestError as error:
@@ -130,7 +130,7 @@ class RequestParser:
         return None
 
     def _told(self, head: bytes) -> bytes:
-        """Return the head as llhttp is told it."""
+        """Return the head as llhttp sees it."""
         if head.startswith(_PLAIN):
             return head
         method, _, rest = head.partition(b" ")
@@ -139,7 +139,7 @@ class RequestParser:
         return _STAND_IN + rest
 
     def _judge(self, error: HttpProcessingError) -> BadRequestError:
-        """Return what the client is told: constant text, and nothing that it sent."""
+        """Return the message for the client: constant text, without anything that it sent."""
         if isinstance(error, BadHttpMethod):
             return BadRequestError("This method is not known", 501, kind="method")
         if isinstance(error, LineTooLong):
@@ -175,8 +175,8 @@ def changed(
 def _with_one_coding(head: bytes) -> bytes:
     """Return the head with its transfer codings on one line (RFC 9110, section 5.3).
 
-    The parser refuses a second line whatever it says, and so cannot tell a coding that is not
-    known here from framing that is not certain.
+    The parser refuses a second line whatever it contains, and so cannot distinguish an unknown
+    coding from ambiguous framing.
     """
     values = _codings.findall(head)
     if len(values) < 2:
@@ -191,7 +191,7 @@ def body_length(said: str) -> int:
     """Return the number of bytes that `Content-Length` announces.
 
     Raises:
-        BadRequestError: it is not certain.
+        BadRequestError: it is ambiguous.
     """
     digits = said.lstrip("0")
     if said.isascii() and said.isdigit() and len(digits) <= len(str(LENGTH_MAX)):

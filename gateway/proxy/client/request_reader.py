@@ -1,7 +1,7 @@
-"""What a client sends, made into requests, one at a time.
+"""Turn what a client sends into requests, one at a time.
 
-What follows a request waits here, unparsed, until that request has been served: it may belong
-to another protocol, or be no request at all, and then the one before it still has its response.
+Bytes after a request wait here, unparsed, until that request has been served: they may belong to
+another protocol, or not be a request at all, and the request before still gets its response.
 
 The parts: `framing` finds where heads and bodies end, `request_parser` reads heads with aiohttp's
 parser, and bodies are in aiohttp's streams, which `read_flow` makes.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.proxy.client.request_parser import RequestParser
 
 LINE_MARGIN: Final = 64
-"""Bytes of a request's first line besides its target, which `max_header_size` is for."""
+"""Bytes of a request's first line besides its target, which `max_header_size` limits."""
 
 
 class RequestReader:
@@ -34,13 +34,13 @@ class RequestReader:
 
     Args:
         parser: reads heads.
-        max_head: bytes that the head of a request may have.
-        flow: holds the client back while too much of what it sent lies here.
+        max_head: most bytes in the head of a request.
+        flow: pauses reading while too much is buffered here.
 
     Attributes:
-        head: the next request, or what makes it none; None if it is not here as a whole.
+        head: the next request, or the error in it; None if it is not complete yet.
         payload: the body of the request that was read last.
-        rest: what lies behind it.
+        rest: the bytes after it.
     """
 
     __slots__ = ("_flow", "_framing", "_max_head", "_parser", "head", "payload", "rest")
@@ -60,24 +60,24 @@ class RequestReader:
 
     @property
     def is_in_body(self) -> bool:
-        """Whether the body of the request that was read last is not here as a whole."""
+        """Return whether the body of the request that was read last is incomplete."""
         return self._framing.is_in_body
 
     @property
     def has_failed(self) -> bool:
-        """Whether nothing can be read from here on."""
+        """Return whether nothing can be read from here on."""
         return self._framing.problem is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing lies behind the request that was read last, which is here as a whole."""
+        """Return whether the request that was read last is complete and nothing follows it."""
         return not self.rest and not self._framing.is_in_body
 
     def start(self, data: bytes) -> int:
-        """Read bytes that come when nothing else is here, if they begin with a head; most do.
+        """Read bytes that arrive when no others are buffered, if they start with a head; most do.
 
         Returns:
-            Where the head ends; 0 if there is none, and nothing was read.
+            Where the head ends; 0 if there is no complete head, and nothing was read.
         """
         end = head_end(data, self._max_head)
         if end and end == len(data):
@@ -88,10 +88,10 @@ class RequestReader:
         return end
 
     def feed(self, data: bytes) -> bool:
-        """Take bytes that do not begin a request, or not one that `start` reads.
+        """Take bytes that do not start a request, or not one that `start` reads.
 
         Returns:
-            Whether something lies behind the present body.
+            Whether there are bytes after the present body.
         """
         if self._framing.is_in_body:
             data = self._feed_body(data)
@@ -99,14 +99,14 @@ class RequestReader:
         return bool(data)
 
     def hold_back(self) -> None:
-        """Read nothing from the client while too much lies behind the present request."""
+        """Pause reading from the client while too much is buffered after the present request."""
         self._flow.pause_if_ahead(len(self.rest))
 
     def next_head(self) -> bool:
-        """Read the next head, as far as it is here.
+        """Read the next head, as far as it has arrived.
 
         Returns:
-            Whether there is one now, or what makes it none.
+            Whether there is a request or an error now.
         """
         framing = self._framing
         head, rest = framing.cut_head(self.rest)
@@ -119,13 +119,13 @@ class RequestReader:
         return self.head is not None
 
     def drop(self) -> bytes:
-        """Forget what was not served yet; returns the bytes that lie behind the last request."""
+        """Drop what was not served yet; return the bytes after the last request."""
         rest, self.rest = self.rest, b""
         self.head = None
         return rest
 
     def _read(self, parse: Callable[[bytes], RawRequestMessage], head: bytes) -> None:
-        """Parse a whole head, and know where its request ends."""
+        """Parse a complete head, and find where its request ends."""
         self.payload = EMPTY_PAYLOAD
         try:
             message = parse(head)
@@ -145,11 +145,11 @@ class RequestReader:
         self.payload = self._flow.new_body()
 
     def _keep(self, data: bytes) -> None:
-        """Take what lies behind a head."""
+        """Take the bytes after a head."""
         self.rest = self._feed_body(data) if self._framing.is_in_body else data
 
     def _feed_body(self, data: bytes) -> bytes:
-        """Take what belongs to the present body; returns what lies behind it."""
+        """Take the bytes of the present body; return those after it."""
         framing = self._framing
         piece, rest = framing.cut_body(data)
         self.payload.feed_data(piece)

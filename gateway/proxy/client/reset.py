@@ -1,4 +1,4 @@
-"""Breaking a connection off, so that nobody takes it for one that ended in order."""
+"""Abort a connection, so that the peer cannot mistake it for one that ended in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 def reset(transport: asyncio.Transport) -> None:
-    """Close at once; the peer sees a reset (RST), where the socket can do that."""
+    """Close immediately; the peer sees a reset (RST), if the socket supports that."""
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family != socket.AF_UNIX:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A body in chunks, and the trailer section behind it (RFC 9112, section 7.1): no I/O."""
+"""A chunked body, and the trailer section after it (RFC 9112, section 7.1): no I/O."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 from gateway.proxy.http1.grammar import are_fields, chunk_line, has_flaw
 
 LONGEST_LINE: Final = 4096
-"""Bytes that the line of a chunk may have, its extensions included."""
+"""Most bytes in the line of a chunk, including its extensions."""
 
 LONGEST_TRAILERS: Final = 16 * 1024
-"""Bytes that the trailer section may have."""
+"""Most bytes in the trailer section."""
 
 _IN_DATA: Final = 0
 _AT_LINE: Final = 1
@@ -23,7 +23,7 @@ Line = Callable[[bytes, int, int], re.Match[bytes] | None]
 
 
 class ChunksError(ValueError):
-    """Bytes that are no chunks; says what is wrong with them."""
+    """The bytes are not valid chunks; the message says why."""
 
 
 class Chunks:
@@ -31,12 +31,12 @@ class Chunks:
 
     Args:
         line: matches the line of a chunk; its first group is the size.
-        longest_trailers: bytes that the trailer section may have.
+        longest_trailers: most bytes in the trailer section.
 
     Attributes:
-        is_complete: whether the end was there.
-        rest: what came behind the end.
-        trailers: the fields of the trailer section, each behind a line end.
+        is_complete: whether the end has arrived.
+        rest: the bytes after the end.
+        trailers: the fields of the trailer section, each after a line end.
     """
 
     __slots__ = (
@@ -70,10 +70,10 @@ class Chunks:
 
         Args:
             data: the bytes.
-            body: what they hold of the body is added to it.
+            body: the body's part of the bytes is added to it.
 
         Returns:
-            How many bytes of body that was.
+            How many bytes of the body that was.
 
         Raises:
             ChunksError: they are not chunks.
@@ -118,7 +118,7 @@ class Chunks:
                 self._phase = _IN_DATA
 
     def _ends_chunk(self, data: bytes, at: int) -> bool:
-        """Whether the line end behind a chunk's data is here."""
+        """Return whether the line end after a chunk's data has arrived."""
         end = data[at : at + 2]
         if end == b"\r\n":
             self._phase = _AT_LINE
@@ -129,7 +129,7 @@ class Chunks:
         return False
 
     def _hold_line(self, data: bytes, at: int) -> None:
-        """Keep the beginning of a chunk's line, if it can still become one."""
+        """Keep the start of a chunk's line, if it can still become a valid one."""
         held = data[at:]
         if b"\r\n" in held or len(held) >= LONGEST_LINE or has_flaw(held, 0):
             raise ChunksError("a chunk without a valid size")

@@ -1,9 +1,9 @@
-"""The grammar of what upstreams send, as RFC 9112 has it and nothing beside it: no I/O.
+"""The grammar of what upstreams send, exactly as RFC 9112 defines it: no I/O.
 
-A parser that forgives one thing lets in what the next one reads otherwise. So there is no
-line end but CR LF, no folded line (section 5.2), no blank around a name (section 5.1) and no
-control character anywhere. The patterns never go back over what they have matched, so that
-time is linear in what was sent.
+A parser that tolerates an error lets in what the next one reads differently. So the only line end
+is CR LF, and there are no folded lines (section 5.2), no whitespace around a name (section 5.1)
+and no control characters. The patterns never backtrack over what they have matched, so that time
+is linear in the size of the input.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 MAX_FIELDS: Final = 1000
-"""Fields of one head or one trailer section; what applications send is a tenth of it."""
+"""Most fields in one head or one trailer section; applications send a tenth of it."""
 
 _STATUS_LINE: Final = rb"HTTP/1\.[01] [1-5][0-9]{2}(?: [\t\x20-\x7e\x80-\xff]*+)?+"
 _FIELD: Final = rb"\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+"
@@ -20,10 +20,10 @@ _FIELDS: Final = rb"(?:%b){0,%d}+" % (_FIELD, MAX_FIELDS)
 _BEGINNING: Final = b"HTTP/1."
 
 is_head: Final = re.compile(_STATUS_LINE + _FIELDS).fullmatch
-"""Whether bytes are status line and fields, without what ends the last of them."""
+"""Match status line and fields, without the end of the last one."""
 
 are_fields: Final = re.compile(_FIELDS).fullmatch
-"""Whether bytes are fields, each behind a line end."""
+"""Match fields, each after a line end."""
 
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _QUOTED: Final = rb'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*+"'
@@ -39,30 +39,30 @@ chunk_line: Final = re.compile(
 request_chunk_line: Final = re.compile(
     _CHUNK_SIZE + rb"(?:;%b(?:=(?:%b|%b))?+)*+\r\n" % (_TOKEN, _TOKEN, _QUOTED)
 ).match
-"""The same without the blanks that only recipients must know: no client sends them, and other
-servers differ in what they make of them."""
+"""The same without the whitespace that only recipients must accept: no client sends it, and servers
+interpret it differently."""
 
 _flaw: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?=[^\n])|(?<!\r)\n").search
 
 
 def has_flaw(data: bytes | bytearray, start: int) -> bool:
-    """Whether there is what no line has: a control character, CR or LF on its own.
+    """Return whether there is a byte that no line has: a control character, a lone CR or LF.
 
     Args:
-        data: whole lines and the beginning of one.
-        start: where to begin to look; the byte before it was looked at.
+        data: complete lines and the start of one.
+        start: where to start looking; the byte before it was checked.
     """
     return _flaw(data, max(start - 1, 0)) is not None
 
 
 def may_become_head(data: bytes | bytearray, start: int) -> bool:
-    """Whether bytes can still be the beginning of a head.
+    """Return whether bytes can still be the start of a head.
 
-    It tells what is no answer at all, and would never end, from one that is slow.
+    It distinguishes what is not an answer, and would never end, from a slow answer.
 
     Args:
-        data: what is there so far.
-        start: how much of it was found good before.
+        data: the bytes so far.
+        start: how many of them were found valid before.
     """
     if data[:7] != _BEGINNING[: len(data)] or has_flaw(data, start):
         return False

@@ -1,1 +1,1 @@
-"""The side of the upstreams: connections, answers, health, balancing."""
+"""The upstream side: connections, answers, health, balancing."""

@@ -1,4 +1,4 @@
-"""The addresses of one name, and which a new connection tries first: decisions only."""
+"""The addresses of one name, and which of them a new connection tries first: decisions only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import chain, zip_longest
 from typing import Final
 
 MAX_ADDRESSES: Final = 256
-"""More of one name are not used; a DNS answer over UDP has room for some thirty."""
+"""More addresses of one name are not used; a DNS answer over UDP has room for some thirty."""
 SKIP_US: Final = 10_000_000
 """How long an address that could not be connected to comes last."""
 
@@ -27,14 +27,14 @@ class Addresses:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """All of them."""
+        """Return all addresses."""
         return self._known
 
     def replace(self, found: Iterable[str]) -> frozenset[str]:
-        """Use these from now on; returns those that are gone."""
+        """Use these addresses from now on; return those that are gone."""
         found = tuple(dict.fromkeys(found))[:MAX_ADDRESSES]
         gone = frozenset(self._known) - frozenset(found)
-        # Resolvers shuffle: the turn goes on in the order that is known.
+        # Resolvers shuffle: the rotation continues in the known order.
         kept = [one for one in self._known if one in found]
         self._known = (*kept, *(one for one in found if one not in kept))
         for address in gone:
@@ -42,10 +42,10 @@ class Addresses:
         return gone
 
     def order(self, now_us: int) -> list[str]:
-        """The order in which the next connection tries them.
+        """Return the order in which the next connection tries the addresses.
 
-        It begins with the address whose turn it is, IPv4 and IPv6 by turns (RFC 8305, section 4);
-        those that failed lately come last.
+        It begins with the address whose turn it is and alternates between IPv4 and IPv6 (RFC 8305,
+        section 4); those that failed lately come last.
         """
         known = self._known
         if not known:
@@ -58,17 +58,17 @@ class Addresses:
         return _interleaved(fine) + _interleaved([one for one in turned if one in failing])
 
     def failed(self, address: str, now_us: int) -> None:
-        """It could not be connected to, or took too long."""
+        """Note that connecting to an address failed, or took too long."""
         if address in self._known:
             self._failing[address] = now_us + SKIP_US
 
     def worked(self, address: str) -> None:
-        """It was connected to."""
+        """Note that connecting to an address worked."""
         self._failing.pop(address, None)
 
 
 def _interleaved(addresses: Sequence[str]) -> list[str]:
-    """One of the family of the first, one of the other, and so on."""
+    """Return addresses alternating between the two families, starting with the first one's."""
     if not addresses:
         return []
     is_six = ":" in addresses[0]

@@ -1,7 +1,7 @@
-"""The head of an answer, and what of it goes on to the client: no I/O, bytes in and bytes out.
+"""The head of an answer, and its part for the client: no I/O, bytes in and bytes out.
 
-Fields keep their order, case, repetition and bytes, but for those that concern one connection
-only (`head` knows which). What can be read in two ways is refused.
+Fields keep their order, case, repetition and bytes, except hop-by-hop fields, which `head` lists.
+Ambiguous heads are refused.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _NOT_IN_TRAILERS: Final = frozenset(
     }
 )
 KNOWN_MAX: Final = 4096
-"""Bytes of a head that is remembered: longer ones would fill memory."""
+"""Most bytes in a cached head: longer ones would fill memory."""
 LONGEST_LENGTH: Final = 19
-"""Digits that `Content-Length` may have: nothing real needs more, and 64 bits hold it."""
+"""Most digits in `Content-Length`: no real body needs more, and 64 bits hold it."""
 
 
 class AnswerHead(NamedTuple):
@@ -46,16 +46,16 @@ class AnswerHead(NamedTuple):
 
     Attributes:
         status_line: `HTTP/1.1`, status and reason, without a line end.
-        fields: the end-to-end header lines, each behind a line end. `Content-Length` is
-            among them if there is one.
+        fields: the end-to-end header lines, each after a line end. They include `Content-Length`
+            if there is one.
         length: what `Content-Length` says; None if there is none.
-        is_chunked: whether the body was in chunks.
+        is_chunked: whether the body is in chunks.
         has_date: whether `Date` is among the fields.
         status: the status code.
         keeps_alive: whether the connection may carry another exchange.
-        announced: the `Trailer` field of a body in chunks, behind a line end; empty if it
+        announced: the `Trailer` field of a body in chunks, after a line end; empty if it
             names nothing.
-        tells_limits: whether fields of the upstream's own limits are among the fields.
+        tells_limits: whether the fields include any of the upstream's own limits.
     """
 
     status_line: bytes
@@ -85,8 +85,8 @@ def read_answer_head(block: bytes) -> AnswerHead:
         block: everything before the empty line.
 
     Raises:
-        UpstreamProtocolError: it is not the head of an answer of HTTP/1, or `Content-Length`
-            or `Transfer-Encoding` say nothing certain.
+        UpstreamProtocolError: it is not the head of an HTTP/1 answer, or `Content-Length` or
+            `Transfer-Encoding` are ambiguous.
     """
     if not is_head(block):
         raise UpstreamProtocolError("not the head of an answer")
@@ -121,7 +121,7 @@ def read_answer_head(block: bytes) -> AnswerHead:
             pieces.append(canonical)
     is_http_1_0 = first.startswith(b"HTTP/1.0")
     if is_chunked and (is_http_1_0 or length is not None):
-        # RFC 9112, section 6.1: chunks are not known to HTTP/1.0, and exclude a length.
+        # RFC 9112, section 6.1: HTTP/1.0 has no chunks, and they exclude a length.
         raise UpstreamProtocolError("framing that is not certain")
     pieces.append(block[end:])
     fields = b"".join(pieces)
@@ -132,8 +132,8 @@ def read_answer_head(block: bytes) -> AnswerHead:
             line for line in lines if line.partition(b":")[0].lower() not in named
         )
     return AnswerHead(
-        # `HTTP/1.1 200 OK`: the version is this gateway's, whatever the upstream's is; and the
-        # blank after the code is not optional, unlike the reason (RFC 9112, section 4).
+        # `HTTP/1.1 200 OK`: the version is the gateway's, not the upstream's; and the space after
+        # the code is required, unlike the reason (RFC 9112, section 4).
         b"HTTP/1.1" + first[8:].ljust(5),
         fields,
         length,
@@ -148,11 +148,11 @@ def read_answer_head(block: bytes) -> AnswerHead:
 
 answer_head: Final = lru_cache(maxsize=512)(read_answer_head)
 """The same for heads of up to `KNOWN_MAX` bytes: applications repeat themselves, so the last
-few are remembered."""
+few are cached."""
 
 
 def _read_length(value: bytes, before: int | None) -> int:
-    """A `Content-Length`, given what one before it said."""
+    """Return the value of a `Content-Length`, given that of one before it."""
     if before is not None or not value.isdigit() or len(value) > LONGEST_LENGTH:
         raise UpstreamProtocolError("an invalid Content-Length")
     return int(value)
@@ -166,7 +166,7 @@ def _announced(block: bytes) -> bytes:
 
 
 def _keeps_alive(options: list[bytes], *, is_http_1_0: bool) -> bool:
-    """Whether a connection persists (RFC 9112, section 9.3)."""
+    """Return whether a connection persists (RFC 9112, section 9.3)."""
     if not options:
         return not is_http_1_0
     said = {option.strip(b" \t") for option in b",".join(options).lower().split(b",")}
@@ -174,13 +174,13 @@ def _keeps_alive(options: list[bytes], *, is_http_1_0: bool) -> bool:
 
 
 def trailer_lines(section: bytes) -> bytes:
-    """What of a trailer section may be passed on (RFC 9110, section 6.5.1).
+    """Return the part of a trailer section that may be passed on (RFC 9110, section 6.5.1).
 
-    Fields that frame, route or authenticate a message, say how its content is to be read, or
-    steer caches and user agents before it was read, belong into its head alone.
+    Fields that frame, route or authenticate a message, say how to read its content, or control
+    caches and user agents before they read it, belong in its head only.
 
     Args:
-        section: fields as a strict parser has accepted them, each behind a line end.
+        section: fields that a strict parser has accepted, each after a line end.
 
     Returns:
         Lines, each with its line end.
@@ -197,10 +197,10 @@ _switch_fields: Final = re.compile(rb"\r\n((?i:connection|upgrade)):[ \t]*([^\r\
 
 
 def switches_to_websocket(block: bytes) -> bool:
-    """Whether the head of an answer 101 names this one protocol (RFC 9110, section 7.8).
+    """Return whether the head of a 101 answer names only this protocol (RFC 9110, section 7.8).
 
     Args:
-        block: everything before the empty line, as a strict parser has accepted it.
+        block: everything before the empty line, accepted by a strict parser.
     """
     said: dict[bytes, list[bytes]] = {b"connection": [], b"upgrade": []}
     for match in _switch_fields(block):
@@ -210,7 +210,7 @@ def switches_to_websocket(block: bytes) -> bool:
 
 
 def without_length(fields: bytes) -> bytes:
-    """Header lines, each behind a line end, without `Content-Length`."""
+    """Return header lines, each after a line end, without `Content-Length`."""
     lines = fields.split(b"\r\n")
     return b"\r\n".join(line for line in lines if kind_of(line.partition(b":")[0]) != LENGTH)
 
@@ -220,12 +220,12 @@ _legacy_fields: Final = re.compile(rb"\r\n(?i:x-ratelimit-)[^:\r\n]*:[^\r\n]*").
 
 
 def without_limits(fields: bytes, added: bytes) -> bytes:
-    """Header lines of an upstream without those that ours take the place of.
+    """Return an upstream's header lines without those that the gateway's own replace.
 
-    A family is replaced as a whole: what is left would belong to another limit than ours.
+    A family is replaced as a whole: the rest would describe another limit than the gateway's.
 
     Args:
-        fields: of the upstream's answer, each behind a line end.
+        fields: of the upstream's answer, each after a line end.
         added: the gateway's own, each with its line end.
     """
     if _legacy_line(added):
@@ -240,8 +240,8 @@ _has_retry_after: Final = re.compile(rb"(?im)^retry-after:").search
 
 
 def added_to(fields: bytes, added: bytes) -> bytes:
-    """The gateway's own lines beside those of an answer, which may know when to come back."""
-    # Not `in`: for bytes that first tries whether the left side is a number.
+    """Return the gateway's own lines for an answer, which may have its own `Retry-After`."""
+    # Not `in`: for bytes, it first checks whether the left side is a number.
     if added.find(b"Retry-After:") >= 0 and _has_retry_after(fields):
         return b"".join(
             line for line in added.splitlines(keepends=True) if not _has_retry_after(line)

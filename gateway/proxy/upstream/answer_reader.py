@@ -1,8 +1,8 @@
-"""Answers of an upstream, from bytes: no I/O.
+"""Read an upstream's answers from bytes: no I/O.
 
-What a head looks like is in `grammar`, what it says in `answer_head`, and bodies in chunks are
-read by `chunks`. Decided here is which answers have no body, what frames a body, and which
-bytes nobody asked for (RFC 9112, section 6.3).
+`grammar` has the syntax of a head, `answer_head` interprets it, and `chunks` reads bodies in
+chunks. This module decides which answers have no body, how a body is framed, and which bytes
+belong to no request (RFC 9112, section 6.3).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.proxy.upstream.answer_head import (
 )
 
 MAX_INFORMATIONAL: Final = 16
-"""How many interim answers (1xx) one exchange may bring."""
+"""Most interim answers (1xx) in one exchange."""
 
 NO_BODY: Final = frozenset({204, 304})
 """Final answers that end with their head."""
@@ -38,23 +38,23 @@ Informational = Callable[[AnswerHead], None]
 class AnswerReader:
     """Reads one answer after the other from the bytes of one connection.
 
-    Use: `start`, then `feed` what arrives and look at the attributes; `feed_eof` when the
+    Use: `start`, then `feed` the bytes and check the attributes; `feed_eof` when the
     upstream closes.
 
     Args:
-        max_head: bytes that the head of an answer may have.
+        max_head: most bytes in the head of an answer.
 
     Attributes:
         status: the status code, once `has_head`.
-        head: what to pass on of the head, once `has_head`.
+        head: the part of the head to pass on, once `has_head`.
         length: of the body as announced; None if its end is marked otherwise.
         has_begun: whether any byte of the answer has arrived.
         has_head: whether the head is complete.
-        is_complete: whether the whole answer is there.
+        is_complete: whether the whole answer has arrived.
         keeps_alive: whether the connection may carry another exchange.
-        body: pieces of the body that nobody has taken yet.
+        body: pieces of the body that were not read yet.
         buffered: their size in bytes.
-        trailers: the fields behind a body in chunks, each behind a line end; once `is_complete`.
+        trailers: the fields after a body in chunks, each after a line end; once `is_complete`.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class AnswerReader:
         """Expect an answer.
 
         Args:
-            is_head: whether it is one to HEAD, which has no body whatever it says.
+            is_head: whether it answers HEAD, and so has no body whatever its fields say.
             on_interim: called with the head of each interim answer.
             may_switch: whether the request asked for a WebSocket, so that 101 may be the answer.
         """
@@ -118,11 +118,11 @@ class AnswerReader:
 
     @property
     def had_interim(self) -> bool:
-        """Whether interim answers came before it."""
+        """Return whether interim answers came before it."""
         return self._interim_count > 0
 
     def take(self) -> bytes:
-        """The pieces of the body that are there, joined."""
+        """Return the pieces of the body that have arrived, joined."""
         body = self.body
         data = body[0] if len(body) == 1 else b"".join(body)
         self.body = []
@@ -142,7 +142,7 @@ class AnswerReader:
             self._feed_head(data)
 
     def feed_eof(self) -> None:
-        """The upstream has closed.
+        """Note that the upstream has closed.
 
         Raises:
             UpstreamClosedError: in the middle of an answer.
@@ -155,10 +155,10 @@ class AnswerReader:
         self.is_complete = True
 
     def _feed_head(self, data: bytes) -> None:
-        """Read heads, until there is one of a final answer."""
+        """Read heads, until that of a final answer is complete."""
         seen = len(self._unread)
         if seen:
-            # A `bytearray`, since heads that come byte by byte would be copied as often.
+            # A `bytearray`: a head that arrives byte by byte would be copied as often.
             if isinstance(self._unread, bytes):
                 self._unread = bytearray(self._unread)
             self._unread += data
@@ -184,7 +184,7 @@ class AnswerReader:
             self._on_interim_answer(head)
         if at:
             self._unread = data[at:]
-        # The end of a head, but for its last byte, is not counted.
+        # The last byte of the end of a head is not counted.
         if len(self._unread) > self._max_head + 3:
             raise UpstreamProtocolError("the head is beyond the limit")
         if not may_become_head(self._unread, seen):
@@ -198,7 +198,7 @@ class AnswerReader:
             self._on_interim(head)
 
     def _begin_switch(self, head: AnswerHead, block: bytes, data: bytes) -> None:
-        """The last head of this connection (RFC 9110, section 15.2.2)."""
+        """Read the last head of this connection (RFC 9110, section 15.2.2)."""
         if not self._may_switch:
             raise UpstreamProtocolError("switched protocols without being asked")
         if not switches_to_websocket(block) or head.is_chunked or head.length:
@@ -206,7 +206,7 @@ class AnswerReader:
         self.status = 101
         self.head = head._replace(fields=without_length(head.fields))
         self.has_head = True
-        # Whatever follows is no HTTP, and has no end of its own.
+        # What follows is not HTTP, and has no end of its own.
         self._ends_with_connection = True
         if data:
             self._feed_body(data)
@@ -243,7 +243,7 @@ class AnswerReader:
             self.is_complete = not self._left
             self._add(data)
         elif self.is_complete:
-            # Bytes that nobody asked for: the answer stands, the connection does not.
+            # Bytes without a request: the answer is valid, the connection is not reused.
             self.keeps_alive = False
         elif self._chunks is not None:
             try:

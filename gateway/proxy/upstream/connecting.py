@@ -1,4 +1,4 @@
-"""Connecting to an upstream: over an address, or over the first of a name's that answers."""
+"""Connect to an upstream: to one address, or to the first address of a name that answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.proxy.upstream.connection import UpstreamConnection, UpstreamTimeou
 from gateway.proxy.upstream.names import Name
 
 NEXT_S: Final = 0.25
-"""After so long without a connection, the next address is tried as well (RFC 8305, section 5)."""
+"""After this long without a connection, the next address is tried as well (RFC 8305, section 5)."""
 
 
 async def open_connection(
@@ -34,14 +34,14 @@ async def open_connection(
     Args:
         place: a target at an address or a socket, or the name of one.
         port: of the server.
-        on_close: told when the connection is closed.
+        on_close: called when the connection is closed.
         timeouts: its time limits.
         ssl_context: for TLS; None for none.
-        max_head: bytes of header fields that one answer may have.
-        server_name: what is asked for and checked with TLS.
+        max_head: most bytes of header fields in one answer.
+        server_name: the name that TLS requests and verifies.
 
     Raises:
-        UpstreamTlsError: the other end is not who it should be, or TLS failed otherwise.
+        UpstreamTlsError: the server's certificate does not match, or TLS failed otherwise.
         UpstreamConnectError: refused, unreachable, or an unknown name.
     """
     address = ""
@@ -82,17 +82,17 @@ async def _connect_to(name: Name, port: int) -> tuple[str, socket.socket]:
 
 
 async def race(addresses: Addresses, order: Sequence[str], port: int) -> tuple[str, socket.socket]:
-    """Connect to the first address that answers; the others are given up (RFC 8305).
+    """Connect to the first address that answers; abandon the others (RFC 8305).
 
-    The next one is tried as soon as one fails, or is late.
+    The next one is tried as soon as one fails or is late.
 
     Args:
-        addresses: told which ones failed, and which one worked.
-        order: the ones to be tried.
+        addresses: records which ones failed and which one worked.
+        order: the ones to try.
         port: of all of them.
 
     Raises:
-        OSError: what the last one said.
+        OSError: the error of the last one.
     """
     left = list(order)
     under_way: dict[asyncio.Task[socket.socket], str] = {}
@@ -137,6 +137,6 @@ async def _connect(family: int, where: str | tuple[str, int]) -> socket.socket:
 
 
 def _close(task: asyncio.Task[socket.socket]) -> None:
-    """A connection that nobody wants any more; it may have been made just then."""
+    """Close a connection that is no longer needed; it may have just been opened."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()

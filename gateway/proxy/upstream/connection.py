@@ -1,4 +1,4 @@
-"""One connection to an upstream, lent to one exchange at a time."""
+"""One connection to an upstream, used by one exchange at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.proxy.upstream.read_after_reset import remains
 from gateway.proxy.upstream.small_buffer_reader import PIECE, SmallBufferReader, read_through
 
 HIGH_WATER: Final = 128 * 1024
-"""Bytes of a body that may lie here unread before the upstream is held back."""
+"""Bytes of a body buffered here before reading from the upstream pauses."""
 
 
 class UpstreamTimeouts(NamedTuple):
@@ -35,14 +35,14 @@ class UpstreamConnection(asyncio.Protocol):
     """A connection that belongs to one exchange at a time.
 
     Use: `begin`, any number of `write`s, `await head()` or the callback of `begin`, then
-    `await read()` until it returns nothing. `is_reusable` then says whether it may serve another
+    `await read()` until it returns nothing. `is_reusable` then tells whether it may serve another
     exchange. Its watch calls `expire` once the loop's time is past `due`.
 
     Attributes:
-        answer: what has arrived of the answer.
-        error: why there will be no more of it, if it broke off.
-        address: of the other end, where it is one of several of a name.
-        due: the loop's time at which the exchange has taken too long; `inf` for never.
+        answer: the part of the answer that has arrived.
+        error: why the answer broke off, if it did.
+        address: of the other end, if the name has several.
+        due: the loop's time at which the exchange is late; `inf` for never.
     """
 
     __slots__ = (
@@ -100,12 +100,12 @@ class UpstreamConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be written to, as far as is known."""
+        """Return whether it can be written to, as far as is known."""
         return self.transport is not None and not self.transport.is_closing() and self.error is None
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another exchange may follow the one that is complete."""
+        """Return whether another exchange may follow the one that is complete."""
         return (
             self.answer.keeps_alive
             and self.answer.is_complete
@@ -123,17 +123,17 @@ class UpstreamConnection(asyncio.Protocol):
         may_switch: bool = False,
         on_head: Callable[[], None] | None = None,
     ) -> None:
-        """Send the head of a request, and as much of its body as is there.
+        """Send the head of a request, and as much of its body as has arrived.
 
         Args:
             data: what to send.
             is_head: whether the method is HEAD.
             on_interim: called with the head of each interim answer.
-            is_whole: whether `data` is all; if not, the time for the first byte of the
-                answer begins with `sent`.
+            is_whole: whether `data` is the complete request; if not, the time limit of the answer's
+                first byte starts with `sent`.
             may_switch: whether the request asks for a WebSocket, so that 101 may be the answer.
-            on_head: called once, when the head of the answer is there or it is certain that it
-                will not come; in place of `await head()`.
+            on_head: called once, when the head of the answer has arrived or is certain not to;
+                replaces `await head()`.
         """
         transport = self.transport
         if transport is None:
@@ -151,17 +151,17 @@ class UpstreamConnection(asyncio.Protocol):
         transport.write(data)
 
     def sent(self) -> None:
-        """The rest of the request is sent: from now on its answer is awaited."""
+        """Note that the rest of the request is sent: the time limit of its answer starts."""
         self.run_clock()
         if not self.answer.has_begun and not self._holds:
             self._await("first_byte", self._first_byte_s)
 
     def limit(self, first_byte_s: float | None, total_due: float) -> None:
-        """Give the exchange that has just begun less time than others have.
+        """Shorten the time limits of the exchange that has just begun.
 
         Args:
             first_byte_s: seconds until the first byte of its answer; None for no other limit.
-            total_due: the loop's time at which all of it must be over; `inf` for no other.
+            total_due: the loop's time at which it must be complete; `inf` for no other limit.
         """
         self._total_due = min(self._total_due, total_due)
         if self._holds:
@@ -178,26 +178,26 @@ class UpstreamConnection(asyncio.Protocol):
             self.due = self._total_due
 
     def hold_clock(self) -> None:
-        """Stop the clock until `run_clock`, as often as held: what takes long is the client."""
+        """Stop the clock until `run_clock` is called as often: the client causes the delay."""
         self._holds += 1
         self.due = self._total_due
         self._phase = "total"
 
     def run_clock(self) -> None:
-        """Let the clock run: the upstream is expected to go on."""
+        """Let the clock run: the upstream has to act."""
         self._holds -= 1
         if not self._holds and not self.answer.is_complete:
             self._await("idle", self._timeouts.idle)
 
     def hold_back(self) -> None:
-        """Read no more of the answer until `flow`: the client is slow to take it."""
+        """Pause reading the answer until `flow`: the client is slow to read it."""
         self.hold_clock()
         if not self._is_reading_paused and self.transport is not None:
             self._is_reading_paused = True
             self.transport.pause_reading()
 
     def narrow(self, buffer: bytearray) -> None:
-        """Read no more at a time than fits this buffer, until `release`."""
+        """Read at most as much at a time as fits this buffer, until `release`."""
         if not self._is_narrow:
             self._is_narrow = True
             read_through(
@@ -205,7 +205,7 @@ class UpstreamConnection(asyncio.Protocol):
             )
 
     def flow(self) -> None:
-        """Go on after `hold_back`."""
+        """Resume after `hold_back`."""
         self.run_clock()
         self._resume_reading()
 
@@ -237,7 +237,7 @@ class UpstreamConnection(asyncio.Protocol):
             await self._wait()
 
     async def read(self) -> bytes:
-        """The next piece of the body, as soon as there is one; empty at its end.
+        """Return the next piece of the body, as soon as there is one; empty at its end.
 
         Raises:
             UpstreamError: the answer broke off.
@@ -252,7 +252,7 @@ class UpstreamConnection(asyncio.Protocol):
         return self.read_now()
 
     def read_now(self) -> bytes:
-        """What has arrived of the body and was not read yet; may be empty."""
+        """Return the part of the body that has arrived and was not read yet; may be empty."""
         if self._is_reading_paused:
             self._resume_reading()
         return self.answer.take()
@@ -263,7 +263,7 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def release(self) -> None:
-        """End the exchange; the connection waits for another one."""
+        """End the exchange; the connection is idle."""
         self._is_busy = False
         if self._is_narrow:
             self._is_narrow = False
@@ -272,23 +272,23 @@ class UpstreamConnection(asyncio.Protocol):
         self._await("keepalive", self._timeouts.keepalive)
 
     def abort(self) -> None:
-        """Close immediately; what waits for the answer gets an error."""
+        """Close immediately; a waiter for the answer gets an error."""
         self._fail(UpstreamClosedError("given up"))
 
     @property
     def silence_s(self) -> tuple[float, float]:
-        """How long a tunnel may be silent: as a whole, and when one side has ended, in seconds."""
+        """Return the idle limits of a tunnel, as a whole and after a half-close, in seconds."""
         return self._timeouts.tunnel, self._timeouts.idle
 
     def switch(self, protocol: asyncio.Protocol) -> tuple[asyncio.Transport | None, bool]:
-        """Let another protocol have the connection, after the answer 101.
+        """Hand the connection to another protocol, after a 101 answer.
 
         Returns:
-            The transport, from which nothing is read at first (None if it is closed already),
-            and whether its buffer is full. `connection_lost` is to be called when that is lost.
+            The transport, which is paused at first (None if it is closed already), and whether its
+            buffer is full. Call `connection_lost` when it is lost.
         """
         self.due = self._total_due = inf
-        # What is read from now on is no answer, and neither is its end.
+        # What is read from now on is not an answer, and its end is not the end of one.
         self._is_busy = False
         if self.transport is not None:
             self.transport.pause_reading()
@@ -360,11 +360,11 @@ class UpstreamConnection(asyncio.Protocol):
             self._wake()
 
     def eof_received(self) -> bool:
-        """Close; `connection_lost` judges what it means."""
+        """Close; `connection_lost` interprets it."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell what waits for the answer, and the pool."""
+        """Notify the waiter for the answer, and the pool."""
         transport, self.transport = self.transport, None
         self.due = inf
         if self.error is None and self._is_busy:
@@ -382,18 +382,18 @@ class UpstreamConnection(asyncio.Protocol):
         self._on_close(self)
 
     def _read_remains(self, transport: asyncio.Transport) -> None:
-        """An early answer may have come before the reset."""
+        """Read an early answer that may have come before the reset."""
         for data in remains(transport):
             if self.answer.is_complete or self.answer.buffered > HIGH_WATER:
                 break
             self.answer.feed(data)
 
     def pause_writing(self) -> None:
-        """Hold the request's body back."""
+        """Pause the request's body."""
         self._is_writing_paused = True
 
     def resume_writing(self) -> None:
-        """Let the request's body flow again."""
+        """Resume the request's body."""
         self._is_writing_paused = False
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)

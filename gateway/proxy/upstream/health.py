@@ -1,7 +1,7 @@
-"""Health checks: targets are asked whether they are well, each over a connection of its own.
+"""Health checks: each probes a target over a connection of its own.
 
-What a row of checks means is in `gateway.proxy.upstream.balancing.checks`, and what becomes of
-a target that is not well in `gateway.proxy.upstream.load_balancer`.
+`gateway.proxy.upstream.balancing.checks` interprets consecutive checks, and
+`gateway.proxy.upstream.load_balancer` handles unhealthy targets.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gateway.proxy.upstream.pool import TargetPool
 from gateway.proxy.upstream.targets import Upstream
 
 JITTER: Final = 0.1
-"""Checks are so much earlier or later, lest those of many gateways come all at the same moment."""
+"""Relative jitter of the interval, so that the checks of many gateways do not coincide."""
 USER_AGENT: Final = "sluice-health"
 EXPECTED: Final = range(200, 400)
 
 
 class HealthChecks:
-    """Checks the targets of all upstreams that want it.
+    """Checks the targets of all upstreams that configure checks.
 
     Args:
         upstreams: those of a gateway.
@@ -40,14 +40,14 @@ class HealthChecks:
         return f"<HealthChecks of {len(self._tasks)} targets>"
 
     def start(self) -> None:
-        """Check each target now, and then again and again."""
+        """Check each target now, and then at its interval."""
         for upstream in self._upstreams:
             if upstream.health is not None:
                 for index in range(len(upstream.pools)):
                     self._tasks.start(_watch(upstream, index, upstream.health))
 
     async def stop(self) -> None:
-        """Check no more; the checks under way are given up."""
+        """Stop checking; abandon the checks in progress."""
         await self._tasks.finish(0)
 
 
@@ -64,7 +64,7 @@ async def _watch(upstream: Upstream, index: int, config: HealthConfig) -> None:
 async def _check(
     pool: TargetPool, request: bytes, expected: Container[int], timeout_us: int
 ) -> str:
-    """Ask once; returns why the check failed, or nothing if it passed."""
+    """Check once; return why the check failed, or nothing if it passed."""
     try:
         async with asyncio.timeout(timeout_us / US):
             connection = await pool.open_apart()
@@ -84,7 +84,7 @@ async def _check(
 
 
 def check_request(pool: TargetPool, config: HealthConfig) -> bytes:
-    """The bytes of a check; none if a connection is enough."""
+    """Return the bytes of a check; empty if connecting is enough."""
     if config.path is None:
         return b""
     fields = {

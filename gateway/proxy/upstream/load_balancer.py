@@ -1,7 +1,7 @@
-"""Chooses the target of each attempt, and judges targets by how attempts went.
+"""Choose the target of each attempt, and judge targets by the outcomes.
 
-The decisions are in `gateway.proxy.upstream.balancing`. Here they meet the clock, chance, counters
-and the log. An upstream of one target without checks and without a breaker has no `LoadBalancer`.
+The decisions are in `gateway.proxy.upstream.balancing`. Here they meet the clock, randomness,
+counters and the log. An upstream of one target without checks or a breaker has no `LoadBalancer`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LoadBalancer:
         config: of the upstream.
         pools: its targets, in order.
         metrics: of the upstream.
-        clock: tells the time.
+        clock: returns the time.
     """
 
     def __init__(
@@ -139,15 +139,15 @@ class LoadBalancer:
         return ticket
 
     def key_of(self, request: RequestView) -> str | None:
-        """What a request is balanced by; None if that is not the request."""
+        """Return the key that a request is balanced by; None if it has none."""
         return self._key(request) if self._key is not None else None
 
     def pick(self, key: str | None, tried: Collection[TargetPool] = ()) -> TargetPool:
         """Return the target for one attempt that was admitted.
 
         Args:
-            key: what the request is balanced by; None if it has no such thing.
-            tried: targets to be avoided, as long as there are others.
+            key: the key that the request is balanced by; None if it has none.
+            tried: targets to avoid, as long as there are others.
         """
         candidates = self._health.usable
         if tried:
@@ -164,14 +164,14 @@ class LoadBalancer:
         return pool
 
     def _refresh(self) -> int:
-        """End what is over by now, such as ejections; returns the time."""
+        """End what has expired, such as ejections; return the time."""
         now = self._clock()
         if self._health.due_us <= now:
             self._note(self._health.refresh(now))
         return now
 
     def _candidates(self, config: UpstreamConfig) -> list[Candidate]:
-        """Return the candidates, named by address: gateways agree whatever the order is."""
+        """Return the candidates, named by address: gateways agree whatever the order."""
         candidates: list[Candidate] = []
         names: list[str] = []
         for index, (pool, target) in enumerate(zip(self._pools, config.targets, strict=True)):
@@ -185,19 +185,19 @@ class LoadBalancer:
         return pool.in_flight + self._coming[pool]
 
     def _expect(self, pool: TargetPool) -> None:
-        """Count a request that has yet to connect as in flight, for others of the same turn."""
+        """Count a request that has yet to connect as in flight, for others in the same turn."""
         if not self._coming:
-            # In the next turn its task runs, and the pool counts it itself.
+            # In the next turn its task runs, and the pool counts it.
             asyncio.get_running_loop().call_soon(self._coming.clear)
         self._coming[pool] += 1
 
     def observe(self, index: int, ticket: int, outcome: AttemptOutcome) -> None:
-        """Note how an attempt at a target went.
+        """Record the outcome of an attempt at a target.
 
         Args:
-            index: which target.
+            index: of the target.
             ticket: as `admit` returned it.
-            outcome: how it went.
+            outcome: of the attempt.
         """
         is_failure = _is_failure(outcome)
         if self._breaker is not None and ticket != NO_TICKET:
@@ -211,7 +211,7 @@ class LoadBalancer:
             self._health.succeeded(index, self._clock())
 
     def checked(self, index: int, failure: str) -> None:
-        """A target was checked; `failure` says why it did not pass, or nothing if it did."""
+        """Record a check of a target; `failure` says why it failed, or nothing if it passed."""
         target, checks = self._targets[index], self._checks[index]
         target.checks += 1
         target.checks_failed += bool(failure)
@@ -256,7 +256,7 @@ class LoadBalancer:
 
 
 class TargetJudge:
-    """Judges one target of a load balancer by how attempts at it went."""
+    """Judges one target of a load balancer by the outcomes of attempts at it."""
 
     __slots__ = ("_balancer", "_index")
 
@@ -265,12 +265,12 @@ class TargetJudge:
         self._index = index
 
     def observe(self, ticket: int, outcome: AttemptOutcome) -> None:
-        """Note how an attempt went."""
+        """Record the outcome of an attempt."""
         self._balancer.observe(self._index, ticket, outcome)
 
 
 def _is_failure(outcome: AttemptOutcome) -> bool | None:
-    """Whether an attempt failed by the target's fault; None if unknown. Statuses are apart."""
+    """Return whether the target made an attempt fail; None if unknown. Statuses are apart."""
     if isinstance(outcome, UpstreamTimeout):
         return None if outcome.phase == "queue" else True
     if isinstance(outcome, UpstreamError):
@@ -285,7 +285,7 @@ def _in_words(outcome: object) -> str:
 
 
 def _key_of(by: HashBy) -> Callable[[RequestView], str | None]:
-    """The function that gives a request's key; None where the request has none."""
+    """Return the function that computes a request's key; None if requests have no key."""
     if by.words == ("path",):
         return lambda request: request.path
     key = compile_key(by.words, if_missing="skip", route="")

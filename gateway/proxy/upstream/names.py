@@ -1,8 +1,8 @@
-"""Host names of targets: looked up in the background, again and again.
+"""Host names of targets, looked up repeatedly in the background.
 
-The system's resolver says nothing of how long its answers hold, so they are asked for at fixed
-times, and at once after a connection could not be made. A name that cannot be resolved keeps the
-addresses it had.
+The system's resolver does not report how long its answers are valid, so names are looked up at
+fixed intervals, and immediately after a connection failed. A name that cannot be resolved keeps
+its addresses.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from gateway.proxy.upstream.addresses import Addresses
 log = logging.getLogger(__name__)
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
-"""Gives the addresses of a name, or raises OSError."""
+"""Returns the addresses of a name, or raises OSError."""
 
 PAUSE_S: Final = 1.0
-"""A name is not looked up more often than so, whatever fails."""
+"""Shortest interval between two look-ups of a name, whatever fails."""
 UNKNOWN_S: Final = 5.0
-"""How often a name is looked up at least as long as no address of it is known."""
+"""Longest interval between two look-ups of a name without known addresses."""
 COMPLAIN_AGAIN_S: Final = 60.0
 
 
 async def resolve(host: str) -> list[str]:
-    """Ask the system, in a thread: files, DNS, and whatever else it is set up to ask."""
+    """Ask the system, in a thread: files, DNS, and whatever else it is configured to use."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return [str(address[0]) for *_, address in found]
@@ -42,9 +42,9 @@ class Name:
 
     Args:
         host: the name.
-        every_s: how often to look it up again, in seconds; None for only when it fails.
-        on_gone: told which of its addresses are gone.
-        look_up: asks for its addresses.
+        every_s: how often to look it up again, in seconds; None for only after a failure.
+        on_gone: called with those of its addresses that are gone.
+        look_up: returns its addresses.
 
     Attributes:
         addresses: those that are known.
@@ -72,16 +72,16 @@ class Name:
         return f"<Name {self._host}: {self.addresses}>"
 
     def start(self) -> None:
-        """Look it up now, and then again and again."""
+        """Look it up now, and then repeatedly."""
         if not len(self._tasks):
             self._tasks.start(self._keep())
 
     def close(self) -> None:
-        """Look it up no more."""
+        """Stop looking it up."""
         self._tasks.cancel()
 
     def hurry(self) -> None:
-        """It may have changed: look it up soon."""
+        """Look it up soon: it may have changed."""
         self._is_wanted.set()
 
     async def ready(self) -> None:

@@ -1,7 +1,7 @@
-"""Connections to one target of an upstream: kept, lent, bounded and timed.
+"""Connections to one target of an upstream: kept, lent, limited and timed.
 
 A connection comes back only after its answer has been handed over, so that a freed
-connection can never touch an answer that is still being read.
+connection can never affect an answer that is still being read.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from gateway.proxy.upstream.small_buffer_reader import SlowReaders
 log = logging.getLogger(__name__)
 
 SOCKET_HOST = "localhost"
-"""What a server at a Unix socket is asked for by a client that names no host, as with nginx."""
+"""The `Host` sent to a Unix socket if the client names none, as in nginx."""
 
 AttemptOutcome = int | UpstreamError | None
-"""How an attempt went: the status of its response, why there is none, or None if it says nothing
-of the target, such as when the client has left."""
+"""The outcome of an attempt: the status of its response, why there is none, or None if it does not
+concern the target, such as when the client has left."""
 
 
 class Judge(Protocol):
-    """Judges a target by how attempts at it went."""
+    """Judges a target by the outcomes of attempts at it."""
 
     def observe(self, ticket: int, outcome: AttemptOutcome) -> None:
-        """Note how an attempt went, as soon as the head of its response is there.
+        """Record the outcome of an attempt, as soon as the head of its response has arrived.
 
         Args:
-            ticket: what the upstream admitted the attempt with.
-            outcome: how it went.
+            ticket: the ticket with which the upstream admitted the attempt.
+            outcome: of the attempt.
         """
 
 
@@ -61,17 +61,17 @@ class TargetPool:
         target: where to connect to.
         config: of the upstream it belongs to.
         metrics: of that upstream.
-        max_head: bytes of header fields that one answer may have.
+        max_head: most bytes of header fields in one answer.
         tls: for targets with `https://`; never that of another upstream.
-        look_up: asks for the addresses of a name.
+        look_up: returns the addresses of a name.
 
     Attributes:
         name: host and port, or the path of a socket after `unix:`, for logs.
-        authority: the same as a `Host` field says it.
+        authority: the same in the form of a `Host` field.
         metrics: as given.
-        total_s: how long an exchange may take, in seconds; `inf` for any time.
-        judge: observes how each attempt went; None if the target is not judged.
-        slow_readers: clients that do not take what comes from it.
+        total_s: how long an exchange may take, in seconds; `inf` for no limit.
+        judge: records the outcome of each attempt; None if the target is not judged.
+        slow_readers: clients that do not read what comes from it.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class TargetPool:
         self._complaint = ""
         self.metrics = metrics
         self.judge: Judge | None = None
-        # The one used last is the next; closed ones are taken out, however many there are.
+        # The one used last is taken first; closed ones are removed, however many there are.
         self._idle: dict[UpstreamConnection, None] = {}
         self._open: set[UpstreamConnection] = set()
         self._connecting = 0
@@ -137,12 +137,12 @@ class TargetPool:
 
     @property
     def in_flight(self) -> int:
-        """Requests that have a connection or wait for one."""
+        """Return how many requests have a connection or wait for one."""
         return len(self._open) - len(self._idle) + self._connecting + len(self._pending)
 
     @property
     def has_idle(self) -> bool:
-        """Whether there is a connection that waits for work, as far as is known."""
+        """Return whether there is an idle connection, as far as is known."""
         return bool(self._idle)
 
     @property
@@ -150,11 +150,11 @@ class TargetPool:
         return len(self._open) + self._connecting >= self._max_connections
 
     def keep_to(self, seconds: float) -> None:
-        """Watch connections often enough for a time limit of this length as well."""
+        """Check connections often enough for a time limit of this length as well."""
         self._watch.keep_to(seconds)
 
     def take_idle(self) -> UpstreamConnection | None:
-        """A connection that is open and waiting for work, the one used last."""
+        """Return the open idle connection that was used last."""
         while self._idle:
             connection, _ = self._idle.popitem()
             if connection.is_open:
@@ -162,13 +162,13 @@ class TargetPool:
         return None
 
     async def connect(self, due: float = inf) -> UpstreamConnection:
-        """A new connection; or, where no more may be opened, the next that comes free.
+        """Return a new connection, or the next free one if no more may be opened.
 
         Args:
-            due: the loop's time by which it is needed, if that is before the time limits end.
+            due: the loop's time by which it is needed, if that is before the time limits.
 
         Raises:
-            UpstreamError: it could not be had.
+            UpstreamError: no connection could be obtained.
         """
         queue_due = min(self._loop.time() + self._queue_timeout, due)
         was_first = False
@@ -211,21 +211,21 @@ class TargetPool:
         return connection
 
     def start(self) -> None:
-        """Look up its name from now on, if it has one."""
+        """Start looking up its name, if it has one."""
         if self._named is not None:
             self._named.start()
 
     def _retire(self, gone: frozenset[str]) -> None:
-        """Its name has these addresses no more: connections to them serve no more requests."""
+        """Stop using connections to these addresses, which the name no longer has."""
         self._retired.update(one for one in self._open if one.address in gone)
         for connection in [one for one in self._idle if one in self._retired]:
             connection.abort()
 
     async def open_apart(self) -> UpstreamConnection:
-        """Open a connection that is no part of the pool; the caller watches and aborts it.
+        """Open a connection outside the pool; the caller watches and aborts it.
 
         Raises:
-            UpstreamConnectError: it could not be had.
+            UpstreamConnectError: it could not be opened.
         """
         return await self._open_connection(lambda _: None)
 
@@ -244,13 +244,13 @@ class TargetPool:
         )
 
     def _complain(self, complaint: str) -> None:
-        """Say what is wrong with TLS, once as long as it is the same."""
+        """Log a TLS problem, once for as long as it stays the same."""
         if complaint != self._complaint:
             self._complaint = complaint
             log.warning("TLS to %s failed: %s", self.name, complaint)
 
     def give_back(self, connection: UpstreamConnection) -> None:
-        """Take a connection back after its exchange; closes it if it cannot be used again."""
+        """Take a connection back after its exchange; close it if it cannot be reused."""
         if not connection.is_reusable or (self._retired and connection in self._retired):
             connection.abort()
             return
@@ -274,7 +274,7 @@ class TargetPool:
     async def _wait_for_place(self, due: float, *, was_first: bool) -> UpstreamConnection | None:
         """Wait in line: for a connection, or (None) for the right to open one.
 
-        Whatever time ends it, it ended in line, and says nothing of the target.
+        A time limit that ends here ended in line, and is not a failure of the target.
         """
         if len(self._pending) >= self._max_pending and not was_first:
             self._busy.note()
@@ -299,7 +299,7 @@ class TargetPool:
             raise
 
     def _pass_on(self, granted: UpstreamConnection | None) -> None:
-        """Give what was granted to a request that is gone to the next in line."""
+        """Pass what was granted to a request that is gone to the next in line."""
         if granted is None:
             self._connecting -= 1
             self._admit_next()

@@ -1,7 +1,7 @@
-"""What lies unread in the socket of a connection that has just failed.
+"""Read what is left in the socket of a connection that has just failed.
 
 A peer that answers early and closes resets the connection as soon as it is sent more. Then a
-write fails while the answer lies in the socket, and the event loop closes without looking.
+write fails while the answer is unread in the socket, and the event loop closes without reading it.
 Linux keeps what came before the reset.
 """
 
@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import Final
 
 PIECE: Final = 256 * 1024
-"""Bytes that are read at once."""
+"""Bytes per read."""
 
 
 def remains(transport: asyncio.BaseTransport) -> Iterator[bytes]:
-    """The pieces that are there; none where TLS would have to decrypt them.
+    """Return the unread pieces; none if TLS would have to decrypt them.
 
     Args:
         transport: of a connection whose `connection_lost` is being called: its socket is still
@@ -30,5 +30,5 @@ def remains(transport: asyncio.BaseTransport) -> Iterator[bytes]:
         while data := os.read(sock.fileno(), PIECE):
             yield data
     except OSError:
-        # The reset, behind all that came before it.
+        # The reset, after everything that came before it.
         return

@@ -1,6 +1,6 @@
-"""Whether a try that failed may be followed by another: decisions only.
+"""Whether another try may follow one that failed: decisions only.
 
-A request is sent again only where that cannot do twice what was asked for once (RFC 9110,
+A request is sent again only if that cannot do twice what was requested once (RFC 9110,
 section 9.2.2), and never so often that retries make an outage worse.
 """
 
@@ -26,18 +26,18 @@ IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE
 
 @dataclass(frozen=True, slots=True)
 class RetryRule:
-    """What may be tried again, and how.
+    """What may be retried, and how.
 
     Attributes:
-        tries: how often a request is sent at most, the first included.
-        failures: of `connect`, `reset` and `timeout`, those that are tried again.
-        statuses: of answers that are tried again.
+        tries: most times a request is sent, including the first.
+        failures: those of `connect`, `reset` and `timeout` that are retried.
+        statuses: of answers that are retried.
         methods: those that may be sent again; None for any.
         timeout_s: until the first byte of an answer, in seconds; None for the upstream's own.
         backoff_us, max_backoff_us: the longest first pause, and the longest of all.
-        share: of all requests, in `PARTS_PER_WHOLE`, how many may be retries.
+        share: most retries as a share of all requests, in `PARTS_PER_WHOLE`.
         floor: retries in ten seconds that are allowed in any case.
-        max_body: bytes of a request's body that may be sent again.
+        max_body: most bytes of a request's body that may be sent again.
     """
 
     tries: int
@@ -52,14 +52,14 @@ class RetryRule:
     max_body: int
 
     def reason(self, outcome: int | UpstreamError, method: str) -> str:
-        """Why a try may be followed by another one; empty if it may not.
+        """Return why another try may follow; empty if it may not.
 
         Args:
             outcome: the status of its answer, or why there is none.
             method: of the request.
 
         Returns:
-            `connect`, where nothing was sent, or `reset`, `timeout` or `status`.
+            `connect` if nothing was sent; otherwise `reset`, `timeout` or `status`.
         """
         if isinstance(outcome, int):
             reason = "status" if outcome in self.statuses else ""
@@ -71,12 +71,12 @@ class RetryRule:
         return ""
 
     def backoff_s(self, retries: int, part: float) -> float:
-        """How long to wait before a target is tried that was tried before.
+        """Return how long to wait before retrying a target that was tried before.
 
         Args:
             retries: how many retries there were, from 0.
-            part: a random number from 0 to 1: the whole pause is drawn ("full jitter"), so that
-                those who failed together do not come back together.
+            part: a random number from 0 to 1, by which the whole pause is multiplied ("full
+                jitter"), so that requests that failed together do not come back together.
         """
         return float(min(self.max_backoff_us, self.backoff_us << retries)) * part / US
 
@@ -92,13 +92,13 @@ def _failure(error: UpstreamError) -> str:
 
 
 class RetryBudget:
-    """How many retries one upstream is sent: a share of the requests of the last ten seconds.
+    """The retries of one upstream: at most a share of the requests of the last ten seconds.
 
-    Requests are counted elsewhere, and only looked at when somebody wants to try again: what
-    came since the last look is taken to have come evenly.
+    Requests are counted elsewhere, and read only when a retry is wanted: those since the last
+    look are assumed to have arrived evenly.
 
     Attributes:
-        unsent: tries that found no connection, which are not among requests that were sent.
+        unsent: tries without a connection, which are not among the requests that were sent.
     """
 
     __slots__ = ("_requests", "_retries", "_seen", "_slot", "unsent")
@@ -111,12 +111,12 @@ class RetryBudget:
         self.unsent = 0
 
     def spend(self, now_us: int, requests: int, share: int, floor: int) -> bool:
-        """Whether one more retry is allowed; if so, it is counted.
+        """Return whether one more retry is allowed; count it if so.
 
         Args:
             now_us: the time, in microseconds.
-            requests: how many there were since the beginning, retries aside.
-            share: of the requests, in `PARTS_PER_WHOLE`, how many may be retries.
+            requests: how many there were since the beginning, without retries.
+            share: most retries as a share of the requests, in `PARTS_PER_WHOLE`.
             floor: how many are allowed in any case.
         """
         self._look(now_us // SLOT_US, requests)
@@ -137,6 +137,6 @@ class RetryBudget:
             place = (slot - min(passed, SLOTS) + step) % SLOTS
             self._requests[place] = came // passed
             self._retries[place] = 0
-        # What does not divide came last.
+        # The remainder of the division came last.
         self._requests[slot % SLOTS] += came % passed if passed <= SLOTS else 0
         self._slot = slot

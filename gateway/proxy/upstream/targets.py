@@ -23,8 +23,8 @@ class Upstream:
         name: as configured.
         metrics: its counters.
         health: how its targets are checked; None if they are not.
-        only: the target that every request goes to; None where `pick` has a choice.
-        budget: how often its requests may be sent again.
+        only: the target of every request; None if `pick` has a choice.
+        budget: how often its requests may be retried.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class Upstream:
 
     @property
     def total_s(self) -> float:
-        """How long an exchange may take, in seconds; `inf` for any time."""
+        """Return how long an exchange may take, in seconds; `inf` for no limit."""
         return self._pools[0].total_s
 
     def keep_to(self, seconds: float) -> None:
-        """Watch connections often enough for a time limit of this length as well."""
+        """Check connections often enough for a time limit of this length as well."""
         for pool in self._pools:
             pool.keep_to(seconds)
 
     def may_retry(self, rule: RetryRule, reason: str) -> bool:
-        """Whether there may be one more retry now; it is counted, and so is its refusal."""
+        """Return whether one more retry is allowed now; count it, or its refusal."""
         metrics = self.metrics
         firsts = metrics.requests + self.budget.unsent - sum(metrics.retries.values())
         if not self.budget.spend(monotonic_us(), firsts, rule.share, rule.floor):
@@ -72,11 +72,11 @@ class Upstream:
 
     @property
     def pools(self) -> tuple[TargetPool, ...]:
-        """Its targets, in the order of the configuration."""
+        """Return its targets, in the order of the configuration."""
         return self._pools
 
     def admit(self) -> int:
-        """Return the ticket of one attempt, which its target's `judge` observes it with.
+        """Return the ticket of one attempt, with which its target's `judge` records it.
 
         Raises:
             UpstreamError: nothing may be sent to this upstream now.
@@ -84,27 +84,27 @@ class Upstream:
         return NO_TICKET if self._balancer is None else self._balancer.admit()
 
     def key_of(self, request: RequestView) -> str | None:
-        """What a request is balanced by; None if that is not the request."""
+        """Return the key that a request is balanced by; None if it has none."""
         return None if self._balancer is None else self._balancer.key_of(request)
 
     def pick(self, key: str | None = None, tried: Collection[TargetPool] = ()) -> TargetPool:
         """Return the target for one attempt that was admitted.
 
         Args:
-            key: what the request is balanced by, as `key_of` returns it.
-            tried: targets to be avoided, as long as there are others.
+            key: the key that the request is balanced by, as `key_of` returns it.
+            tried: targets to avoid, as long as there are others.
         """
         if self._balancer is None:
             return self._pools[0]
         return self._balancer.pick(key, tried)
 
     def checked(self, index: int, failure: str) -> None:
-        """A target was checked; `failure` says why it did not pass, or nothing if it did."""
+        """Record a check of a target; `failure` says why it failed, or nothing if it passed."""
         if self._balancer is not None:
             self._balancer.checked(index, failure)
 
     def start(self) -> None:
-        """Look up the names of its targets from now on; without it, from the first request on."""
+        """Start looking up the names of its targets, instead of at the first request."""
         for pool in self._pools:
             pool.start()
 

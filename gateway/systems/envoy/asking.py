@@ -1,6 +1,6 @@
-"""What Envoy asks, put to the limiter: all descriptors agree, or nothing is spent.
+"""Put Envoy's requests to the limiter: all descriptors must pass, or nothing is spent.
 
-Quotas are the exception: one of them is enough, and those that are over spend nothing.
+Quotas are the exception: one of them is enough, and those over their limit spend nothing.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gateway.systems.envoy.plan import CallPlan, Group
 
 
 class Decided:
-    """A request on which everything was decided.
+    """A request that was decided completely.
 
     Attributes:
         plan: what was to be done.
-        outcomes: what came of each of its groups, in order.
-        refunds: how much each of the groups has got back.
-        is_refused: whether one that is no shadow and no quota was over its limit, or all quotas.
-        is_over: whether any was that is no quota, or all of them.
+        outcomes: the results of its groups, in order.
+        refunds: how much was given back to each of the groups.
+        is_refused: whether a limit that is neither shadow nor quota was exceeded, or all quotas.
+        is_over: whether any limit that is not a quota was exceeded, or all of them.
     """
 
     __slots__ = ("is_over", "is_refused", "outcomes", "plan", "refunds")
@@ -37,7 +37,7 @@ class Decided:
 
 
 def as_answer(outcome: Outcome) -> Outcome:
-    """What callers are told of a debit or a look: a refusal, as long as something is owed."""
+    """Return the outcome of a debit or look as told to callers: a refusal while a debt is left."""
     ask, verdict = outcome.ask, outcome.verdict
     if ask.max_wait_us != DEBIT or not verdict.wait_us:
         return outcome
@@ -49,12 +49,12 @@ def as_answer(outcome: Outcome) -> Outcome:
 
 
 def is_passing(outcome: Outcome) -> bool:
-    """Whether the limits of a group let the request through."""
+    """Return whether the limits of a group let the request through."""
     return outcome.verdict.allowed and outcome.closed_by is None
 
 
 class EnvoyQuestions:
-    """Puts questions to the limiter.
+    """Asks the limiter.
 
     Args:
         decider: asks the store.
@@ -66,12 +66,12 @@ class EnvoyQuestions:
     async def ask(self, plan: CallPlan) -> Decided:
         """Decide on a request.
 
-        Whoever asks may leave meanwhile: what was asked is spent all the same, since Envoy lets
-        a request pass if it hears nothing in time.
+        The caller may leave meanwhile: the cost is spent all the same, since Envoy lets a request
+        pass if it gets no answer in time.
         """
         decide, groups = self._decider.decide, plan.groups
         if len(groups) == 1:
-            # Most requests are one question, and memory answers at once.
+            # Most requests have one group, and a memory store answers immediately.
             answer = decide(groups[0].ask, groups[0].rules)
             if isinstance(answer, Outcome):
                 return self._conclude(plan, (answer,))
@@ -130,9 +130,9 @@ class EnvoyQuestions:
         return decided
 
     def _refund(self, group: Group, outcome: Outcome) -> bool:
-        """Give back what this process did not ask for; returns whether it could.
+        """Give back hits that this process did not ask for; return whether that was possible.
 
-        It can where a look has a receipt: where numbers are kept, and not single requests.
+        It is possible if a look has a receipt: where numbers are kept, not single requests.
         """
         has_receipts = all(one.receipt for one in outcome.verdict.decisions)
         if not is_passing(outcome) or not has_receipts or outcome.near:

@@ -1,4 +1,4 @@
-"""Which stores cannot decide what Envoy asks."""
+"""Stores that cannot decide Envoy's requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.config.values.store_url import capabilities_of, parse_store_url
 
 
 def _unfit(config: GatewayConfig) -> Iterator[Finding]:
-    """Yield stores that cannot decide on the descriptors of a request together."""
+    """Yield stores that cannot decide the descriptors of a request together."""
     migrate = config.store.migrate
     urls = (config.store.url, *((migrate.to,) if migrate is not None else ()))
     for index, listener in enumerate(config.listeners):

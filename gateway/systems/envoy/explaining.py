@@ -1,4 +1,4 @@
-"""What a listener for Envoy's rate limit service will do, in sentences."""
+"""Explain a listener for Envoy's rate limit service, in sentences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.config.values.words import join
 from gateway.systems.envoy.config import ANY, EnvoyRule, show_match
 
 MAX_RULES: Final = 20
-"""Of one domain; more would be a list to look things up in, and that is the file itself."""
+"""Most rules explained per domain; a longer list is better read in the file itself."""
 
 _HEADERS: Final = {
     "draft": "RateLimit and RateLimit-Policy",
@@ -20,7 +20,7 @@ _HEADERS: Final = {
 
 
 def explain_envoy_rls(listener: FrontendConfig) -> Iterator[str]:
-    """Its domains, rule by rule, and what Envoy is told."""
+    """Return its domains, rule by rule, and what is sent to Envoy."""
     config = listener.envoy_rls
     assert config is not None, "called for listeners of this kind"
     for domain, rules in config.domains.items():

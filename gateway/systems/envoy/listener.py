@@ -1,6 +1,6 @@
-"""Envoy's rate limit service, for Envoy and what is built on it: Istio, Contour, Emissary.
+"""Envoy's rate limit service, for Envoy and systems built on it: Istio, Contour, Emissary.
 
-Errors are those of Envoy's own service, whose callers know them: a request without a domain or
+Errors are those of Envoy's own service, which its clients expect: a request without a domain or
 without descriptors is answered `UNKNOWN`, and a domain that is not configured is not limited.
 """
 
@@ -34,18 +34,18 @@ from gateway.systems.grpc.ports import Door
 from gateway.systems.grpc.server import GrpcServer, Service, bounds_of
 
 MAX_DESCRIPTORS: Final = 128
-"""Of one request: Envoy sends one for each of a route's rate limits."""
+"""Most descriptors in a request: Envoy sends one for each of a route's rate limits."""
 
 HEALTH_NAME: Final = "ratelimit"
-"""What Envoy's own service is called by those that ask for its health."""
+"""The name of Envoy's own service in health checks."""
 
 KNOWN_MAX: Final = 4096
-"""Questions of which the plan is remembered."""
+"""How many requests to cache the plan of."""
 KNOWN_MAX_BYTES: Final = 256
 """Longer ones are planned each time, or callers could fill memory with them."""
 
 SHOWN: Final = 100
-"""Characters of a domain that are logged."""
+"""Most characters of a domain in the log."""
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +55,12 @@ _EXHAUSTED: Final = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 class EnvoyRls(GrpcFrontend):
-    """The front end: `ShouldRateLimit` on one address.
+    """A front end: `ShouldRateLimit` on one address.
 
     Args:
         name: of the listener.
         listener: its configuration.
-        ground: what it stands on.
+        ground: the parts of the gateway that it uses.
     """
 
     def __init__(self, name: str, listener: FrontendConfig, ground: FrontendContext) -> None:
@@ -73,12 +73,12 @@ class EnvoyRls(GrpcFrontend):
         self._replies = Replies(config)
         self._metrics = metrics = ground.metrics.frontend(name)
         metrics.sees_connections = False
-        # What Envoy asks, it mostly asks again.
+        # Envoy mostly repeats its requests.
         self._plans: dict[bytes, CallPlan] = {}
         service = Service(
             SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files, (HEALTH_NAME,)
         )
-        # Without the store the answer is one of ours, too: `on_store_error` says which.
+        # If the store is unavailable, the gateway still answers, as `on_store_error` says.
         server = GrpcServer(
             [service],
             bounds_of(listener, ground),
@@ -119,7 +119,7 @@ class EnvoyRls(GrpcFrontend):
         return plan
 
     def _not_known(self, domain: str) -> None:
-        """Say once that a domain may be misspelt, here or there: nothing else tells of it."""
+        """Log once that a domain may be misspelt, here or in Envoy: nothing else reports it."""
         if not self._is_warned:
             self._is_warned = True
             log.warning(
@@ -142,11 +142,11 @@ _ANSWERS: Final = {
     (True, True): (METHOD, "shadow"),
     (False, True): (METHOD, "over_limit"),
 }
-"""By whether it was let through, and whether a limit would not have done so."""
+"""Results, by whether the request passed and whether a limit alone would have refused it."""
 
 
 def _wrong(question: EnvoyQuestion) -> tuple[grpc.StatusCode, str] | None:
-    """Why a request cannot be answered, if it cannot."""
+    """Return why a request cannot be answered; None if it can."""
     if not question.domain:
         return _UNKNOWN, "rate limit domain must not be empty"
     if not question.descriptors:
@@ -159,5 +159,5 @@ def _wrong(question: EnvoyQuestion) -> tuple[grpc.StatusCode, str] | None:
 
 
 def make(name: str, listener: FrontendConfig, ground: FrontendContext) -> EnvoyRls:
-    """Make the front end of a listener; see `gateway.systems.base.MakeFrontend`."""
+    """Create the front end of a listener; see `gateway.systems.base.MakeFrontend`."""
     return EnvoyRls(name, listener, ground)

@@ -1,9 +1,9 @@
-"""What Envoy and its rate limit service say to each other (`envoy.service.ratelimit.v3`).
+"""Messages between Envoy and its rate limit service (`envoy.service.ratelimit.v3`).
 
 Field numbers, in the files in `protos/`, are those of Envoy's
 `api/envoy/service/ratelimit/v3/rls.proto` and
-`api/envoy/extensions/common/ratelimit/v3/ratelimit.proto`, as of Envoy 1.40. Options and the
-fields that it does not send or read are left out; a reader skips what it does not know.
+`api/envoy/extensions/common/ratelimit/v3/ratelimit.proto`, as of Envoy 1.40. Options, and fields
+that it does not send or read, are left out; a reader skips unknown fields.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ UNITS_S: Final[Mapping[int, int]] = {
 }
 """Seconds of each unit of time, by its number: second, minute, hour, day, month and year.
 
-A month has 30 days and a year 365, as with Envoy's own service.
+A month has 30 days and a year 365, as in Envoy's own service.
 """
 
 UNITS: Final = ("UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")
@@ -74,11 +74,11 @@ _Limit: Final = MESSAGES[f"{_PACKAGE}.RateLimitResponse.RateLimit"]
 
 
 class Override(NamedTuple):
-    """A limit that a descriptor brings along, instead of the configured one.
+    """A limit in a descriptor, which replaces the configured one.
 
     Attributes:
         requests: how many, in ...
-        unit: ... a unit of time: a number of `UNITS_S`, or one that is not known.
+        unit: ... a unit of time: a number of `UNITS_S`, or an unknown one.
     """
 
     requests: int
@@ -90,9 +90,9 @@ class Descriptor(NamedTuple):
 
     Attributes:
         entries: the pairs.
-        override: the limit to take instead of the configured one.
-        hits: what it costs; 0 looks without taking, None takes the request's.
-        is_refund: whether `hits` are to be given back instead.
+        override: the limit that replaces the configured one.
+        hits: the cost; 0 looks without taking, None uses the request's.
+        is_refund: whether to give `hits` back instead.
     """
 
     entries: tuple[tuple[str, str], ...]
@@ -102,12 +102,12 @@ class Descriptor(NamedTuple):
 
 
 class EnvoyQuestion(NamedTuple):
-    """What Envoy asks.
+    """A request from Envoy.
 
     Attributes:
-        domain: whose rules are meant.
-        descriptors: all of them have to agree.
-        hits: what each costs that does not say so itself; 0 stands for 1.
+        domain: selects the rules.
+        descriptors: all of them must pass.
+        hits: the cost of each descriptor that has none itself; 0 stands for 1.
     """
 
     domain: str
@@ -116,7 +116,7 @@ class EnvoyQuestion(NamedTuple):
 
 
 class DescriptorStatus(NamedTuple):
-    """A limit, as callers are told about it.
+    """A limit, as reported to callers.
 
     Attributes:
         requests: how many, in ...
@@ -134,9 +134,9 @@ class EnvoyStatus(NamedTuple):
 
     Attributes:
         code: `OK` or `OVER_LIMIT`.
-        limit: what it was held to; None if nothing limits it.
+        limit: the limit that applies; None if nothing limits it.
         remaining: how much is left.
-        reset_s: seconds until there is more; None if that means nothing.
+        reset_s: seconds until there is more; None if that is meaningless.
     """
 
     code: int
@@ -146,14 +146,14 @@ class EnvoyStatus(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What Envoy is answered.
+    """The answer to Envoy.
 
     Attributes:
         code: `OK` or `OVER_LIMIT`.
         statuses: one for each descriptor, in order.
-        headers: what is added to the response.
+        headers: fields added to the response.
         body: of the response, if it is a refusal.
-        metadata: what Envoy's other filters are told; None for nothing.
+        metadata: dynamic metadata for Envoy's other filters; None for nothing.
     """
 
     code: int
@@ -167,7 +167,7 @@ def read_question(data: bytes) -> EnvoyQuestion:
     """Read a `RateLimitRequest`.
 
     Raises:
-        DecodeError: it is none, or a text in it is no UTF-8.
+        DecodeError: it is not a valid message, or a text in it is not UTF-8.
     """
     found = _Request.FromString(data)
     return EnvoyQuestion(
@@ -204,7 +204,7 @@ def write_question(question: EnvoyQuestion) -> bytes:
 def write_reply(reply: Reply) -> bytes:
     """Write a `RateLimitResponse`.
 
-    Statuses are written by hand, as every reply has some: it takes a third of the time.
+    Statuses are written by hand, since every reply has some: it takes a third of the time.
     """
     parts = [b"\x08", _varint(reply.code)]
     for status in reply.statuses:
@@ -221,7 +221,7 @@ def write_reply(reply: Reply) -> bytes:
 
 
 def _write_status(status: EnvoyStatus) -> bytes:
-    """A `DescriptorStatus`; as ever in proto3, numbers that are 0 are left out."""
+    """Return a `DescriptorStatus`; as always in proto3, numbers that are 0 are left out."""
     code, limit, remaining, reset_s = status
     data = b"\x08" + _varint(code)
     if limit is not None:
@@ -236,14 +236,14 @@ def _write_status(status: EnvoyStatus) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _write_limit(limit: DescriptorStatus) -> bytes:
-    """A `current_limit` with what stands before it in its status."""
+    """Return a `current_limit`, with its tag and length in the status."""
     made = _Limit(requests_per_unit=limit.requests, unit=limit.unit, name=limit.name)
     data: bytes = made.SerializeToString()
     return b"\x12" + _varint(len(data)) + data
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits in each byte, the lowest first; the eighth says that there are more."""
+    """Return a varint: seven bits in each byte, lowest first; the eighth says that more follow."""
     if number < 0x80:
         return _SMALL[number]
     data = bytearray()
@@ -261,7 +261,7 @@ def read_reply(data: bytes) -> Reply:
     """Read a `RateLimitResponse`.
 
     Raises:
-        DecodeError: it is none, or a text in it is no UTF-8.
+        DecodeError: it is not a valid message, or a text in it is not UTF-8.
     """
     found = _Response.FromString(data)
     headers = [(header.key, header.value) for header in found.response_headers_to_add]

@@ -1,12 +1,12 @@
-"""What one request asks of the store, worked out once for all requests that are alike.
+"""What one request asks of the store, computed once for all requests that are alike.
 
-Descriptors that cost the same are one question, so that none is spent unless all of them let the
-request through. What cannot be part of it is a question of its own in the same turn: one that
-costs something else, one in shadow, a quota, one that gives back, or one that is there twice.
+Descriptors of the same cost form one question, so that none is spent unless all of them let the
+request through. Others are separate questions in the same turn: a descriptor with another cost, in
+shadow, of a quota, with a refund, or listed twice.
 
-What was used already is a debit, which counts whatever the limit says, and a look asks whether
-something is owed. Envoy sends debits at the end of a stream (`apply_on_stream_done`), in a call of
-their own, and says nowhere that they are: they are told by that all of them say what they cost.
+A debit reports what was already used: it counts whatever the limit says, and a look asks whether
+a debt is left. Envoy sends debits at the end of a stream (`apply_on_stream_done`), in a call of
+their own, without marking them: they are recognised by all of them stating their cost.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from gateway.systems.envoy.messages import (
 from gateway.systems.envoy.rules import Domains, Held
 
 MAX_HITS: Final = 1_000_000_001
-"""More than any limit lets through at once, so that no more need be told apart."""
+"""More than the burst of any limit, so that larger numbers need no distinction."""
 UNLIMITED: Final = 2**32 - 1
-"""What is left where nothing limits."""
+"""The remaining count where nothing limits."""
 MAX_JOINED: Final = 4096
-"""Combinations of limits that are asked about together; stores remember each."""
+"""Combinations of limits that are asked about together; stores cache each."""
 
 Name = tuple[str, str]
-"""What tells a count from all others: the scope of its limit, and its key."""
+"""The identity of a count: the scope of its limit, and its key."""
 
 
 class PlanPart(NamedTuple):
@@ -44,7 +44,7 @@ class PlanPart(NamedTuple):
 
     Attributes:
         place: of the descriptor in the request.
-        held: what it is held to.
+        held: the limits that apply to it.
         names: of its counts, one for each limit.
     """
 
@@ -54,16 +54,16 @@ class PlanPart(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Descriptors that the store is asked about at once.
+    """Descriptors in one question to the store.
 
     Attributes:
         parts: the descriptors.
         ask: the question.
         rules: the rule behind each limit of the question.
-        refund: how much each gets back.
-        is_shadow: whether the request may pass whatever comes of it.
-        is_quota: whether it may as long as not all quotas are over.
-        is_debit: whether what it costs was used already, and is never given back.
+        refund: how much to give back to each.
+        is_shadow: whether the request may pass whatever the result.
+        is_quota: whether it may pass unless all quotas are exceeded.
+        is_debit: whether its cost was already used, and is never given back.
     """
 
     parts: tuple[PlanPart, ...]
@@ -76,12 +76,12 @@ class Group(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What is done with the count of a descriptor.
+    """The operation on the count of a descriptor.
 
     Attributes:
         hits: how much is taken; 0 looks.
         refund: how much is given back; one of the two is 0.
-        is_debit: whether it was used already; of a look, whether what is owed refuses it.
+        is_debit: whether it was already used; for a look, whether a debt refuses it.
     """
 
     hits: int
@@ -94,11 +94,11 @@ class CallPlan(NamedTuple):
 
     Attributes:
         question: the request.
-        held: what each of its descriptors is held to; None for nothing.
-        groups: those that are counted.
-        statuses: what is said of each, where no store is asked about it.
-        is_refused: whether one of them is refused whatever comes of the others, on which
-            nothing is spent then.
+        held: the limits of each of its descriptors; None for nothing.
+        groups: the descriptors that are counted.
+        statuses: the status of each, where no store is asked about it.
+        is_refused: whether one of them is always refused, so that nothing is spent on the
+            others.
         never: the policies of those that are always over their limit, in shadow or not; without
             quotas that refuse nothing by themselves.
         quotas: how many of its descriptors are quotas; some of them may still have something left.
@@ -128,7 +128,7 @@ class _Draft:
         self.seen: set[Name] = set()
 
     def takes(self, part: PlanPart, cost: Cost) -> bool:
-        """Take one more descriptor, if it can be asked about together with these."""
+        """Add a descriptor, if it can be asked about together with the others."""
         is_alike = cost == self.cost and not cost.refund
         if not is_alike or _is_alone(part.held) or self.is_alone:
             return False
@@ -138,17 +138,17 @@ class _Draft:
         return True
 
     def add(self, part: PlanPart) -> None:
-        """Take a descriptor."""
+        """Add a descriptor."""
         self.parts.append(part)
         self.keys += [key for _, key in part.names]
         self.seen.update(part.names)
 
 
 class Planner:
-    """Makes plans.
+    """Creates plans.
 
     Args:
-        domains: what descriptors are held to.
+        domains: the limits of descriptors.
     """
 
     def __init__(self, domains: Domains) -> None:
@@ -156,11 +156,11 @@ class Planner:
         self._joined: dict[tuple[int, ...], tuple[tuple[Limit, ...], tuple[Rule, ...]]] = {}
 
     def plan(self, question: EnvoyQuestion) -> CallPlan:
-        """What is to be done for a request.
+        """Return what is to be done for a request.
 
         Raises:
-            UnknownUnitError: a descriptor brings a limit along that cannot be read.
-            TooManyOverridesError: it brings one along too many.
+            UnknownUnitError: the limit in a descriptor cannot be read.
+            TooManyOverridesError: it has one limit too many.
         """
         held = self._held(question)
         over = [one for one in held if one is not None and one.is_refused and not one.is_shadow]
@@ -179,13 +179,13 @@ class Planner:
         return CallPlan(question, held, groups, statuses, is_refused, never, quotas, empty)
 
     def _is_quota(self, held: Held | None) -> bool:
-        """Whether a descriptor is one; what nothing limits is where all are, and has enough."""
+        """Return whether a descriptor is a quota, or unlimited where every other one is a quota."""
         if held is None:
             return self._domains.all_are_quotas
         return held.is_quota and (bool(held.rules) or held.is_refused)
 
     def _held(self, question: EnvoyQuestion) -> tuple[Held | None, ...]:
-        """What each descriptor is held to, without what others replace."""
+        """Return the limits of each descriptor, without those that others replace."""
         find, domain = self._domains.find, question.domain
         held = [find(domain, descriptor) for descriptor in question.descriptors]
         replaced = {name for one in held if one is not None for name in one.replaces}
@@ -194,7 +194,7 @@ class Planner:
         )
 
     def _groups(self, draft: _Draft) -> Iterator[Group]:
-        """The group of a draft; or one for each part, where there are too many combinations."""
+        """Return the group of a draft, or one for each part if there are too many combinations."""
         parts = tuple(draft.parts)
         names = tuple(id(part.held) for part in parts)
         joined = self._joined.get(names)
@@ -242,12 +242,12 @@ class Planner:
 
 
 def _is_alone(held: Held) -> bool:
-    """Whether others are asked about apart from it, since it may not have the same word."""
+    """Return whether it needs a group of its own, since its result may not count."""
     return held.is_shadow or held.is_quota
 
 
 def _uncounted(held: Held | None) -> EnvoyStatus:
-    """What is said of a descriptor that no store is asked about."""
+    """Return the status of a descriptor that no store is asked about."""
     if held is None:
         return EnvoyStatus(OK)
     if held.is_refused:
@@ -257,15 +257,15 @@ def _uncounted(held: Held | None) -> EnvoyStatus:
 
 
 def _are_debits(question: EnvoyQuestion) -> bool:
-    """Whether a call tells what was used already: all of its descriptors say what they cost."""
+    """Return whether a call reports what was already used: all of its descriptors have a cost."""
     said = [one.hits for one in question.descriptors if not one.is_refund]
     return all(said)
 
 
 def _hits(question: EnvoyQuestion, descriptor: Descriptor) -> tuple[int, int]:
-    """What a descriptor costs, and how much it gives back: one of the two is 0.
+    """Return the cost of a descriptor and its refund: one of the two is 0.
 
-    The request's hits are 1 if it does not say; a descriptor's own may be 0, which only looks.
+    The request's hits default to 1; a descriptor's own may be 0, which only looks.
     """
     hits = descriptor.hits
     if hits is None:

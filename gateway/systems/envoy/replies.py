@@ -1,4 +1,4 @@
-"""What Envoy is answered about a request on which everything was decided."""
+"""The answer to Envoy about a request that was decided completely."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _NEVER: Final = Verdict(False, 0, NEVER, ())
 
 
 class Replies:
-    """Makes the replies of one listener.
+    """Creates the replies of one listener.
 
     Args:
-        config: what Envoy is to be told.
+        config: what Envoy is sent.
         clock: the time of day, for the ends of windows.
     """
 
@@ -45,7 +45,7 @@ class Replies:
         self._tells_more = config.headers != "none" or config.body != "none"
 
     def reply(self, decided: Decided) -> Reply:
-        """The reply to a request."""
+        """Return the reply to a request."""
         config = self._config
         seen: list[Seen] = []
         statuses = _statuses(decided, seen, self._clock)
@@ -66,11 +66,11 @@ class Replies:
 
 
 class Seen(NamedTuple):
-    """What came of a descriptor that has a word in the answer.
+    """The result of a descriptor that counts in the answer.
 
     Attributes:
         part: the descriptor.
-        status: what is said of it.
+        status: its status in the reply.
         decisions: of its limits, in order; None where nothing decided.
     """
 
@@ -80,7 +80,7 @@ class Seen(NamedTuple):
 
 
 def _statuses(decided: Decided, seen: list[Seen], clock: Clock) -> Sequence[EnvoyStatus]:
-    """What is said of each descriptor; of what has a word in it, more is added to `seen`."""
+    """Return the status of each descriptor; add those that count in the answer to `seen`."""
     plan = decided.plan
     statuses = list(plan.statuses)
     for place, (group, outcome) in enumerate(zip(plan.groups, decided.outcomes, strict=True)):
@@ -90,7 +90,7 @@ def _statuses(decided: Decided, seen: list[Seen], clock: Clock) -> Sequence[Envo
             # It was never taken, or has been given back.
             back = group.ask.cost
         decisions = _decisions(group, outcome)
-        # A quota that is over says nothing of when a request that passes would pass.
+        # An exceeded quota does not say when a request that passes would pass.
         is_heard = not group.is_quota or decided.is_refused or is_passing(outcome)
         begin = 0
         for part in group.parts:
@@ -106,10 +106,10 @@ def _statuses(decided: Decided, seen: list[Seen], clock: Clock) -> Sequence[Envo
 
 
 def _decisions(group: Group, outcome: Outcome) -> Sequence[Decision | None]:
-    """The decision on each limit of a group; None where there is none.
+    """Return the decision of each limit of a group; None where there is none.
 
-    A policy that is open decides nothing while the store is away, and one that refuses by itself
-    leaves the others nothing to decide.
+    A policy that fails open decides nothing while the store is unavailable, and one that fails
+    closed leaves the others nothing to decide.
     """
     if outcome.rules is group.rules:
         return outcome.verdict.decisions
@@ -122,7 +122,7 @@ def _decisions(group: Group, outcome: Outcome) -> Sequence[Decision | None]:
 
 
 class _Said:
-    """What there is to say of a request beyond its statuses.
+    """The content of a reply besides its statuses.
 
     Attributes:
         refusing: the policy that refused it, if one did.
@@ -151,7 +151,7 @@ class _Said:
         self.verdict = _NEVER if decided.plan.is_refused else combine(decisions)
 
     def headers(self, config: EnvoyRlsConfig) -> Iterator[tuple[str, str]]:
-        """Fields that tell the client how much is left."""
+        """Return the fields that tell the client how much is left."""
         if config.headers == "envoy":
             yield from _three(self._statuses, config.header_names)
         elif self._rules and self.verdict.decisions:
@@ -185,7 +185,7 @@ def _status(
         if known:
             decision, told, limit = min(known, key=_tightest)
     if decision is None:
-        return _FREE  # The store is away, and the policy open.
+        return _FREE  # The store is unavailable, and the policy fails open.
     if decision.allowed:
         return EnvoyStatus(OK, told, decision.remaining, -(-decision.reset_us // US))
     retry_after_us = decision.retry_after_us
@@ -195,7 +195,7 @@ def _status(
 
 
 def _whole_us(decision: Decision, limit: Limit, clock: Clock) -> int:
-    """What to say instead of never: when all of a limit is there anew, or would be."""
+    """Return the time to report instead of never: when a full limit is or would be available."""
     if limit.algorithm == "fixed_window":
         now_us = clock()
         return fixed_window.bounds(now_us, limit)[1] - now_us
@@ -203,7 +203,7 @@ def _whole_us(decision: Decision, limit: Limit, clock: Clock) -> int:
 
 
 def _tightest(known: tuple[Decision, DescriptorStatus, Limit]) -> tuple[bool, int, int]:
-    """Those that refuse first, of them the one that does so for the longest time."""
+    """Return the sort key of the tightest limit: refusals first, the longest of them first."""
     decision = known[0]
     if decision.allowed:
         return True, decision.remaining, 0
@@ -213,7 +213,7 @@ def _tightest(known: tuple[Decision, DescriptorStatus, Limit]) -> tuple[bool, in
 
 
 def _three(statuses: Iterable[EnvoyStatus], names: EnvoyHeaders) -> Iterator[tuple[str, str]]:
-    """The fields that Envoy's own service sends, about the tightest limit."""
+    """Return the fields that Envoy's own service sends, about the tightest limit."""
     known = [status for status in statuses if status.limit is not None]
     if not known:
         return
@@ -232,7 +232,7 @@ def _pairs(lines: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _metadata(plan: CallPlan, statuses: Sequence[EnvoyStatus]) -> Mapping[str, Any]:
-    """What was asked, in the form in which Envoy's own service repeats it, and of which rules."""
+    """Return the request and its rules' metadata in the form of Envoy's own service."""
     question = plan.question
     told: dict[str, Any] = {
         "domain": question.domain,
@@ -250,7 +250,7 @@ def _metadata(plan: CallPlan, statuses: Sequence[EnvoyStatus]) -> Mapping[str, A
 
 
 def _add(said: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Add what is not said yet; of what two say, the first holds, but mappings are joined."""
+    """Add missing entries; of two values for a key, the first is kept, but mappings are merged."""
     for key, value in more.items():
         known = said.get(key)
         if isinstance(known, dict) and isinstance(value, dict):

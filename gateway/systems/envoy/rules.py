@@ -1,4 +1,4 @@
-"""The rules of Envoy's domains, compiled: from a descriptor to the limits that it is held to."""
+"""The rules of Envoy's domains, compiled: from a descriptor to the limits that apply to it."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from gateway.systems.envoy.messages import UNITS_S, Descriptor, DescriptorStatus
 from gateway.systems.envoy.tree import Entry, Tree
 
 MAX_OVERRIDES: Final = 1024
-"""Different limits that callers may bring along, of each listener: stores remember each."""
+"""Most different limits in descriptors, per listener: stores cache each."""
 
 _UNIT_OF: Final = {seconds * US: unit for unit, seconds in UNITS_S.items()}
 _UNIT_OF_CALENDAR: Final = {"day": 4, "week": 0, "month": 5}
 
 
 class Held(NamedTuple):
-    """What a descriptor is held to.
+    """The limits that apply to a descriptor.
 
     Attributes:
-        rules: one for each limit, in order; none if it is unlimited, or refused always.
-        limits: the same limits, as asks have them.
-        told: the same limits, as callers are told about them.
-        policy: whose word a refusal is; None if it is unlimited.
+        rules: one for each limit, in order; none if it is unlimited, or always refused.
+        limits: the same limits, as used in asks.
+        told: the same limits, as reported to callers.
+        policy: the policy that a refusal names; None if it is unlimited.
         is_shadow: whether it is never refused.
-        is_refused: whether it always is.
-        is_quota: whether it is so only together with all other quotas of a request.
-        is_debited: whether whatever it costs was used already.
-        name: what other rules may replace it by.
-        replaces: the names of those that do not count where this one does.
-        shared: for each entry the pattern whose values have one count, or None; empty if each
-            descriptor has a count of its own.
-        metadata: what other filters are told where it is not over.
+        is_refused: whether it is always refused.
+        is_quota: whether it is refused only together with all other quotas of a request.
+        is_debited: whether every cost was already used.
+        name: the name by which other rules may replace it.
+        replaces: the names of the rules that do not count if this one does.
+        shared: for each entry the pattern whose values share one count, or None; empty if each
+            descriptor has its own count.
+        metadata: what other filters get unless the limit is exceeded.
     """
 
     rules: tuple[Rule, ...]
@@ -59,7 +59,7 @@ class Held(NamedTuple):
     metadata: Mapping[str, Any] = MappingProxyType({})
 
     def keys(self, entries: Sequence[Entry]) -> tuple[str, ...]:
-        """For each limit, the identity that a descriptor is counted under."""
+        """Return the identity that a descriptor is counted under, for each limit."""
         if self.shared:
             entries = [
                 entry if pattern is None else (entry[0], pattern)
@@ -70,28 +70,28 @@ class Held(NamedTuple):
 
 
 class TooManyOverridesError(Exception):
-    """Callers have brought more different limits than are kept."""
+    """Callers have sent more different limits than are kept."""
 
 
 class UnknownUnitError(Exception):
-    """A limit that a caller brought along has no unit of time that is known."""
+    """A limit in a descriptor has an unknown unit of time."""
 
 
 _key_of: Final = caller_keys(str, {})
 
 
 class Domains:
-    """Everything that descriptors may be held to.
+    """The limits of all descriptors.
 
     Args:
         config: the listener's own part.
-        ground: where policies and counters are.
+        ground: has the policies and the counters.
     """
 
     def __init__(self, config: EnvoyRlsConfig, ground: FrontendContext) -> None:
         self._config = config
         self._ground = ground
-        # What callers are told is the listener's word here, not the policy's.
+        # The listener, not the policy, decides what callers are told.
         self._policies = {
             name: self._as_here(ground.policies[name]) for name in config.policy_names
         }
@@ -104,20 +104,20 @@ class Domains:
 
     @property
     def all_are_quotas(self) -> bool:
-        """Whether requests are refused only for all of their descriptors."""
+        """Return whether requests are refused only for all of their descriptors."""
         return self._config.quota
 
     @property
     def have_debits(self) -> bool:
-        """Whether hits may be told after the fact."""
+        """Return whether calls may report hits that were already used."""
         return self._config.debits
 
     def find(self, domain: str, descriptor: Descriptor) -> Held | None:
-        """What a descriptor is held to; None for nothing.
+        """Return the limits of a descriptor; None for nothing.
 
         Raises:
-            UnknownUnitError: it brings a limit along that cannot be read.
-            TooManyOverridesError: it brings one along too many.
+            UnknownUnitError: the limit in it cannot be read.
+            TooManyOverridesError: it has one limit too many.
         """
         tree = self._trees.get(domain)
         if tree is None:
@@ -170,7 +170,7 @@ class Domains:
         if not override.requests:
             return Held((), (), told, policy, is_refused=True, is_quota=self._config.quota)
         count = min(override.requests, MAX_COUNT, MAX_PER_SECOND * seconds)
-        # Numbers are no part of the scope: a caller that changes them goes on counting.
+        # Numbers are not part of the scope: a caller that changes them keeps its count.
         scope = f"{policy.name}/{seconds}s"
         debt = count if self._config.debits else 0
         limit = Limit(count, seconds * US, count, scope=scope, debt=debt)
@@ -178,7 +178,7 @@ class Domains:
         return Held((rule,), (limit,), told, policy, is_quota=self._config.quota)
 
     def _own_policy(self, name: str) -> CompiledPolicy:
-        """A policy that no configuration holds, for what is refused always or brought along."""
+        """Return a policy that is not configured, for refusals and for limits in descriptors."""
         on_store_error = self._ground.config.defaults.on_store_error
         metrics = self._ground.metrics.policy(name)
         made = CompiledPolicy(name, 0, 429, "none", on_store_error, False, False, metrics)

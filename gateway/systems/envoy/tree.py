@@ -1,9 +1,9 @@
-"""Which rule of a domain a descriptor is held to: a tree of its keys and values.
+"""Find the rule of a domain for a descriptor: a tree of its keys and values.
 
-As Envoy's own service looks them up: entry by entry, as deep as the descriptor is. A value that
-is written comes before a pattern with `*`, patterns come in the order in which they were added,
-and `*` alone, for any value, comes last. There is no way back: where a written value leads, what
-its neighbours hold is not looked at.
+Look-ups work as in Envoy's own service: entry by entry, as deep as the descriptor is. A literal
+value comes before a pattern with `*`, patterns come in the order in which they were added, and `*`
+alone, for any value, comes last. There is no backtracking: once a literal value matches, its
+siblings are not searched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Entry = tuple[str, str]
 
 
 class _Node(Generic[T]):
-    """What is below the entries that led here, and the value for these entries alone."""
+    """The nodes below the entries that led here, and the value for exactly these entries."""
 
     __slots__ = ("any", "patterns", "value", "written")
 
@@ -31,7 +31,7 @@ class _Node(Generic[T]):
         self.value: T | None = None
 
     def below(self, key: str, wanted: str) -> _Node[T]:
-        """The node for one more entry, made if there is none."""
+        """Return the node for one more entry; create it if there is none."""
         if wanted == ANY:
             return self.any.setdefault(key, _Node())
         if ANY not in wanted:
@@ -46,7 +46,7 @@ class _Node(Generic[T]):
 
 
 class Tree(Generic[T]):
-    """Values by the descriptors that they are for."""
+    """Values by descriptor."""
 
     __slots__ = ("_root",)
 
@@ -54,7 +54,7 @@ class Tree(Generic[T]):
         self._root: _Node[T] = _Node()
 
     def add(self, match: Iterable[Entry], value: T) -> None:
-        """Put a value under the keys of a descriptor, each with a value or a pattern.
+        """Store a value under the keys of a descriptor, each with a value or a pattern.
 
         Raises:
             ValueError: there is one already.
@@ -67,7 +67,7 @@ class Tree(Generic[T]):
         node.value = value
 
     def find(self, entries: Iterable[Entry]) -> T | None:
-        """The value for a descriptor; None if there is none for just these keys."""
+        """Return the value for a descriptor; None if there is none for exactly these keys."""
         node = self._root
         for entry in entries:
             found = node.written.get(entry)
@@ -87,12 +87,12 @@ class Tree(Generic[T]):
 
 
 def is_like(value: str, parts: Sequence[str]) -> bool:
-    """Whether a value is like a pattern.
+    """Return whether a value matches a pattern.
 
     Args:
         value: the value.
-        parts: the pattern, split at its stars, of which it has at least one; each stands for any
-            text, and for none.
+        parts: the pattern, split at its stars, of which it has at least one; each matches any
+            text, including an empty one.
     """
     first, *middle, last = parts
     if not value.startswith(first):

@@ -1,7 +1,7 @@
-"""Calls of a gRPC server from their first byte on, so that its end knows of all of them.
+"""Calls of a gRPC server from their first byte on, so that its shutdown knows all of them.
 
-A call begins with its headers, and its message may never come. grpcio says nothing of such a call
-where a method is of one request, and waits for it at the end; so all methods read here.
+A call starts with its headers, and its message may never come. grpcio does not report such a call
+to a unary method, and waits for it at shutdown; so all methods read here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from gateway.base.clock import US
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Answer = Callable[[bytes, Context], Awaitable[bytes]]
-"""Answers one call: the bytes of a request, and the call itself; raises `DecodeError` for bytes
-that are no such request. A method that cannot answer calls `Context.abort`.
+"""Answers one call: takes the bytes of a request, and the call itself; raises `DecodeError` for
+invalid bytes. A method that cannot answer calls `Context.abort`.
 """
 
 UNREADABLE: Final = "the request cannot be read"
@@ -30,29 +30,29 @@ LONGEST_LOOK_S: Final = 1.0
 
 
 class Calls:
-    """Those that are under way.
+    """The calls in flight.
 
     Args:
-        patience_us: microseconds that a request may take to come, once its call has begun, or what
-            was asked before it is answered.
-        quiet_us: microseconds in which no call begins before `become_rare` returns.
+        patience_us: microseconds that a request may take to arrive, once its call has begun, or
+            that what was asked before may take to be answered.
+        quiet_us: microseconds without a new call before `become_rare` returns.
 
     Attributes:
-        under_way: how many of one request and one answer have begun and not ended.
+        under_way: how many unary calls have begun and not ended.
     """
 
     def __init__(self, patience_us: int, quiet_us: int) -> None:
         self._patience_s = patience_us / US
         self._quiet_s = quiet_us / US
-        # By when they began, and so in that order.
+        # Ordered by deadline, which is the order in which they began.
         self._unread: dict[Context, float] = {}
         self._begun = 0
         self.under_way = 0
 
     def unary(self, answer: Answer) -> grpc.RpcMethodHandler[Any, Any]:
-        """A method of one request and one answer.
+        """Return a unary method.
 
-        To grpcio it is one of many requests, since it would read a single one by itself.
+        grpcio sees a method of many requests, since it would read a single one by itself.
         """
 
         async def call(_: object, context: Context) -> bytes:
@@ -65,14 +65,14 @@ class Calls:
         return grpc.stream_unary_rpc_method_handler(call)
 
     async def read(self, context: Context) -> bytes:
-        """The request of a call; one that ends without it is answered `INTERNAL`."""
+        """Return the request of a call; one that ends without it is answered `INTERNAL`."""
         data = await self.read_next(context)
         if data is None:
             await context.abort(grpc.StatusCode.INTERNAL, UNREADABLE)
         return data
 
     async def read_next(self, context: Context) -> bytes | None:
-        """One of several requests of a call; None if there are no more of them."""
+        """Return one of several requests of a call; None if there are no more."""
         self._begun += 1
         self._unread[context] = asyncio.get_running_loop().time()
         try:
@@ -82,7 +82,7 @@ class Calls:
         return None if data is grpc.aio.EOF else cast("bytes", data)
 
     async def become_rare(self, within_s: float) -> None:
-        """Wait for a moment in which none begins, but no longer than that."""
+        """Wait for a moment in which no call begins, up to a limit."""
         loop = asyncio.get_running_loop()
         due, begun = loop.time() + within_s, -1
         while begun != self._begun and loop.time() < due:
@@ -90,11 +90,11 @@ class Calls:
             await asyncio.sleep(self._quiet_s)
 
     async def refuse_unread(self) -> None:
-        """End those whose request has not come: it need not come any more."""
+        """End the calls whose request has not arrived."""
         await self._refuse(self._unread, grpc.StatusCode.UNAVAILABLE, ENDING)
 
     async def refuse_late(self) -> None:
-        """End those whose request takes too long, again and again."""
+        """End the calls whose request takes too long, repeatedly."""
         while True:
             await asyncio.sleep(min(self._patience_s / 4, LONGEST_LOOK_S))
             await self._refuse(self._late(), grpc.StatusCode.DEADLINE_EXCEEDED, LATE)
@@ -106,7 +106,7 @@ class Calls:
     async def _refuse(self, contexts: Iterable[Context], code: grpc.StatusCode, why: str) -> None:
         async def refuse(context: Context) -> None:
             if context in self._unread:
-                # Its client may be gone, and what reads it is told as well.
+                # Its client may be gone; the task that reads from it is notified too.
                 with suppress(grpc.aio.AbortError, grpc.aio.InternalError):
                     await context.abort(code, why)
 

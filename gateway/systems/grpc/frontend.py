@@ -1,4 +1,4 @@
-"""A listener whose clients speak gRPC: what is the same whichever service they call."""
+"""A listener for gRPC clients: the part that is the same for every service."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class GrpcFrontend:
 
     Args:
         door: where and how it listens.
-        server: what it serves.
+        server: the server.
 
     Attributes:
-        address: where it listens, with the port that it was given.
+        address: where it listens, with the actual port.
     """
 
     def __init__(self, door: Door, server: GrpcServer) -> None:
@@ -24,18 +24,18 @@ class GrpcFrontend:
         self._server = server
 
     async def start(self) -> None:
-        """Listen and serve.
+        """Start listening and serving.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address cannot be bound.
         """
         self.address = await self._server.start(self._door)
 
     @property
     def under_way(self) -> int:
-        """How many calls are in flight."""
+        """Return how many calls are in flight."""
         return self._server.under_way
 
     async def drain(self, seconds: float) -> int:
-        """Take no more calls, let those in flight end, and close; see `Frontend`."""
+        """Accept no more calls, let those in flight end, and close; see `Frontend`."""
         return await self._server.drain(seconds)

@@ -1,7 +1,7 @@
-"""gRPC's health service (`grpc.health.v1.Health`): what load balancers ask before they send calls.
+"""gRPC's health service (`grpc.health.v1.Health`): load balancers ask it before they send calls.
 
-Written here and not taken from grpcio-health-checking, whose watches never end: a client that
-watches would hold up every end of the gateway for as long as calls may take.
+Written here instead of using grpcio-health-checking, whose watches never end: a client that
+watches would delay every shutdown of the gateway for as long as calls may take.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from gateway.systems.grpc.protobuf import DecodeError
 
 HEALTH: Final = "grpc.health.v1.Health"
 MAX_WATCHES: Final = 1_000
-"""Watches that are under way at a time: those of more clients than a limiter has."""
+"""Most watches at a time: more than a limiter has clients."""
 LOOK_S: Final = 0.5
-"""How often those that watch are told of changes."""
+"""Interval at which watchers are notified of changes."""
 _List: Final[Any] = health_pb2.HealthListResponse  # type: ignore[attr-defined]  # newer than its stubs
 
 
 class Health:
-    """Whether a server should be asked; the same for all of its services.
+    """Reports whether a server should be used; the same for all of its services.
 
     Args:
-        services: their full names, and what else they are called; the empty name stands for the
-            server.
-        is_able: whether it could give answers now.
+        services: their full names and other names; the empty name stands for the server.
+        is_able: returns whether it can answer now.
         malformed: called for every request that cannot be read.
         calls: reads requests.
     """
@@ -52,11 +51,11 @@ class Health:
         self._watches = 0
 
     def end(self) -> None:
-        """Say that it ends, and let those that watch go."""
+        """Report that the server is shutting down, and end the watches."""
         self._ending.set()
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-        """What answers calls, by the name of the method."""
+        """Return the methods, by name."""
         write = health_pb2.HealthCheckResponse.SerializeToString
         return {
             f"/{HEALTH}/Check": self._calls.unary(self._check),
@@ -85,7 +84,7 @@ class Health:
         return self._answer(request.service).SerializeToString()
 
     async def _list(self, data: bytes, context: Context) -> bytes:
-        # The request has no fields, so any request is one.
+        # The request has no fields, so any request is valid.
         await self._read(data, context)
         statuses = {name: self._answer(name) for name in self._services}
         return bytes(_List(statuses=statuses).SerializeToString())
@@ -100,7 +99,7 @@ class Health:
         try:
             told = None
             while True:
-                # As it is before an answer is sent: it may change meanwhile.
+                # The state before an answer is sent: it may change meanwhile.
                 is_ending = self._ending.is_set()
                 answer = self._answer(request.service)
                 if answer != told:

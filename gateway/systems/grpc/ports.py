@@ -1,8 +1,8 @@
-"""Where a gRPC server listens: TCP ports, or the file of a Unix socket.
+"""The addresses of a gRPC server: TCP ports, or the file of a Unix socket.
 
-grpcio binds by itself. It does not say why it cannot, and is content with one address of two, so
-each is tried before. It takes the place of a socket's file that another listens on, and at its end
-it removes whatever has the name that it was given: so it is given another, beside the right one.
+grpcio binds by itself. It does not report why it cannot, and is content with one address of two,
+so each is tried first. It replaces the file of a socket that another process listens on, and on
+shutdown it removes the file it was given: so it is given another name, beside the right one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - as it was a
 
 
 class Door(NamedTuple):
-    """Where clients come in.
+    """How a server listens.
 
     Attributes:
         address: to listen on.
-        mode: of a Unix socket's file; None for what the umask says.
-        tls: its certificates, loaded; None to be plain.
+        mode: of a Unix socket's file; None for the umask's default.
+        tls: its certificates, loaded; None for plain connections.
     """
 
     address: Address | UnixAddress
@@ -47,10 +47,10 @@ class Door(NamedTuple):
 
 
 class Ports:
-    """Those of one server.
+    """The ports of one server.
 
     Args:
-        server: that is to listen; with SO_REUSEPORT if addresses are shared.
+        server: the server that is to listen; with SO_REUSEPORT if addresses are shared.
         sharing: see there.
     """
 
@@ -60,20 +60,20 @@ class Ports:
         self._file: SocketFile | None = None
 
     async def open(self, door: Door) -> Address | UnixAddress:
-        """Bind; returns the address with the port that was really taken.
+        """Bind; return the address with the actual port.
 
-        An empty host stands for every address of this machine, and so does 0.0.0.0, those of IPv6
-        included.
+        An empty host stands for every address of this machine, and so does 0.0.0.0, including
+        those of IPv6.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address cannot be bound.
         """
         address = door.address
         credentials = None if door.tls is None else credentials_of(door.tls)
         if isinstance(address, UnixAddress):
             beside = await asyncio.to_thread(place_beside, address, self._sharing.elders)
             with _files_of(door.mode):
-                # It takes %41 for an A.
+                # It decodes %41 as A.
                 self._add(f"unix:{quote(beside.path)}", credentials)
             self._file = await asyncio.to_thread(renamed, beside, address)
             return address
@@ -89,22 +89,22 @@ class Ports:
                 return self._server.add_insecure_port(place)
             return self._server.add_secure_port(place, credentials)
         except RuntimeError as error:
-            # What it says is how to make it say more.
+            # Its message only says how to get more details.
             if credentials is None:
                 raise OSError(errno.EADDRINUSE, "gRPC could not bind it") from error
-            # It was free a moment ago, so more likely the library has no use for a certificate.
+            # It was free a moment ago, so more likely the library cannot use a certificate.
             said = "gRPC cannot use the certificates, or not bind it"
             raise OSError(errno.EIO, said) from error
 
     async def remove_file(self) -> None:
-        """Remove the file of a Unix socket, before the server lets go of it."""
+        """Remove the file of a Unix socket, before the server closes it."""
         if self._file is not None:
             await asyncio.to_thread(self._file.remove)
 
 
 @contextmanager
 def _files_of(mode: int | None) -> Iterator[None]:
-    """Let files that are made have a mode from the first moment on.
+    """Set the mode of files from the moment they are created.
 
     gRPC's library binds and listens in one step, and a client may connect in between.
     """
@@ -119,18 +119,18 @@ def _files_of(mode: int | None) -> Iterator[None]:
 
 
 async def _hosts(address: Address, sharing: Sharing) -> list[str]:
-    """The addresses that a host stands for, each of which can be bound.
+    """Return the addresses that a host stands for, after binding each of them as a test.
 
     Raises:
-        OSError: one cannot be bound, and why.
+        OSError: one cannot be bound, with the reason.
     """
     if sharing.is_on and address.host in EVERYWHERE:
-        # Whichever is asked for, grpcio takes those of both families; it would share in silence.
+        # For either, grpcio binds both families; it would share a port without an error.
         address = Address("", address.port)
     hosts: dict[str, None] = {}
     for one in await bound_everywhere(address, sharing):
         with one:
             hosts[one.getsockname()[0]] = None
     wild = [host for host in hosts if host in EVERYWHERE]
-    # One stands for both with grpcio.
+    # One stands for both in grpcio.
     return wild[:1] or list(hosts)

@@ -1,11 +1,11 @@
-"""Messages of Protocol Buffers, in a pool of their own.
+"""Protocol Buffers messages, in a descriptor pool of their own.
 
-`protoc` writes modules that register themselves in one pool of the whole process, where two files
-that define the same name are an error. A pool of our own leaves those names to who embeds Sluice
-beside stubs of the same service. So what `protoc` makes here (`make protos`) are descriptor sets,
-which lie beside their `.proto` files. Reflection shows the same.
+`protoc` generates modules that register themselves in one pool of the whole process, where two
+files that define the same name are an error. A separate pool leaves those names to applications
+that embed Sluice next to stubs of the same service. So `protoc` generates descriptor sets here
+(`make protos`), which are next to their `.proto` files. Reflection serves the same sets.
 
-Only here and in what describes messages is `google.protobuf` imported: it comes with the extra
+Only this module and those that describe messages import `google.protobuf`: it comes with the extra
 `grpc`.
 """
 
@@ -24,20 +24,20 @@ from google.protobuf.message_factory import GetMessageClass
 __all__ = ["DecodeError", "MessageClass", "Messages", "known", "pool_of", "read_files"]
 
 MessageClass = Any
-"""A class of messages: `FromString(bytes)` raises `DecodeError`; `SerializeToString()` of one.
+"""A message class: `FromString(bytes)` raises `DecodeError`; instances have `SerializeToString()`.
 
-Its fields are attributes that are made at run time, which no type checker can know.
+Its fields are attributes that are created at run time, which type checkers cannot know.
 """
 
 
 def read_files(package: str, name: str) -> tuple[FileDescriptorProto, ...]:
-    """The files of a descriptor set that lies in `protos` of a package."""
+    """Return the files of a descriptor set in `protos` of a package."""
     data = resources.files(package).joinpath("protos", name).read_bytes()
     return tuple(FileDescriptorSet.FromString(data).file)
 
 
 def known(module: ModuleType) -> FileDescriptorProto:
-    """The file that a module of `protoc` was made from, such as `google.protobuf.struct_pb2`."""
+    """Return the file of a `protoc` module, such as `google.protobuf.struct_pb2`."""
     return FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
 
 
@@ -45,13 +45,13 @@ class Messages:
     """The messages of some files, in a pool of their own.
 
     Args:
-        files: a file comes after those that it imports.
+        files: each file comes after those that it imports.
 
     Attributes:
         files: the same.
 
     Raises:
-        TypeError: they contradict each other, or something that is named is not there.
+        TypeError: they contradict each other, or a name is not defined.
     """
 
     def __init__(self, files: Iterable[FileDescriptorProto]) -> None:
@@ -59,7 +59,7 @@ class Messages:
         self._pool = pool_of(self.files)
 
     def __getitem__(self, name: str) -> MessageClass:
-        """The class of the message of that full name.
+        """Return the class of the message of this full name.
 
         Raises:
             KeyError: there is none.
@@ -68,7 +68,7 @@ class Messages:
 
 
 def pool_of(files: Iterable[FileDescriptorProto]) -> DescriptorPool:
-    """A new pool with some files; one that is given twice is taken once."""
+    """Return a new pool with some files; duplicates are added once."""
     pool = DescriptorPool()
     for name, described in {one.name: one for one in files}.items():
         pool.AddSerializedFile(described.SerializeToString())

@@ -1,6 +1,6 @@
-"""gRPC's reflection: clients such as grpcurl learn from the server what it can be asked.
+"""gRPC's reflection service: clients such as grpcurl ask the server for its services.
 
-In both versions that clients ask for. They differ in the name of their package alone, which is
+Offered in both versions that clients use. They differ only in the name of their package, which is
 not on the wire.
 """
 
@@ -24,8 +24,8 @@ _OLD: Final = "grpc.reflection.v1alpha"
 _NEW: Final = "grpc.reflection.v1"
 _SERVICE: Final = "ServerReflection"
 MAX_STREAMS: Final = 100
-"""Calls that are under way at a time: people and tools at work, and no clients of a limiter. Each
-may go on for as long as it is asked, and so they must not take all calls that there may be."""
+"""Most calls at a time: these are people and tools, not clients of a limiter. Each call may go on
+for as long as the client asks, and so they must not take all permitted calls."""
 Request = reflection_pb2.ServerReflectionRequest
 Response = reflection_pb2.ServerReflectionResponse
 
@@ -35,7 +35,7 @@ class Reflection:
 
     Args:
         services: their full names.
-        files: what describes them, a file after those that it imports.
+        files: their descriptions, each after those that it imports.
         malformed: called for every request that cannot be read.
         calls: reads requests.
     """
@@ -49,7 +49,7 @@ class Reflection:
     ) -> None:
         old = known(reflection_pb2)
         names = [*services, f"{_NEW}.{_SERVICE}", f"{_OLD}.{_SERVICE}"]
-        # What it says of itself is untyped.
+        # Its own descriptions are untyped.
         self._describe: Any = aio.ReflectionServicer(names, _Symbols([*files, old, _renamed(old)]))
         self._ended = asyncio.Event()
         self._malformed = malformed
@@ -57,11 +57,11 @@ class Reflection:
         self._streams = 0
 
     def end(self) -> None:
-        """Let those go that may have more questions."""
+        """End the calls that may have more questions."""
         self._ended.set()
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-        """What answers calls, by the name of the method."""
+        """Return the methods, by name."""
         write = Response.SerializeToString
         handler: Any = grpc.stream_stream_rpc_method_handler(self._answer, None, write)
         return {f"/{package}.{_SERVICE}/ServerReflectionInfo": handler for package in (_NEW, _OLD)}
@@ -99,10 +99,10 @@ class Reflection:
 
 
 class _Symbols:
-    """A pool of descriptors that knows methods by their names, too, as reflection promises.
+    """A descriptor pool that also finds methods by their names, as reflection promises.
 
-    protobuf's own pool finds whatever a file has but these, and load generators such as ghz ask for
-    nothing else.
+    protobuf's own pool finds everything in a file except methods, and load generators such as
+    ghz ask for nothing else.
     """
 
     def __init__(self, files: Sequence[FileDescriptorProto]) -> None:
@@ -116,20 +116,20 @@ class _Symbols:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the pool's."""
+        """Delegate everything else to the pool."""
         return getattr(self._pool, name)
 
     def FindFileContainingSymbol(self, name: str) -> FileDescriptor:  # noqa: N802 - as the pool's
-        """The file that says what this is.
+        """Return the file that defines a symbol.
 
         Raises:
-            KeyError: none does.
+            KeyError: no file defines it.
         """
         return self._pool.FindFileContainingSymbol(self._services.get(name, name))
 
 
 def _renamed(old: FileDescriptorProto) -> FileDescriptorProto:
-    """The same file in the package that has left its trial."""
+    """Return the same file in the package without `v1alpha`."""
     new = FileDescriptorProto.FromString(old.SerializeToString())
     new.package = _NEW
     new.name = old.name.replace("v1alpha", "v1")

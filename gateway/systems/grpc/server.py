@@ -1,9 +1,9 @@
-"""A gRPC server for front ends, with what tools expect of any: health checks and reflection.
+"""A gRPC server for front ends, with what tools expect of every server: health and reflection.
 
-It speaks HTTP/2, with TLS or without; without it belongs on loopback or into a network that one
-trusts. grpcio's own threads poll the sockets; methods run on the event loop. There are no
-interceptors and no serialisers: a method is given the bytes of its request and answers with bytes,
-since every layer of grpcio's own costs a call more than deciding on it does.
+It speaks HTTP/2, with or without TLS; without TLS it belongs on loopback or in a trusted network.
+grpcio's own threads poll the sockets; methods run on the event loop. There are no interceptors
+and no serialisers: a method takes the bytes of its request and returns bytes, since every layer of
+grpcio costs a call more than deciding it does.
 """
 
 from __future__ import annotations
@@ -35,43 +35,43 @@ from gateway.systems.open_files import affordable_connections
 log = logging.getLogger(__name__)
 
 MAX_OPTION: Final = 2**31 - 1
-"""Of grpcio; as milliseconds 24 days."""
+"""The largest value in grpcio; as milliseconds 24 days."""
 STRANGER: Final = "this certificate is for none of the names that may ask"
 CONNECTIONS: Final = 10_000
 RARE_S: Final = 0.5
-"""How long the end waits for a moment in which no call begins: those that come after grpcio has
-begun to end, from clients that have not heard of it, it answers `CANCELLED`."""
+"""How long shutdown waits for a moment in which no call begins: grpcio answers `CANCELLED` to calls
+that arrive after it has begun to stop, from clients that have not noticed yet."""
 HEARD_S: Final = 1.0
-"""How long clients have to hear of the end: to send the rest of a request that has begun, or to
-answer the PING with which grpcio makes sure. It would wait 20 s for that itself."""
+"""How long clients have to react to the shutdown: to send the rest of a request, or to answer the
+PING with which grpcio checks the connection. grpcio itself would wait 20 s."""
 SENT_S: Final = 0.1
 """How long the last answers have to be sent."""
 LATER_S: Final = 60.0
-"""Long after the end."""
+"""Well after the end."""
 
 
 class Bounds(NamedTuple):
-    """What a client may ask of a server, so that none can take all of it.
+    """Limits of what clients may use, so that none can take all of a server.
 
     Attributes:
-        message_bytes: a request, after decompression; a longer one is `RESOURCE_EXHAUSTED`.
-        calls_per_connection: calls under way on one connection, which clients are told. A client
-            that keeps to it, and has more to ask, has some refused all the same (`REFUSED_STREAM`):
-            a call counts until all of it is gone, here a moment later than there. Without that
-            guard a client that begins and cancels calls keeps all others waiting.
-        calls: calls under way in all; one more is `RESOURCE_EXHAUSTED`.
-        connections: connections that are open; more of them are closed at once.
-        handshake_us: microseconds that a new connection has for its first frame of HTTP/2, in all.
-        ping_us: microseconds between two PINGs of one connection, calls under way or not. A client
-            that sends more than two sooner, without asking anything, is told to calm down
-            (`ENHANCE_YOUR_CALM`) and disconnected. Envoy and Go keep idle connections alive with
-            one every ten seconds, some with one a second.
-        age_us: microseconds after which clients are asked to make a new connection, a tenth more
-            or less; None for never.
-        grace_us: microseconds that calls may take then; None for as long as they like.
-        request_us: microseconds that a request may take to come, once its call has begun; then it
+        message_bytes: size of a request, after decompression; more is `RESOURCE_EXHAUSTED`.
+        calls_per_connection: calls in flight on one connection, which clients are told. A client
+            that keeps to it, and has more to ask, still gets some refused (`REFUSED_STREAM`): here
+            a call counts until all of it is gone, a moment longer than there. Without this guard, a
+            client that begins and cancels calls would keep all others waiting.
+        calls: calls in flight in all; one more is `RESOURCE_EXHAUSTED`.
+        connections: open connections; further ones are closed immediately.
+        handshake_us: microseconds in all that a new connection has for its first HTTP/2 frame.
+        ping_us: microseconds between two PINGs of one connection, with or without calls in flight.
+            A client that sends more than two sooner, without any call, gets `ENHANCE_YOUR_CALM`
+            and is disconnected. Envoy and Go keep idle connections alive with one every ten
+            seconds, some with one a second.
+        age_us: microseconds after which clients are asked to reconnect, a tenth more or less; None
+            for never.
+        grace_us: microseconds that calls may take then; None for no limit.
+        request_us: microseconds that a request may take to arrive, once its call has begun; then it
             is `DEADLINE_EXCEEDED`.
-        quiet_us: microseconds without a new call after which a server that drains takes no more:
+        quiet_us: microseconds without a new call after which a draining server accepts no more:
             little is on its way then.
     """
 
@@ -88,7 +88,7 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(listener: FrontendConfig, ground: FrontendContext) -> Bounds:
-    """Those of a listener."""
+    """Return the limits of a listener."""
     return Bounds(
         connections=min(CONNECTIONS, affordable_connections(ground.config.listeners)),
         age_us=listener.max_connection_age,
@@ -101,9 +101,9 @@ class Service(NamedTuple):
 
     Attributes:
         name: its full name.
-        methods: what answers each of its methods, which are all of one request and one answer.
-        files: its description, a file after those that it imports.
-        health_names: what else its health is asked for by.
+        methods: its methods by name, all of them unary.
+        files: its description, each file after those that it imports.
+        health_names: further names for health checks.
     """
 
     name: str
@@ -113,14 +113,14 @@ class Service(NamedTuple):
 
 
 class GrpcServer:
-    """Serves calls on one address; to be used inside a running event loop.
+    """Serves calls on one address; must be used inside a running event loop.
 
     Args:
-        services: what it offers beside health and reflection.
+        services: the services besides health and reflection.
         bounds: see there.
         malformed: called for every request that cannot be read, which is answered `INTERNAL`, as
             by every gRPC server.
-        is_able: whether it could give answers now, for those who ask for its health.
+        is_able: returns whether it can answer now, for health checks.
         sharing: of its address.
     """
 
@@ -159,10 +159,10 @@ class GrpcServer:
         self._tasks = Tasks()
 
     async def start(self, door: Door) -> Address | UnixAddress:
-        """Listen and serve; returns the address with the port that was really taken.
+        """Start listening and serving; return the address with the actual port.
 
         Raises:
-            OSError: the address cannot be had; see `Ports.open`.
+            OSError: the address cannot be bound; see `Ports.open`.
         """
         if door.tls is not None:
             self._names = door.tls.names
@@ -173,11 +173,11 @@ class GrpcServer:
 
     @property
     def under_way(self) -> int:
-        """How many calls are; checks of health and reflection apart."""
+        """Return how many calls are in flight, without health checks and reflection."""
         return self._calls.under_way
 
     def _guarded(self, answer: Answer) -> Answer:
-        """Answers those alone whose certificates have one of the names, if there are any."""
+        """Answer only clients whose certificates have one of the names, if there are any names."""
 
         async def call(data: bytes, context: Context) -> bytes:
             if self._names and not is_named(context, self._names):
@@ -187,13 +187,13 @@ class GrpcServer:
         return call
 
     async def drain(self, seconds: float) -> int:
-        """Say that it ends, take no more calls, let those under way end, and close.
+        """Report the shutdown, accept no more calls, let those in flight end, and close.
 
         Args:
-            seconds: how long calls under way may take; those that are left are cancelled.
+            seconds: how long calls in flight may take; the rest is cancelled.
 
         Returns:
-            How many were left.
+            How many were cancelled.
         """
         for stream in self._streams:
             stream.end()
@@ -203,17 +203,17 @@ class GrpcServer:
             await self._calls.become_rare(min(RARE_S, seconds))
             return await self._end(due)
         except asyncio.CancelledError:
-            # The server must go all the same: its threads would outlive the loop.
+            # The server must be stopped all the same: its threads would outlive the loop.
             await self._ports.remove_file()
             await self._server.stop(None)
             raise
 
     async def _end(self, due: float) -> int:
-        """Take no more calls, and close when those under way have ended, or are due."""
+        """Accept no more calls, and close when those in flight have ended or their time is over."""
         loop = asyncio.get_running_loop()
         await self._ports.remove_file()
-        # Those that are left are counted and cancelled here. It must not be about to do so itself:
-        # grpcio 1.85 crashes where two of its stops come to their end together.
+        # The calls left are counted and cancelled here. grpcio must not be about to do so itself:
+        # grpcio 1.85 crashes if two of its stops end at the same time.
         stopping = self._tasks.start(self._server.stop(max(due - loop.time(), 0) + LATER_S))
         await asyncio.wait({stopping}, timeout=min(HEARD_S, max(due - loop.time(), 0)))
         await self._calls.refuse_unread()
@@ -221,10 +221,10 @@ class GrpcServer:
         await becomes(lambda: stopping.done() or not calls.under_way, due - loop.time())
         left = calls.under_way
         if not left:
-            # Normally all is over with the last answer.
+            # Normally everything ends with the last answer.
             await asyncio.wait({stopping}, timeout=SENT_S)
         if not stopping.done():
-            # Without calls only connections are left, whose other ends do not say a word.
+            # Without calls, only connections of silent peers are left.
             await self._server.stop(None)
         await asyncio.shield(stopping)
         return left
@@ -239,7 +239,7 @@ class _Handlers(grpc.GenericRpcHandler):
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """What answers a call; None for a method that is not there."""
+        """Return what answers a call; None for a method that does not exist."""
         return self._handlers.get(handler_call_details.method)
 
 
@@ -253,7 +253,7 @@ def _reading(answer: Answer, malformed: Callable[[], None]) -> Answer:
         except grpc.aio.AbortError:
             raise
         except Exception:
-            # grpcio would tell the client what it was.
+            # grpcio would send the exception's text to the client.
             log.exception("A call failed in a way that it must not")
             await context.abort(grpc.StatusCode.INTERNAL, "the server failed")
 
@@ -266,7 +266,7 @@ def _options(bounds: Bounds, sharing: Sharing) -> list[tuple[str, int]]:
         "grpc.max_connection_age_grace_ms": bounds.grace_us,
     }
     return [
-        # By itself grpcio would share a port with another process.
+        # By default grpcio would share a port with another process.
         ("grpc.so_reuseport", int(sharing.is_on)),
         ("grpc.max_receive_message_length", bounds.message_bytes),
         ("grpc.max_concurrent_streams", bounds.calls_per_connection),
@@ -275,8 +275,8 @@ def _options(bounds: Bounds, sharing: Sharing) -> list[tuple[str, int]]:
             bounds.connections,
         ),
         ("grpc.server_handshake_timeout_ms", _milliseconds(bounds.handshake_us)),
-        # Without calls grpcio would take a PING every two hours, and with some every five minutes.
-        # What it is told of here is the interval between those that it receives, whatever the name.
+        # Without calls grpcio would accept a PING every two hours, and with some every five
+        # minutes. Despite its name, this option is the interval between PINGs that it receives.
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _milliseconds(bounds.ping_us)),
         *((name, _milliseconds(us)) for name, us in ages.items() if us is not None),

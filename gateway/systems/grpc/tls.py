@@ -9,16 +9,16 @@ from gateway.systems.grpc.calls import Context
 
 
 def credentials_of(files: TlsTexts) -> grpc.ServerCredentials:
-    """What a port is given: it asks before each handshake whether there is something new.
+    """Return a port's credentials, which check before each handshake for new certificates.
 
     Args:
-        files: loaded already, and not yet in use.
+        files: already loaded, and not in use yet.
     """
     first = files.take_new()
     assert first is not None, "it is loaded"
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:
-        # A thread of grpcio's asks, so nothing is read here.
+        # Called by a grpcio thread, so nothing is read here.
         new = files.take_new()
         return None if new is None else _configuration(new)
 
@@ -30,7 +30,7 @@ def credentials_of(files: TlsTexts) -> grpc.ServerCredentials:
 
 
 def is_named(context: Context, names: frozenset[str]) -> bool:
-    """Whether the certificate of a call's client has one of these alternative names."""
+    """Return whether the certificate of a call's client has one of these alternative names."""
     found = context.auth_context().get("x509_subject_alternative_name", ())
     return any(comparable(name.decode("utf-8", "replace")) in names for name in found)
 

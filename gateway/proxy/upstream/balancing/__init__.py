@@ -1,10 +1,10 @@
-"""Which target of an upstream a request goes to, and which are left out: no I/O.
+"""Which target of an upstream a request goes to, and which targets are left out: no I/O.
 
 A `Candidate` is a target as balancers see it. The four balancers choose one of several
-(`round_robin`, `least_requests`, `random_two`, `consistent_hash`); `standing` says which may be
-chosen, from what checks and requests found (`checks`, `ejection`), and with which weight
-(`slow_start`); `breaker` says whether the upstream may be asked at all. Time is an argument, in
-whole microseconds from a clock that does not run backwards, and so is chance.
+(`round_robin`, `least_requests`, `random_two`, `consistent_hash`); `target_health` decides which
+may be chosen, based on checks and requests (`checks`, `ejection`), and with which weight
+(`slow_start`); `breaker` decides whether the upstream may be used at all. Time is an argument, in
+whole microseconds of a monotonic clock, and so is randomness.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""The circuit breaker of an upstream: nothing is sent for a while after too many failures.
+"""The circuit breaker of an upstream: after too many failures, nothing is sent for a while.
 
 It looks at the share of requests that failed in a sliding window, since an upstream under load
-has single failures all the time; `gateway.base.breaker` counts failures in a row,
-which suits a store that answers either always or never. States, and what moves it between them::
+has single failures all the time; `gateway.base.breaker` counts consecutive failures, which suits
+a store that answers either always or never. States, and the transitions between them::
 
     CLOSED     the share of failures is reached, among enough requests   OPEN
     OPEN       the time is over                                          HALF_OPEN
-    HALF_OPEN  so many trials succeeded                                  CLOSED
-               one failed                                                OPEN
-               they are not heard of for as long as it was open          HALF_OPEN, new trials
+        HALF_OPEN  the given number of trials succeeded                      CLOSED
+                   one failed                                                OPEN
+                   no outcome for as long as it was open                     HALF_OPEN, new trials
 
-A request that is let through has a ticket, which its outcome is reported with. Tickets are of
-one state: what was sent before the breaker opened says nothing of the trials after it.
+A request that is admitted has a ticket, with which its outcome is reported. A ticket belongs to
+one state: a request sent before the breaker opened does not count in the trials after it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from gateway.base.breaker import BreakerState
 
 NO_TICKET: Final = -1
 PIECES: Final = 10
-"""A window moves on by this part of itself."""
+"""The window advances by this part of its length."""
 
 
 class WindowBreaker:
-    """Decides whether an upstream may be asked.
+    """Decides whether requests may be sent to an upstream.
 
     Args:
         parts: the share of failures that opens it, in parts of `whole`.
         whole: what `parts` is a part of.
         min_requests: how many requests the window must hold before it opens.
-        window_us: microseconds that the window is long.
-        open_us: microseconds that it stays open.
-        trials: requests that are let through afterwards, and must all succeed.
+        window_us: length of the window, in microseconds.
+        open_us: how long it stays open, in microseconds.
+        trials: requests that are admitted afterwards, and must all succeed.
 
     Attributes:
-        state: as of the last call of a method: time alone does not change it.
+        state: as of the last method call: time alone does not change it.
     """
 
     __slots__ = (
@@ -87,11 +87,11 @@ class WindowBreaker:
         return f"<WindowBreaker {self.state.value}, {self._failures} of {self._requests} failed>"
 
     def admit(self, now_us: int) -> int:
-        """The ticket of a request that may be sent; `NO_TICKET` if it must not be."""
+        """Return the ticket of a request that may be sent; `NO_TICKET` if it must not be."""
         if self.state is BreakerState.CLOSED:
             return self._generation
         if now_us >= self._until_us:
-            # Its time is over; or the trials were not heard of for as long.
+            # The open time is over; or the trials had no outcome for as long.
             self._enter(BreakerState.HALF_OPEN, now_us + self._open_us)
         if self.state is BreakerState.OPEN or self._admitted >= self._trials:
             return NO_TICKET
@@ -99,16 +99,16 @@ class WindowBreaker:
         return self._generation
 
     def retry_after_us(self, now_us: int) -> int:
-        """Microseconds after which it is worth to ask again; 0 if nobody knows."""
+        """Return the microseconds until a request may pass again; 0 if unknown."""
         return max(0, self._until_us - now_us) if self.state is BreakerState.OPEN else 0
 
     def report(self, ticket: int, now_us: int, *, is_failure: bool | None) -> bool:
-        """How a request went; returns whether the state changed.
+        """Record the outcome of a request; return whether the state changed.
 
         Args:
-            ticket: what the request was let through with.
-            now_us: the present.
-            is_failure: None if nobody waited for it.
+            ticket: the ticket of the request.
+            now_us: the current time.
+            is_failure: None if the outcome is unknown.
         """
         if ticket != self._generation:
             return False

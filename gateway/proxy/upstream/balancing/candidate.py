@@ -7,25 +7,25 @@ from hashlib import blake2b
 from typing import Final, Protocol
 
 SCALE: Final = 1000
-"""A target of weight 1 has so much of it, so that a share of a weight is a whole number too."""
+"""The units of weight 1, so that a fraction of a weight is a whole number too."""
 
 
 class Candidate:
-    """One target that may be chosen.
+    """A target that may be chosen.
 
     Args:
         index: its place among the targets of the configuration.
-        name: what it is called on every gateway, whatever the order of the targets there.
+        name: its name on every gateway, independent of the order of the targets there.
         weight: as configured.
-        in_flight: asked how many requests it has at the moment.
+        in_flight: returns its number of requests in flight.
 
     Attributes:
         index: as given.
         full_weight: its weight in units of 1 / `SCALE`.
-        weight: the weight that it has now; less than `full_weight` during a slow start.
+        weight: its present weight; less than `full_weight` during a slow start.
         in_flight: as given.
         seed: 64 bits made from the name.
-        turn: how far it is on its way to its next turn, for `RoundRobin`.
+        turn: its progress towards its next turn, for `RoundRobin`.
     """
 
     __slots__ = ("full_weight", "in_flight", "index", "seed", "turn", "weight")
@@ -48,15 +48,15 @@ class Balancer(Protocol):
     """Chooses one of several targets."""
 
     def pick(self, candidates: Sequence[Candidate], key: str | None) -> Candidate:
-        """The target for one request.
+        """Return the target for one request.
 
         Args:
-            candidates: those that may be chosen; at least one.
-            key: what the request is told apart by; None if it has no such thing.
+            candidates: the targets to choose from; at least one.
+            key: the key that the request is balanced by; None if it has none.
         """
 
 
 def hash_of(text: str) -> int:
-    """64 bits that are the same on every gateway."""
+    """Return 64 bits that are the same on every gateway."""
     data = text.encode("utf-8", "surrogateescape")
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")

@@ -1,20 +1,20 @@
-"""What a row of checks says of a target."""
+"""The health of a target, from consecutive checks."""
 
 from __future__ import annotations
 
 
 class CheckCounter:
-    """Finds a target healthy or not after so many checks in a row that say the other.
+    """Changes a target's health after a number of consecutive checks with the other result.
 
-    A target is healthy until it is checked; the first check is believed at once, since nothing
-    is known that would speak against it.
+    A target is healthy until it is checked; the first check counts immediately, since no earlier
+    result contradicts it.
 
     Args:
         healthy_after: checks in a row that must pass.
         unhealthy_after: checks in a row that must fail.
 
     Attributes:
-        is_healthy: what was found last.
+        is_healthy: the present result.
     """
 
     __slots__ = ("_healthy_after", "_row", "_unhealthy_after", "is_healthy")
@@ -26,7 +26,7 @@ class CheckCounter:
         self.is_healthy = True
 
     def passed(self, *, is_passed: bool) -> bool:
-        """Note a check; returns whether the finding changed."""
+        """Record a check; return whether the health changed."""
         if is_passed == self.is_healthy:
             self._row = 0
             return False

@@ -1,10 +1,10 @@
-"""The same target for the same key, with as few exceptions as can be.
+"""The same target for the same key, with as few exceptions as possible.
 
 Weighted rendezvous hashing: key and target together give each target a score, and the highest
 wins (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998; weights as
 in Schindelhauer and Schomaker, "Weighted distributed hash tables", 2005). When a target goes,
-only its own keys move, each to the second of its scores; when one comes, or grows in weight, it
-only takes keys. There is no table to be built, and gateways agree without talking to each other.
+only its own keys move, each to the second of its scores; when one is added, or grows in weight, it
+only takes keys. There is no table to build, and gateways agree without communicating.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNIT: Final = 2.0**-53
 
 
 class ConsistentHash:
-    """By the request's key; requests without one take turns."""
+    """Chooses by the request's key; requests without a key take turns."""
 
     __slots__ = ("_in_turn",)
 
@@ -29,7 +29,7 @@ class ConsistentHash:
         self._in_turn = RoundRobin()
 
     def pick(self, candidates: Sequence[Candidate], key: str | None) -> Candidate:
-        """The candidate that has the highest score for the key."""
+        """Return the candidate with the highest score for the key."""
         if key is None:
             return self._in_turn.pick(candidates, key)
         hashed = hash_of(key)
@@ -37,7 +37,7 @@ class ConsistentHash:
 
 
 def _score(hashed: int, candidate: Candidate) -> float:
-    """Evenly spread bits as a score whose chance to be the highest is the weight's share."""
+    """Return a score from uniform bits; its chance to be the highest is the weight's share."""
     # The finalizer of splitmix64 (Steele, Lea and Flood, 2014).
     bits = hashed ^ candidate.seed
     bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK

@@ -9,7 +9,7 @@ from gateway.proxy.upstream.balancing.round_robin import RoundRobin
 
 
 class LeastRequests:
-    """The candidate that has least to do for its weight; those that are level take turns."""
+    """Chooses the candidate with the fewest requests for its weight; ties take turns."""
 
     __slots__ = ("_in_turn",)
 
@@ -17,12 +17,12 @@ class LeastRequests:
         self._in_turn = RoundRobin()
 
     def pick(self, candidates: Sequence[Candidate], key: str | None) -> Candidate:
-        """The candidate whose requests, divided by its weight, are the fewest."""
+        """Return the candidate with the fewest requests, divided by its weight."""
         level: list[Candidate] = []
         requests, weight = 1, 0
         for candidate in candidates:
             has = candidate.in_flight()
-            # has / candidate.weight against requests / weight, in whole numbers.
+            # has / candidate.weight compared with requests / weight, in whole numbers.
             mine, best = has * weight, requests * candidate.weight
             if mine < best:
                 requests, weight = has, candidate.weight

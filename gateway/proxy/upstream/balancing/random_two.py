@@ -1,8 +1,8 @@
 """The less busy of two targets drawn at random.
 
-Many gateways that see the same counts would all send to the same target; two draws are enough
-to spread them, and nearly as good as looking at all (Mitzenmacher, "The power of two choices in
-randomized load balancing", 2001).
+Many gateways that see the same counts would all send to the same target; drawing two is enough
+to spread the requests, and nearly as good as comparing all (Mitzenmacher, "The power of two choices
+in randomized load balancing", 2001).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from gateway.proxy.upstream.balancing.candidate import Candidate
 
 
 class RandomTwo:
-    """Of two drawn by weight, the one that has least to do for its weight.
+    """Draws two by weight, and chooses the one with the fewest requests for its weight.
 
     Args:
-        dice: gives numbers from 0, included, to 1, excluded.
+        dice: returns numbers from 0 (inclusive) to 1 (exclusive).
     """
 
     __slots__ = ("_dice",)
@@ -25,7 +25,7 @@ class RandomTwo:
         self._dice = dice
 
     def pick(self, candidates: Sequence[Candidate], key: str | None) -> Candidate:
-        """The better of two different candidates."""
+        """Return the better of two different candidates."""
         if len(candidates) == 1:
             return candidates[0]
         total = sum(candidate.weight for candidate in candidates)
@@ -37,7 +37,7 @@ class RandomTwo:
     def _draw(
         self, candidates: Sequence[Candidate], total: int, without: Candidate | None
     ) -> Candidate:
-        """One by weight; `total` is the weight of those that take part."""
+        """Return one by weight; `total` is the weight of all candidates."""
         left = int(self._dice() * total)
         for candidate in candidates:
             if candidate is without:
@@ -45,5 +45,5 @@ class RandomTwo:
             left -= candidate.weight
             if left < 0:
                 return candidate
-        # A product of floats may round up to the whole.
+        # A product of floats may round up to the total.
         return candidates[-1] if candidates[-1] is not without else candidates[-2]

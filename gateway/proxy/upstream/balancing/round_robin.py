@@ -1,8 +1,8 @@
-"""Smooth weighted round robin, as nginx has it.
+"""Smooth weighted round robin, as in nginx.
 
-Each candidate moves on by its weight at every choice, the foremost is taken and falls back by
-the weight of all: with weights 5, 1 and 1 that gives a a b a c a a, not a a a a a b c. In any row
-of choices as long as the sum of the weights each has exactly its share.
+Each candidate advances by its weight at every choice; the foremost is taken and falls back by the
+total weight: weights 5, 1 and 1 give a a b a c a a, not a a a a a b c. In any sequence of choices
+as long as the sum of the weights, each candidate has exactly its share.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from gateway.proxy.upstream.balancing.candidate import Candidate
 
 
 class RoundRobin:
-    """In turn, by weight, interleaved."""
+    """Chooses candidates in turn, by weight, interleaved."""
 
     __slots__ = ()
 
     def pick(self, candidates: Sequence[Candidate], key: str | None) -> Candidate:
-        """The candidate whose turn it is."""
+        """Return the candidate whose turn it is."""
         best = candidates[0]
         total = 0
         for candidate in candidates:

@@ -1,14 +1,14 @@
 """Which targets may be chosen, and with which weight.
 
-A target is left out while checks find it unhealthy, or while it is ejected for the failures of
-requests. One that was ejected comes back on trial: a single failure ejects it again, for twice
-as long, and a success ends the trial. The time grows until the target has been well for as long
-as it was last left out.
+A target is left out while checks find it unhealthy, or while it is ejected because requests
+failed. A target that was ejected comes back on trial: a single failure ejects it again, for twice
+as long, and a success ends the trial. The duration grows until the target has been healthy for as
+long as it was last left out.
 
-Ejection never takes the last one that is well. When checks leave nobody, those that are only
-ejected are candidates again, or else all: what checks find wrong with every target is more likely
-wrong with the checks, and a request that may fail is better than one that must (Envoy calls that
-panic mode).
+Ejection never removes the last healthy target. When checks leave no target, those that are only
+ejected are candidates again, or else all: if checks fail for every target, the checks are more
+likely at fault than the targets, and a request that may fail is better than one that must (Envoy
+calls this panic mode).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NEVER: Final = 1 << 62
 
 
 class Change(NamedTuple):
-    """A target was left out or came back.
+    """An event: a target was left out or came back.
 
     Attributes:
-        target: which one, by its place.
+        target: its index.
         kind: what happened to it.
         for_us: how long it is ejected, in microseconds.
     """
@@ -38,7 +38,7 @@ class Change(NamedTuple):
 
 
 class _Target:
-    """What is known of one target."""
+    """The state of one target."""
 
     __slots__ = (
         "candidate",
@@ -63,17 +63,17 @@ class _Target:
 
 
 class TargetHealth:
-    """The standing of all targets of an upstream.
+    """The health of all targets of an upstream.
 
     Args:
         candidates: all targets, in order.
         ejection: when failures eject a target; None for never.
-        slow_start_us: microseconds in which a target that came back gets its weight; 0 for at once.
-        is_panic_allowed: whether those that are left out are candidates when nobody else is.
+        slow_start_us: microseconds until a target that came back has its full weight; 0 for none.
+        is_panic_allowed: whether targets that are left out are candidates if there are no others.
 
     Attributes:
         usable: those that may be chosen; empty only if panic is not allowed.
-        due_us: when `refresh` is to be called next.
+        due_us: when to call `refresh` next.
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class TargetHealth:
         is_panic_allowed: bool = True,
     ) -> None:
         self._targets = [_Target(candidate) for candidate in candidates]
-        # A target that is alone is never ejected: there is none that would do better.
+        # An only target is never ejected: there is no better one.
         self._ejection = ejection if len(candidates) > 1 else None
         self._most = ejection.most(len(candidates)) if ejection is not None else 0
         self._ejected = 0
@@ -106,20 +106,20 @@ class TargetHealth:
         self.due_us = NEVER
 
     def is_healthy(self, index: int) -> bool:
-        """What checks found."""
+        """Return the result of the checks."""
         return self._targets[index].is_healthy
 
     def is_ejected(self, index: int) -> bool:
-        """Whether it is left out for failures."""
+        """Return whether it is left out because of failures."""
         return bool(self._targets[index].until_us)
 
     @property
     def is_panic(self) -> bool:
-        """Whether there is nobody who should be chosen."""
+        """Return whether all targets are left out."""
         return not any(_is_well(target) for target in self._targets)
 
     def refresh(self, now_us: int) -> list[Change]:
-        """End ejections whose time is over, and raise the weights of those that came back."""
+        """End ejections whose time is over, and raise the weights of targets that came back."""
         changes = []
         for target in self._targets:
             if target.until_us and target.until_us <= now_us:
@@ -129,21 +129,21 @@ class TargetHealth:
         return changes
 
     def succeeded(self, index: int, now_us: int) -> None:
-        """A request was answered as it should be."""
+        """Record a request that was answered normally."""
         target = self._targets[index]
         if target.until_us:
-            return  # It was sent before the ejection, or because nobody was left.
+            return  # It was sent before the ejection, or because there was no other target.
         target.failures = 0
         if target.earlier and now_us - target.returned_us >= target.last_us:
             target.earlier = 0
 
     def is_spotless(self, index: int) -> bool:
-        """Whether a success would change nothing."""
+        """Return whether a success would change nothing."""
         target = self._targets[index]
         return not target.failures and not target.earlier
 
     def failed(self, index: int, now_us: int) -> list[Change]:
-        """A request was not answered, or as if by a gateway that has nobody to ask."""
+        """Record a request without an answer, or with one that says a gateway has no upstream."""
         target, ejection = self._targets[index], self._ejection
         if ejection is None or target.until_us:
             return []
@@ -160,14 +160,14 @@ class TargetHealth:
         return [Change(index, "ejected", target.last_us)]
 
     def checked(self, index: int, now_us: int, *, is_healthy: bool) -> list[Change]:
-        """Checks find a target healthy, or not any more."""
+        """Record that checks find a target healthy, or no longer."""
         target = self._targets[index]
         if target.is_healthy == is_healthy:
             return []
         target.is_healthy = is_healthy
         if is_healthy:
             if target.until_us:
-                # Whatever failed was before the checks passed again.
+                # Failures so far happened before the checks passed again.
                 self._end_ejection(target, now_us)
                 target.failures = 0
             self._begin(target, now_us)
@@ -183,13 +183,13 @@ class TargetHealth:
         self._begin(target, now_us)
 
     def _begin(self, target: _Target, now_us: int) -> None:
-        """A target comes back: with no turns saved up, and slowly."""
+        """Bring a target back: without saved-up turns, and with a slow start."""
         target.candidate.turn = 0
         if self._slow_start_us:
             target.ramps_since_us = now_us
 
     def _settle(self, now_us: int) -> None:
-        """Work out anew who may be chosen, with which weight, and when that changes."""
+        """Recompute which targets may be chosen, with which weight, and when that changes."""
         due = NEVER
         for target in self._targets:
             if target.until_us:
