@@ -7,7 +7,7 @@ import socket
 from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, cast
 
 from gateway.base.clock import Clock, monotonic_ns
 from gateway.config.checking.check import check_text
@@ -81,12 +81,22 @@ class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        # A stream writer names its transport by what it can write; that of a socket reads too.
+        self._transport = cast("asyncio.Transport", writer.transport)
 
     async def say(self, data: bytes) -> None:
         """Send bytes."""
         self.writer.write(data)
         async with asyncio.timeout(WAIT_S):
             await self.writer.drain()
+
+    def pause(self) -> None:
+        """Take no more answers: those that wait fill the buffers on their way, then the gateway."""
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Take answers again."""
+        self._transport.resume_reading()
 
     async def hear(self, size: int) -> bytes:
         """So many bytes of answers, or fewer if the connection ends before."""
