@@ -317,12 +317,12 @@ class Running:
 
     def upstream(self, name: str = "u") -> Any:
         """The run-time form of an upstream."""
-        return self.gateway._upstreams[name]
+        return self.gateway._running.upstreams[name]
 
     def leftovers(self) -> list[str]:
         """What is there that an idle gateway would not have, idle connections aside."""
         proxy: Any = self.gateway._proxy
-        decider: Any = self.gateway._decider
+        decider: Any = self.gateway._running.decider
         found = {
             "client connections": len(proxy._clients),
             "connections counted": self.gateway.metrics.connections,
@@ -331,7 +331,7 @@ class Running:
             "waiting queues": len(decider.waiting._queues),
             "decider tasks": len(decider._tasks),
         }
-        for upstream in self.gateway._upstreams.values():
+        for upstream in self.gateway._running.upstreams.values():
             counted = upstream.metrics.connections
             for pool in upstream._pools:
                 counted -= len(pool._open)

@@ -84,7 +84,8 @@ class LoadBalancer:
         self._pools = tuple(pools)
         self._metrics = metrics
         self._clock = clock
-        self._targets = [metrics.target(pool.name) for pool in pools]
+        self._counters = {pool.name: metrics.known_target(pool.name) for pool in pools}
+        self._targets = [self._counters[pool.name] for pool in pools]
         self._retry_after_us = config.health.every if config.health is not None else US
         self._key: Callable[[RequestView], str | None] | None = None
         self._coming: Counter[TargetPool] = Counter()
@@ -110,15 +111,20 @@ class LoadBalancer:
         self._ejecting = numbers(config.eject.statuses if config.eject and ejects else ())
         self._breaking = numbers(config.breaker.statuses if config.breaker else ())
         self._breaker = _breaker(config.breaker) if config.breaker else None
-        if self._breaker is not None:
-            metrics.breaker = self._breaker.state.value
-        metrics.refresh = lambda: self._note(self._health.refresh(self._clock()))
         if ejects or self._breaker is not None:
             for index, pool in enumerate(pools):
                 pool.judge = TargetJudge(self, index)
+        self.publish()
 
     def __repr__(self) -> str:
         return f"<LoadBalancer {self._name}: {list(self._health.usable)}>"
+
+    def publish(self) -> None:
+        """Let the counters of the upstream show this balancer's targets, and no others."""
+        metrics = self._metrics
+        metrics.targets = self._counters
+        metrics.breaker = self._breaker.state.value if self._breaker is not None else ""
+        metrics.refresh = lambda: self._note(self._health.refresh(self._clock()))
 
     def admit(self) -> int:
         """Return the ticket of one attempt; `NO_TICKET` if there is no breaker.

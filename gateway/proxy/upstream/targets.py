@@ -108,6 +108,16 @@ class Upstream:
         for pool in self._pools:
             pool.start()
 
+    def publish(self) -> None:
+        """Let the counters of its name show its targets, and not those of another."""
+        if self._balancer is not None:
+            self._balancer.publish()
+
+    def retire(self) -> None:
+        """Close idle connections; requests that began before may still use it."""
+        for pool in self._pools:
+            pool.retire()
+
     def close(self) -> None:
         """Close idle connections; those in use close when they come back."""
         for pool in self._pools:
