@@ -33,7 +33,8 @@ from gateway.systems.base import Frontend
 from gateway.systems.listeners import make_frontends
 from gateway.wiring.client_listeners import BoundSocket, ChangedListeners, ClientListeners
 from gateway.wiring.frontends import FrontendChange, change_frontends
-from gateway.wiring.running import ProcessParts, RunningConfig, missing_files
+from gateway.wiring.limiter import load_stores
+from gateway.wiring.running import ProcessParts, RunningConfig, max_connections, missing_files
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class Gateway:
         self.metrics = GatewayMetrics(gateway.__version__)
         self._phase = Phase.STARTING
         self._output = self._open_output(config)
-        access_log = self._log_to(self._output, config)
+        self._log_as(config)
         self._around = ProcessParts(metrics=self.metrics, is_leaving=self._is_leaving)
         if resources is not None:
             self._around = self._around._replace(
@@ -115,7 +116,7 @@ class Gateway:
         self._frontends: list[Frontend] = []
         if self._around.has_frontends:
             self._frontends = make_frontends(self._running.frontend_context())
-        self._proxy = Proxy(self._running.settings(access_log), self.metrics)
+        self._proxy = Proxy(self._running.settings(self._access_log), self.metrics)
         self._listeners = ClientListeners(self._proxy, self.metrics)
         self._health = HealthChecks()
         self._renewal = Renewal(self._running.certificates.all, self._note_certificates)
@@ -139,13 +140,16 @@ class Gateway:
         except OSError as error:
             raise cannot_log(config.log.output, error) from error
 
-    def _log_to(self, output: Output, config: GatewayConfig) -> AccessLog | None:
-        """Send all logs there from now on; return the log of requests, if there is one."""
-        loop = asyncio.get_running_loop()
+    def _log_as(self, config: GatewayConfig) -> None:
+        """Log as a configuration says from now on."""
+        output, settings = self._output, config.log
         name = self._resources.name if self._resources is not None else ""
-        setup_logging(output, config.log.format, config.log.level, name)
-        self._lines = LineWriter(output, partial(loop.call_later, LOG_DELAY_S))
-        return AccessLog(self._lines.write, config.log.format) if config.log.access else None
+        setup_logging(output, settings.format, settings.level, name)
+        later = partial(asyncio.get_running_loop().call_later, LOG_DELAY_S)
+        self._lines = LineWriter(output, later)
+        self._access_log: AccessLog | None = None
+        if settings.access:
+            self._access_log = AccessLog(self._lines.write, settings.format)
 
     @property
     def addresses(self) -> list[Address]:
@@ -208,7 +212,7 @@ class Gateway:
             listeners.close()
             await self._close(0)
             raise
-        await self._listeners.commit(listeners, running.settings(None).max_connections)
+        await self._listeners.commit(listeners, max_connections(config))
         self._renewal.start()
         self._phase = Phase.SERVING
         self._say_where()
@@ -277,6 +281,7 @@ class Gateway:
             hint = "restart the gateway, or upgrade it with SIGUSR2"
             message = "the number of processes cannot be changed while the gateway runs"
             raise StartError("server.workers", message, hint)
+        await asyncio.to_thread(load_stores, config)
         output = self._output
         if config.log.output != present.config.log.output:
             output = self._open_output(config)
@@ -316,7 +321,9 @@ class Gateway:
         before, self._running = self._running, running
         self._frontends = frontends.running
         lines, old_output, self._output = self._lines, self._output, output
-        settings = running.settings(self._log_to(output, config))
+        if config.log != before.config.log:
+            self._log_as(config)
+        settings = running.settings(self._access_log)
         running.take_effect()
         self._proxy.reconfigure(settings, self._listeners.acceptors(listeners))
         await self._listeners.commit(listeners, settings.max_connections)

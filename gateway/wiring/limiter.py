@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gateway.base.errors import ConfigError, Problem
+from gateway.base.errors import ConfigError, Problem, StartError
 from gateway.config.checking.throttlex_checks import tables_url
 from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import GatewayConfig
@@ -67,6 +67,24 @@ def store_of(
         return store
 
     return make
+
+
+def load_stores(config: GatewayConfig) -> None:
+    """Import what the stores of a configuration are made with; blocks.
+
+    Raises:
+        StartError: a store is not known, or lacks a library.
+    """
+    settings = config.store
+    urls = {"store.url": settings.url}
+    if settings.migrate is not None:
+        urls["store.migrate.to"] = settings.migrate.to
+    for path, url in urls.items():
+        try:
+            find_store(url)
+        except ConfigError as error:
+            problem = error.problems[0]
+            raise StartError(problem.path or path, problem.message, problem.hint) from error
 
 
 def parts_of(store: Store) -> tuple[Store, ...]:

@@ -365,15 +365,7 @@ async def running(
         complaint: what the gateway may log at a level of warning and above.
         settings: of the configuration; `route` and `u` are those of the route and upstream.
     """
-    url = upstream if isinstance(upstream, str) else upstream.url
-    config = {
-        "listen": "127.0.0.1:0",
-        "admin": "off",
-        "log": {"output": str(folder / "log"), "access": False},
-        "upstreams": {"u": {"targets": url, **settings.pop("u", {})}},
-        "routes": {"/**": {"upstream": "u", **settings.pop("route", {})}},
-        **settings,
-    }
+    config = config_of(folder, upstream, **settings)
     others = set(asyncio.all_tasks())
     gateway = make_gateway(config)
     complaints = _Complaints(logging.WARNING)
@@ -397,6 +389,21 @@ async def running(
     assert not ours, ours
     unexpected = [line for line in complaints.lines if not complaint or complaint not in line]
     assert not unexpected, unexpected
+
+
+def config_of(
+    folder: Path, upstream: ScriptedUpstream | str = "", **settings: Any
+) -> dict[str, Any]:
+    """The configuration of `running`, with the same arguments."""
+    url = upstream if isinstance(upstream, str) else upstream.url
+    return {
+        "listen": "127.0.0.1:0",
+        "admin": "off",
+        "log": {"output": str(folder / "log"), "access": False},
+        "upstreams": {"u": {"targets": url, **settings.pop("u", {})}},
+        "routes": {"/**": {"upstream": "u", **settings.pop("route", {})}},
+        **settings,
+    }
 
 
 def make_gateway(
