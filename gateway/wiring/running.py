@@ -22,6 +22,7 @@ from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.admission import affordable
 from gateway.proxy.gate import Gate
 from gateway.proxy.server import ProxySettings
+from gateway.proxy.upstream.pool import TargetPool
 from gateway.proxy.upstream.targets import Upstream
 from gateway.routing.client_address import ClientAddress
 from gateway.stores.base import Store
@@ -141,12 +142,13 @@ class RunningConfig:
 
     def _upstream(self, name: str, elder: RunningConfig | None) -> Upstream:
         config, tls = self.config.upstreams[name], self.certificates.upstreams.get(name)
-        if elder is not None and (found := elder.upstreams.get(name)) is not None:
+        found = elder.upstreams.get(name) if elder is not None else None
+        if elder is not None and found is not None:
             is_same = elder.config.upstreams[name] == config
             if is_same and elder.certificates.upstreams.get(name) is tls:
                 return found
         counters = self._around.metrics.upstream(name)
-        return Upstream(name, config, counters, max_head=MAX_ANSWER_HEAD, tls=tls)
+        return Upstream(name, config, counters, MAX_ANSWER_HEAD, tls, elder=found)
 
     def _take_overrides(self, elder: RunningConfig | None) -> KeyOverrides | None:
         self.reader: PolicyReader | None
@@ -157,6 +159,11 @@ class RunningConfig:
             return elder.overrides if is_same else overrides
         self.reader = reader_of(self.config, overrides)
         return overrides
+
+    @property
+    def pools(self) -> set[TargetPool]:
+        """Return the targets of all upstreams."""
+        return {pool for upstream in self.upstreams.values() for pool in upstream.pools}
 
     # What it says.
 
@@ -234,7 +241,7 @@ class RunningConfig:
         """End what another configuration does not use, once no request needs it any more."""
         for upstream in self.upstreams.values():
             if upstream not in successor.upstreams.values():
-                upstream.retire()
+                upstream.retire(successor.pools)
         if self.reader is not None and self.reader is not successor.reader:
             await self.reader.aclose()
         if self.decider is not successor.decider:
@@ -250,7 +257,7 @@ class RunningConfig:
         elder.publish()
         for upstream in self.upstreams.values():
             if upstream not in elder.upstreams.values():
-                upstream.close()
+                upstream.close(elder.pools)
         if self.reader is not None and self.reader is not elder.reader:
             await self.reader.aclose()
         if self.decider is not elder.decider:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from gateway.base.errors import StartError
 from gateway.config.models.gateway import GatewayConfig
 from gateway.stores.memory.store import MemoryStore
+from tests.certificates import Authority
+from tests.proxy.test_tls import connect, listen
 from tests.proxy.wire import OK, Running, answering, config_of, get, running
 from tests.servers import RedisServer, until
 
@@ -244,3 +247,67 @@ async def test_a_hundred_reloads_leave_nothing_behind(tmp_path: Path) -> None:
         assert len(run.gateway._listeners._doors) == 2
         await until(lambda: not len(run.gateway._retiring))
         assert await asyncio.to_thread(os.listdir, tmp_path) in (["log", "s1"], ["s1", "log"])
+
+
+async def test_targets_that_stay_keep_their_connections_and_health(tmp_path: Path) -> None:
+    """When others join them or leave; a target that failed is left out still."""
+    gone = "http://127.0.0.1:1"
+    async with answering(OK) as one, answering(OK) as two:
+        u: dict[str, Any] = {"targets": [one.url, gone], "eject": {"failures": 1}}
+        u["retry"] = {"tries": 2, "when": ["connect"]}
+        async with running(tmp_path, "", "left out", u=u) as run:
+            client = await run.client()
+            for _ in range(4):
+                assert (await client.get()).status == 200
+            pools = {pool.name: pool for pool in run.upstream().pools}
+            others = {**u, "targets": [gone, two.url, one.url], "balance": "least_requests"}
+            await reload(run, tmp_path, u=others)
+            after = run.upstream()
+            assert {pool.name: pool for pool in after.pools if pool.name in pools} == pools
+            for _ in range(4):
+                assert (await client.get()).status == 200
+            assert len(one.peers) == 1
+            assert after.metrics.retries["connect"] == 1
+            assert [target.is_ejected for target in after.metrics.targets.values()].count(True) == 1
+            await reload(run, tmp_path, u={"targets": two.url})
+            assert (await client.get()).status == 200
+            assert not run.upstream().metrics.targets
+
+
+async def test_certificates_and_client_rules_change(tmp_path: Path, authority: Authority) -> None:
+    """Whoever came in without a certificate is let go when one is required."""
+    first, second = authority.issue("a.test"), authority.issue("a.test", "b.test")
+    async with answering(OK) as upstream, running(tmp_path, upstream, listen=listen(first)) as run:
+        client = await connect(run, authority.client_context())
+        assert (await client.get()).status == 200
+        await reload(run, tmp_path, upstream, listen=listen(second))
+        other = await connect(run, authority.client_context(), "b.test")
+        assert (await other.get()).status == 200
+        rules = {"client_ca": str(authority.file), "client_certificates": "required"}
+        await reload(run, tmp_path, upstream, listen=listen(second, **rules))
+        assert await client.is_closed()
+        assert await other.is_closed()
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            await (await connect(run, authority.client_context())).get()
+        await reload(run, tmp_path, upstream)
+        assert (await run.ask(get())).status == 200
+
+
+async def test_a_proxy_that_is_no_longer_trusted(tmp_path: Path) -> None:
+    """Its open connections may not name clients any more; nor does a new one have to reconnect."""
+    limits = {"policies": {"p": {"limits": ["1/h per ip"]}}}
+    trusting: dict[str, Any] = {"trusted_proxies": ["127.0.0.1"], **limits}
+    route = {"policies": ["p"]}
+    async with (
+        answering(OK) as upstream,
+        running(tmp_path, upstream, route=route, **trusting) as run,
+    ):
+        client = await run.client()
+        for number in range(2):
+            named = get("/", f"X-Forwarded-For: 10.0.0.{number}")
+            assert (await client.ask(named)).status == 200
+        await reload(run, tmp_path, upstream, route={"policies": ["p"]}, **limits)
+        answers = [await client.ask(get("/", f"X-Forwarded-For: 10.0.1.{n}")) for n in range(2)]
+        assert [answer.status for answer in answers] == [200, 429]
+        await reload(run, tmp_path, upstream, route={"policies": ["p"]}, **trusting)
+        assert (await client.ask(get("/", "X-Forwarded-For: 10.0.1.5"))).status == 200

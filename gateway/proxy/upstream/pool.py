@@ -136,6 +136,10 @@ class TargetPool:
             f"{len(self._pending)} pending>"
         )
 
+    def is_of(self, target: Target) -> bool:
+        """Return whether it leads to a target, whatever the weight of that."""
+        return self._target.model_copy(update={"weight": target.weight}) == target
+
     @property
     def in_flight(self) -> int:
         """Return how many requests have a connection or wait for one."""
