@@ -92,7 +92,7 @@ class Backfill:
                 # Let requests run in between, however many keys clients have chosen.
                 await asyncio.sleep(0)
                 if shard.is_in_use:
-                    await self._tell_some(shard, name)
+                    await self._report_some(shard, name)
         finally:
             del self._telling[name]
 
@@ -102,7 +102,7 @@ class Backfill:
             async with asyncio.timeout(PROBE_AFTER_US / US):
                 await is_well.wait()
 
-    async def _tell_some(self, shard: Shard, name: Hashable) -> None:
+    async def _report_some(self, shard: Shard, name: Hashable) -> None:
         asked = self._fallback.looks(name)
         if not asked:
             return

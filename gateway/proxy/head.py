@@ -14,7 +14,13 @@ from email.utils import formatdate
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gateway.routing.forwarding import ORIGIN_FIELDS, SCHEME_FIELDS, SCHEMES, TOLD_FIELDS, Story
+from gateway.routing.forwarding import (
+    ORIGIN_FIELDS,
+    SCHEME_FIELDS,
+    SCHEMES,
+    TOLD_FIELDS,
+    ProxyReport,
+)
 from gateway.routing.spelling import NOTHING_RESERVED, Reserved, is_misspelled, reserved_name
 
 Header = tuple[bytes, bytes]
@@ -124,7 +130,7 @@ class RequestOrigin(NamedTuple):
     is_trusted: bool
     own_fields: bytes = b""
     reserved: Reserved = NOTHING_RESERVED
-    story: Story | None = None
+    story: ProxyReport | None = None
 
 
 def request_fields(headers: Sequence[Header], origin: RequestOrigin, via: bytes) -> bytes:
@@ -159,7 +165,7 @@ def request_fields(headers: Sequence[Header], origin: RequestOrigin, via: bytes)
     if takes_trailers(headers):
         # A request to the next hop, which this gateway can fulfil (RFC 9110, section 10.1.4).
         lines.append(b"Connection: TE\r\nTE: trailers\r\n")
-    lines += (*_told_of(origin, story), via, origin.own_fields)
+    lines += (*_reported_origin(origin, story), via, origin.own_fields)
     return b"".join(lines)
 
 
@@ -167,7 +173,7 @@ def _agrees(value: bytes, scheme: str) -> bool:
     return SCHEMES.get(value.decode("latin-1").lower()) == scheme
 
 
-def _told_of(origin: RequestOrigin, story: Story | None) -> tuple[bytes, ...]:
+def _reported_origin(origin: RequestOrigin, story: ProxyReport | None) -> tuple[bytes, ...]:
     """Return the origin of a request as this gateway reports it."""
     peer, scheme, host = origin.peer, origin.scheme, origin.host
     if story is None:

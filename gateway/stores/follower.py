@@ -50,7 +50,7 @@ class Follower:
         self._clock = clock
         self._shards = Shards(self._call, metrics, clock)
         self._watching = Tasks()
-        self._spell: _Spell | None = None
+        self._spell: _MissedPeriod | None = None
         metrics.missed = metrics.missed or 0
         metrics.refresh = self._refresh_metrics
 
@@ -158,13 +158,13 @@ class Follower:
         number = sum(ask.cost > 0 for ask in asks)  # A look would have left no count.
         self._metrics.missed = (self._metrics.missed or 0) + number
         if self._spell is None:
-            self._spell = _Spell(now_us)
+            self._spell = _MissedPeriod(now_us)
             log.warning("the new store is unavailable (%s); the old store decides", reason)
             self._watching.start(self._await_calm(self._spell))
         self._spell.missed += number
         self._spell.last_us = now_us
 
-    async def _await_calm(self, spell: _Spell) -> None:
+    async def _await_calm(self, spell: _MissedPeriod) -> None:
         """Log the end of the spell: nothing has been missed for a while, and all shards answer."""
         while True:
             rest_us = spell.last_us + CALM_US - self._clock()
@@ -187,7 +187,7 @@ def _forget(call: asyncio.Task[Sequence[Verdict]]) -> None:
         call.exception()
 
 
-class _Spell:
+class _MissedPeriod:
     """A period in which decisions are missed, from the first to the last one so far."""
 
     __slots__ = ("first_us", "last_us", "missed")

@@ -54,7 +54,7 @@ def chosen(parts: int, policies: Sequence[str] = ()) -> IsMoving:
     return is_moving
 
 
-class _Part(NamedTuple):
+class _NewStorePart(NamedTuple):
     """What the new store is asked: some limits of one ask."""
 
     at: int
@@ -161,19 +161,19 @@ class MovingStore:
             raise StoreReplyError("not one verdict for each ask")
         return verdicts
 
-    def _part(self, at: int, ask: Ask) -> _Part | None:
+    def _part(self, at: int, ask: Ask) -> _NewStorePart | None:
         places = tuple(
             place
             for place, (limit, key) in enumerate(zip(ask.limits, ask.keys, strict=True))
             if self._is_moving(limit, key)
         )
-        return _Part(at, places, _pick(ask, places)) if places else None
+        return _NewStorePart(at, places, _pick(ask, places)) if places else None
 
     def _join(
         self,
         asks: Sequence[Ask],
         old: Sequence[Verdict],
-        parts: Sequence[_Part],
+        parts: Sequence[_NewStorePart],
         new: Sequence[Verdict | None],
     ) -> tuple[list[Verdict], list[asyncio.Task[None]]]:
         """Return the verdicts of both, and tasks that give back what one of them took in vain."""
@@ -194,7 +194,7 @@ class MovingStore:
         self,
         asks: Sequence[Ask],
         old: Sequence[Verdict],
-        parts: Sequence[_Part],
+        parts: Sequence[_NewStorePart],
         asking: asyncio.Task[Sequence[Verdict | None]],
     ) -> None:
         """Give back everything that was admitted, once it is known."""

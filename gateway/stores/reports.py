@@ -140,12 +140,12 @@ class _Keys:
             states[key] = kept
             self._times += len(kept)
         if is_new:
-            self._tidy(now_us)
+            self._forget_old(now_us)
         while len(states) > self._max_keys or (self._times > self._max_times and len(states) > 1):
             self._forget(self._least_missed(now_us))
         return kept.next_us
 
-    def _tidy(self, now_us: int) -> None:
+    def _forget_old(self, now_us: int) -> None:
         """Forget up to two old keys that do not matter any more: one more than arrived."""
         for _ in range(2):
             oldest = next(iter(self._states), None)

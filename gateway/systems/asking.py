@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.limiter.decider import Decider, Outcome, Pending, refusing_rule
-from gateway.limiter.plan import CompileKey, KeyOf, Missing, Plan
+from gateway.limiter.plan import CompileKey, KeyOf, MissingKey, Plan
 from gateway.routing.keys import compile_caller_key
 from gateway.systems.base import FrontendContext
 
@@ -48,7 +48,7 @@ class CallerQuestions:
         """
         question = self._plan.ask(caller)
         assert question is not None, "callers name all that they are counted by"
-        assert not isinstance(question, Missing), "callers name all that they are counted by"
+        assert not isinstance(question, MissingKey), "callers name all that they are counted by"
         ask, rules = question
         outcome = self._decider.decide(ask._replace(cost=cost, max_wait_us=0), rules)
         if isinstance(outcome, Pending):

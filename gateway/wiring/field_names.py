@@ -13,7 +13,7 @@ from gateway.config.models.balancing import HashBy
 from gateway.config.models.gateway import GatewayConfig
 from gateway.http.editing.template import HEADER
 from gateway.proxy.field_names import Hidden
-from gateway.routing.forwarding import tells_origin
+from gateway.routing.forwarding import is_origin_field
 from gateway.routing.spelling import Reserved, headers_of, reserved_name, spellings_of
 
 
@@ -36,7 +36,7 @@ def hidden_fields(config: GatewayConfig) -> Hidden:
     for name in (*_deciding(config), *_of_templates(config)):
         lower = name.lower()
         folded = reserved_name(lower.encode("ascii"))
-        is_origin = tells_origin(folded.decode("ascii"))
+        is_origin = is_origin_field(folded.decode("ascii"))
         if folded in certificates or (is_origin and folded.decode("ascii") != lower):
             everyone[lower] = None
         elif is_origin:

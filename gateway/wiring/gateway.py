@@ -206,14 +206,14 @@ class Gateway:
     @property
     def readiness(self) -> Readiness:
         """Return whether this gateway should get traffic."""
-        states = [StoreState("main", self._decider.is_ready, self._who_needs_store())]
+        states = [StoreState("main", self._decider.is_ready, self._reason_to_need_store())]
         if self._moving is not None:
             # Policies need the old store.
             states.append(StoreState("new", self._moving.is_new_ready, needed_by=""))
         warning = self._store.warning if isinstance(self._store, WarningStore) else ""
         return judge(self._phase, states, warning)
 
-    def _who_needs_store(self) -> str:
+    def _reason_to_need_store(self) -> str:
         if any(policy.on_store_error == "closed" for policy in self.config.policies.values()):
             return "a policy"
         if any(listener.throttr is not None for listener in self.config.listeners):

@@ -18,7 +18,7 @@ from gateway.admin import Phase, Readiness, Scrape, judge_workers, of_process
 from gateway.base.tasks import Tasks
 from gateway.observe.metrics import GatewayMetrics, add, pieces
 from gateway.workers.reports import COUNTED, STATE, WorkerReport, slices
-from gateway.workers.retired_counters import Past
+from gateway.workers.retired_counters import RetiredCounters
 
 ANSWER_S: Final = 1.0
 """How long a worker may take to respond."""
@@ -46,7 +46,7 @@ class Fleet:
         self,
         workers: int,
         own: GatewayMetrics,
-        past: Past,
+        past: RetiredCounters,
         phase: Phase = Phase.STARTING,
         warning: Callable[[], str] = str,
     ) -> None:
@@ -68,7 +68,7 @@ class Fleet:
         self._there.append(worker)
         if len(self._there) >= self._workers:
             self._all_there.set()
-        self._tasks.start(self._bury(worker))
+        self._tasks.start(self._forget_when_lost(worker))
 
     def drain(self) -> None:
         """Record that the gateway shuts down."""
@@ -79,10 +79,10 @@ class Fleet:
             await asyncio.sleep(COLLECT_S)
             await self._ask(COUNTED)
 
-    async def _bury(self, worker: WorkerReport) -> None:
+    async def _forget_when_lost(self, worker: WorkerReport) -> None:
         await worker.lost
         self._there.remove(worker)
-        self._past.bury(worker.process.get(_CPU, 0.0), worker.counted)
+        self._past.add_ended(worker.process.get(_CPU, 0.0), worker.counted)
 
     async def is_alive(self) -> bool:
         """Return whether a worker responds; if there is none, one is being started."""

@@ -82,27 +82,27 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         {
             orders.LINK: link,
             orders.STOP: lambda _: ended.set(),
-            orders.YIELD: lambda _: yield_place(),
+            orders.YIELD: lambda _: leave_when_replaced(),
             orders.REOPEN: lambda _: running.reopen_log(),
             orders.RENEW: lambda _: running.renew_certificates(),
         },
     )
 
-    def yield_place() -> None:
+    def leave_when_replaced() -> None:
         nonlocal is_replaced
         is_replaced = True
         ended.set()
 
     def leave() -> None:
         # Without this, clients would find no server until the successor is there.
-        told.say_leaving()
+        told.report_leaving()
         loop.call_later(REPLACED_S, ended.set)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         # A process that stops a whole process group signals each member; once is enough.
         loop.add_signal_handler(number, leave)
     await running.start()
-    told.say_started()
+    told.report_started()
     # Everything made so far lives as long as the process; collections can skip it.
     gc.collect()
     gc.freeze()

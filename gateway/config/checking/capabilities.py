@@ -28,18 +28,18 @@ SYSTEMS: Final[dict[str, CapabilityChecks]] = {
 """By the system, which is also the `kind` of a store that it is."""
 
 
-def misfits(config: GatewayConfig) -> Iterator[Finding]:
+def unsupported(config: GatewayConfig) -> Iterator[Finding]:
     """Yield what the stores of a configuration cannot keep of its policies and listeners."""
-    yield from _misfits(config, config.store.url, tuple(config.policies))
+    yield from _unsupported(config, config.store.url, tuple(config.policies))
     migrate = config.store.migrate
     if migrate is not None:
-        yield from _misfits(config, migrate.to, migrate.policies or tuple(config.policies))
+        yield from _unsupported(config, migrate.to, migrate.policies or tuple(config.policies))
     for checks in SYSTEMS.values():
         yield from checks.of_config(config)
     yield from _queues_without_turns(config)
 
 
-def _misfits(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterator[Finding]:
+def _unsupported(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterator[Finding]:
     store = parse_store_url(url)
     checks = SYSTEMS.get(store.kind)
     elsewhere = of_masters_only(config)
@@ -47,14 +47,14 @@ def _misfits(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterato
         if name not in config.policies or name in elsewhere:
             continue
         policy = config.policies[name]
-        found = [*_misfits_of(url, policy)]
+        found = [*_unsupported_by(url, policy)]
         if checks is not None and checks.of_policy is not None:
             found += checks.of_policy(store, policy)
         for finding in found:
             yield finding._replace(path=("policies", name, *finding.path))
 
 
-def _misfits_of(url: str, policy: PolicyConfig) -> Iterator[Finding]:
+def _unsupported_by(url: str, policy: PolicyConfig) -> Iterator[Finding]:
     """Yield what of a policy a store cannot keep; paths begin below the policy."""
     can = capabilities_of(url)
     if can.only_mode and policy.consistency != can.only_mode:

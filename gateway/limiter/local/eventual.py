@@ -94,7 +94,7 @@ class EventualState:
         elif 0 < cost <= limit.burst:
             wait_us = view.wait_us(limit, cost, now_us)
             if wait_us > 0:
-                self._see_through(view, limit, key, terms, cost)
+                self._probe_if_stale(view, limit, key, terms, cost)
                 refusal = self._refuse(limit, key, cost, wait_us, view.resets_us - now_us)
                 return self._with_unreported(refusal, view, limit, terms, cost)
         decision = self._replica.decide_limit(limit, key, cost, 0)
@@ -106,7 +106,7 @@ class EventualState:
                 view.passed_us = now_us
         elif not decision.allowed and decision.retry_after_us != NEVER and self._gateways() > 1:
             if view is not None:
-                self._see_through(view, limit, key, terms, cost)
+                self._probe_if_stale(view, limit, key, terms, cost)
             decision = self._with_unreported(decision, view, limit, terms, cost)
         if view is not None:
             left = view.left(limit, now_us)
@@ -114,7 +114,7 @@ class EventualState:
                 decision = decision._replace(remaining=left)
         return decision
 
-    def _see_through(
+    def _probe_if_stale(
         self, view: RemoteView, limit: Limit, key: str, terms: Eventual, cost: int
     ) -> None:
         """Ask the store about a key that is refused, if what was heard of it is old."""
@@ -207,7 +207,7 @@ class EventualState:
             self._looks[name] = Probe(limit, name[1], cost, terms.interval_us)
 
     @property
-    def has_looks(self) -> bool:
+    def has_probes(self) -> bool:
         """Whether there is anything to ask."""
         return bool(self._looks)
 
@@ -222,7 +222,7 @@ class EventualState:
         limit, key, cost, interval_us = look
         self._looked_at.discard((limit.scope, key))
         self._keep(
-            limit, key, RemoteView.of_look(limit, cost, interval_us, decision, self._clock())
+            limit, key, RemoteView.of_probe(limit, cost, interval_us, decision, self._clock())
         )
 
     def missed(self, look: Probe) -> None:

@@ -71,7 +71,7 @@ class RemoteView:
         return view
 
     @classmethod
-    def of_look(
+    def of_probe(
         cls, limit: Limit, cost: int, late_us: int, decision: Decision, now_us: int
     ) -> RemoteView:
         """Return the view after the answer to a look; an admitted cost is given back."""

@@ -14,7 +14,7 @@ from gateway.base.clock import US, Clock, wall_us
 from gateway.limiter.local.leasing import GiveBack, Leasing
 from gateway.limiter.local.reporting import Reporting, Send
 from gateway.limiter.outcome import Outcome, Pending
-from gateway.limiter.parts import LocalPart, join, near_outcome
+from gateway.limiter.parts import LocalPart, join, local_outcome
 from gateway.limiter.plan import Rule
 from gateway.limits.consistency_mode import Eventual, Leased, Terms
 from gateway.limits.decision import Decision, Verdict
@@ -74,7 +74,7 @@ class LocalDecider:
                 return Outcome(verdict, rules, None, False, ask, (0,))
             if rule.policy.terms is None:
                 return Pending(ask, rules)
-            return _Mixed(self, ask, rules, ask, rules, (), looks)
+            return _PartlyDecided(self, ask, rules, ask, rules, (), looks)
         taken: list[LocalPart] = []
         left: list[int] = []
         is_refused = False
@@ -89,7 +89,7 @@ class LocalDecider:
         if is_refused:
             self.put_back(taken, ask.cost)
         if is_refused or not left:
-            return near_outcome(ask, rules, taken)
+            return local_outcome(ask, rules, taken)
         if not taken and not any(rule.policy.terms for rule in rules):
             return Pending(ask, rules)
         far = Ask(
@@ -98,7 +98,7 @@ class LocalDecider:
             ask.cost,
             ask.max_wait_us,
         )
-        return _Mixed(self, ask, rules, far, [rules[index] for index in left], taken, looks)
+        return _PartlyDecided(self, ask, rules, far, [rules[index] for index in left], taken, looks)
 
     def _decide_one(self, limit: Limit, key: str, terms: Terms | None, ask: Ask) -> Decision | None:
         if isinstance(terms, Leased):
@@ -124,7 +124,7 @@ class LocalDecider:
         self.leasing.close()
 
 
-class _Mixed(Pending):
+class _PartlyDecided(Pending):
     """The part of a request that the store decides, and what was decided here already.
 
     Args:
@@ -194,7 +194,7 @@ class _Mixed(Pending):
         self._looks += 1
         is_there = None
         if self._looks < MAX_LOOKS:
-            is_there = self._near.leasing.when_there(
+            is_there = self._near.leasing.recheck(
                 self.ask, self.rules, verdict, lambda: self._look(verdict, refused)
             )
         if is_there is None:

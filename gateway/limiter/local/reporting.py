@@ -67,7 +67,7 @@ class Reporting:
         decision = self._state.decide(limit, key, terms, cost)
         if not self._is_closed:
             self._report_later(terms.interval_us)
-            if self._looking is None and self._state.has_looks:
+            if self._looking is None and self._state.has_probes:
                 self._looking = self._loop.call_soon(self._look)
         return decision
 
@@ -92,7 +92,7 @@ class Reporting:
 
     def _report_some(self, interval_us: int) -> None:
         asks: list[Pending] = []
-        call = _Call(self, interval_us, self._clock() - interval_us)
+        call = _ReportCall(self, interval_us, self._clock() - interval_us)
         for report in self._state.reports(interval_us, REPORTS_A_CALL):
             asks += [_ReportedAsk(self._state, report.limit, ask, call) for ask in report.asks]
         call.unanswered = len(asks)
@@ -116,7 +116,7 @@ class Reporting:
         looks = self._state.looks(LOOKS_A_CALL)
         if looks:
             self._looking = self._loop.call_later(LOOK_PAUSE_S, self._look)
-            self._send([_Looked(self, look) for look in looks])
+            self._send([_ProbeCall(self, look) for look in looks])
 
     def looked(self, look: Probe, outcome: Outcome) -> None:
         """Process the store's answer to a look."""
@@ -141,7 +141,7 @@ class Reporting:
             self._state.gather(interval_us)
 
 
-class _Call:
+class _ReportCall:
     """The reports of one call."""
 
     __slots__ = ("_interval_us", "_reporting", "gathered_us", "unanswered")
@@ -164,7 +164,7 @@ class _ReportedAsk(Pending):
 
     __slots__ = ("_call", "_limit", "_state")
 
-    def __init__(self, state: EventualState, limit: Limit, ask: Ask, call: _Call) -> None:
+    def __init__(self, state: EventualState, limit: Limit, ask: Ask, call: _ReportCall) -> None:
         super().__init__(ask, ())
         self._state = state
         self._limit = limit
@@ -182,7 +182,7 @@ class _ReportedAsk(Pending):
         return None
 
 
-class _Looked(Pending):
+class _ProbeCall(Pending):
     """A look at a key, which no request waits for."""
 
     __slots__ = ("_look", "_reporting")

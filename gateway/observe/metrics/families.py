@@ -39,7 +39,7 @@ class Join(NamedTuple):
     is_lasting: bool
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -89,18 +89,18 @@ def _last(_: Any, told: Any) -> Any:
     return told
 
 
-COUNT: Final = Join(_as_it_is, add, is_lasting=True)
-COUNT_IF_KNOWN: Final = Join(_as_it_is, _if_known, is_lasting=True)
+COUNT: Final = Join(_unchanged, add, is_lasting=True)
+COUNT_IF_KNOWN: Final = Join(_unchanged, _if_known, is_lasting=True)
 COUNTS: Final = Join(_pairs, _add_pairs, is_lasting=True)
 TIMES: Final = Join(_times, _add_times, is_lasting=True)
-SAME: Final = Join(_as_it_is, _last, is_lasting=True)
-SUM: Final = Join(_as_it_is, add, is_lasting=False)
-SUM_IF_KNOWN: Final = Join(_as_it_is, _if_known, is_lasting=False)
-EVERY: Final = Join(_as_it_is, and_, is_lasting=False)
-SOME: Final = Join(_as_it_is, or_, is_lasting=False)
-MOST: Final = Join(_as_it_is, max, is_lasting=False)
+SAME: Final = Join(_unchanged, _last, is_lasting=True)
+SUM: Final = Join(_unchanged, add, is_lasting=False)
+SUM_IF_KNOWN: Final = Join(_unchanged, _if_known, is_lasting=False)
+EVERY: Final = Join(_unchanged, and_, is_lasting=False)
+SOME: Final = Join(_unchanged, or_, is_lasting=False)
+MOST: Final = Join(_unchanged, max, is_lasting=False)
 FIRST: Final = Join(_pairs, _first, is_lasting=False)
-WORST: Final = Join(_as_it_is, _worst, is_lasting=False)
+WORST: Final = Join(_unchanged, _worst, is_lasting=False)
 
 
 class Field(NamedTuple):
@@ -183,7 +183,7 @@ class Section(NamedTuple, Generic[T]):
 
 
 def counter(
-    name: str, text: str, field: str, value: Callable[[Any], float] = _as_it_is
+    name: str, text: str, field: str, value: Callable[[Any], float] = _unchanged
 ) -> Family[Any]:
     """Define a counter with one sample per child."""
     return Family("counter", name, text, (), (Field(field, COUNT),), _one(field, value))
@@ -194,7 +194,7 @@ def gauge(
     text: str,
     field: str,
     join: Join | None = SUM,
-    value: Callable[[Any], float] = _as_it_is,
+    value: Callable[[Any], float] = _unchanged,
 ) -> Family[Any]:
     """A gauge with one sample for each child; each process has its own if there is no `join`."""
     fields = () if join is None else (Field(field, join),)

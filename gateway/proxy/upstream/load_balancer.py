@@ -207,7 +207,7 @@ class LoadBalancer:
             is_failure = outcome in self._ejecting
         if is_failure:
             self._note(self._health.failed(index, self._clock()), outcome)
-        elif is_failure is not None and not self._health.is_spotless(index):
+        elif is_failure is not None and not self._health.has_no_failures(index):
             self._health.succeeded(index, self._clock())
 
     def checked(self, index: int, failure: str) -> None:

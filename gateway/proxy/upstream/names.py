@@ -80,7 +80,7 @@ class Name:
         """Stop looking it up."""
         self._tasks.cancel()
 
-    def hurry(self) -> None:
+    def refresh_soon(self) -> None:
         """Look it up soon: it may have changed."""
         self._is_wanted.set()
 
@@ -93,7 +93,7 @@ class Name:
         self.start()
         await self._looked.wait()
         if not self.addresses.known:
-            self.hurry()
+            self.refresh_soon()
             reason = self._error.strerror if self._error is not None else "it has no address"
             raise UpstreamConnectError(f"{self._host} cannot be resolved: {reason}")
 

@@ -205,7 +205,7 @@ class TargetPool:
             self._admit_next()
             raise UpstreamConnectError("closed at once")
         self._open.add(connection)
-        self.slow_readers.narrow_if_many(connection)
+        self.slow_readers.limit_reads_if_many(connection)
         self._watch.start()
         self.metrics.connections += 1
         return connection

@@ -28,7 +28,7 @@ _MOST_USED: Final = 2**32 - 1
 _NOTHING: Final[Condensed] = (0, 0)
 
 
-class _Page:
+class _SetPage:
     """Some sets: for each place a part of a hash, a time and a number; and each set's least."""
 
     __slots__ = ("at", "least_at", "least_used", "names", "used")
@@ -42,7 +42,7 @@ class _Page:
         self.least_used = array("I", bytes(4 * SETS_PER_PAGE))
 
 
-class Recalled(NamedTuple):
+class RememberedState(NamedTuple):
     """What is known of a key.
 
     Attributes:
@@ -67,7 +67,7 @@ class Forgotten:
 
     def __init__(self, keys: int, condensing: Condensing, limit: Callable[[], Limit]) -> None:
         pages = -(-keys // (WAYS * SETS_PER_PAGE))
-        self._pages: list[_Page | None] = [None] * pages
+        self._pages: list[_SetPage | None] = [None] * pages
         self._sets = pages * SETS_PER_PAGE
         self._condensing = condensing
         self._limit = limit
@@ -78,7 +78,7 @@ class Forgotten:
         """For how many keys memory is allocated."""
         return sum(page is not None for page in self._pages) * SETS_PER_PAGE * WAYS
 
-    def recall(self, key: str, now_us: int) -> Recalled | None:
+    def recall(self, key: str, now_us: int) -> RememberedState | None:
         """Return the usage held against a key that is not counted elsewhere; None if none is."""
         name, page, first = self._find(key)
         if page is None:
@@ -86,10 +86,10 @@ class Forgotten:
         place = _place_of(page, name, first)
         if place is not None:
             condensed = page.at[place], page.used[place]
-            return Recalled(condensed, True) if self._matters(condensed, now_us) else None
+            return RememberedState(condensed, True) if self._matters(condensed, now_us) else None
         number = first // WAYS
         condensed = page.least_at[number], page.least_used[number]
-        return Recalled(condensed, False) if self._matters(condensed, now_us) else None
+        return RememberedState(condensed, False) if self._matters(condensed, now_us) else None
 
     def put(self, key: str, condensed: Condensed, now_us: int) -> None:
         """Keep the usage of a key, in place of what was known of it."""
@@ -105,7 +105,7 @@ class Forgotten:
             return
         page.names[place], page.at[place], page.used[place] = name, at, used
 
-    def put_right(self, key: str, condensed: Condensed) -> None:
+    def correct(self, key: str, condensed: Condensed) -> None:
         """Keep a recalled state as a refusal has corrected it: the clock may have gone back."""
         name, page, first = self._find(key)
         if page is None:
@@ -139,7 +139,7 @@ class Forgotten:
         if not any(self._matters(one, now_us) for one in (*held, *least)):
             self._pages[self._hand] = None
 
-    def _find(self, key: str) -> tuple[int, _Page | None, int]:
+    def _find(self, key: str) -> tuple[int, _SetPage | None, int]:
         """Return the key's name, its page if there is one, and the first place of its set in it."""
         number = hash(key)
         chosen = number % self._sets
@@ -150,8 +150,8 @@ class Forgotten:
             chosen % SETS_PER_PAGE * WAYS,
         )
 
-    def _make_page(self, key: str) -> _Page:
-        page = self._pages[hash(key) % self._sets // SETS_PER_PAGE] = _Page()
+    def _make_page(self, key: str) -> _SetPage:
+        page = self._pages[hash(key) % self._sets // SETS_PER_PAGE] = _SetPage()
         return page
 
     def _matters(self, condensed: Condensed, now_us: int) -> bool:
@@ -159,7 +159,7 @@ class Forgotten:
             return False
         return self._condensing.expires_us(condensed, self._limit()) > now_us
 
-    def _free_place(self, page: _Page, first: int, coming: Condensed, now_us: int) -> int | None:
+    def _free_place(self, page: _SetPage, first: int, coming: Condensed, now_us: int) -> int | None:
         """Return a place for a new key of a set; None if it used less than all that are there."""
         empty = _place_of(page, 0, first)
         if empty is not None:
@@ -176,7 +176,7 @@ class Forgotten:
         self._raise_least(page, first // WAYS, smallest, now_us)
         return first + held.index(smallest)
 
-    def _raise_least(self, page: _Page, number: int, gone: Condensed, now_us: int) -> None:
+    def _raise_least(self, page: _SetPage, number: int, gone: Condensed, now_us: int) -> None:
         """Take keys of this set that are not in it for the one that goes, from now on."""
         at, used = page.least_at[number], page.least_used[number]
         if not self._matters((at, used), now_us):
@@ -185,7 +185,7 @@ class Forgotten:
         page.least_used[number] = max(used, gone[1])
 
 
-def _place_of(page: _Page, name: int, first: int) -> int | None:
+def _place_of(page: _SetPage, name: int, first: int) -> int | None:
     names = page.names[first : first + WAYS]
     return first + names.index(name) if name in names else None
 

@@ -132,9 +132,7 @@ class Scope:
             self.keep_refused(found, after, now_us)
         elif cost:
             is_known = found.state is not None
-            self.keep_new(
-                *(found.key, after, now_us, (key,)), is_known=is_known, is_own=found.is_own
-            )
+            self.keep_new(found.key, after, now_us, (key,), is_known=is_known, is_own=found.is_own)
         return after, now_us, wait_us, retry_after_us
 
     def find(
@@ -219,7 +217,10 @@ class Scope:
             self.put(key, state)
         else:
             self.keep_new(
-                *(found.key, state, now_us, (key,)),
+                found.key,
+                state,
+                now_us,
+                (key,),
                 is_known=found.state is not None,
                 is_own=found.is_own,
             )
@@ -255,7 +256,7 @@ class Scope:
             self.put(found.key, state)
         elif self._forgotten is not None:
             condensed = self._condensing.condense(state, now_us, self.limit)
-            self._forgotten.put_right(found.key, condensed)
+            self._forgotten.correct(found.key, condensed)
 
     def sweep(self) -> None:
         """Forget the useless keys of one piece."""

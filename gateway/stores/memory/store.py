@@ -182,7 +182,10 @@ class MemoryStore:
             elif spends:
                 is_known = found.state is not None
                 scope.keep_new(
-                    *(found.key, after, moment_us, ask.keys),
+                    found.key,
+                    after,
+                    moment_us,
+                    ask.keys,
                     is_known=is_known,
                     is_own=found.is_own,
                 )

@@ -188,11 +188,11 @@ class PolicyReader:
             if count >= MAX_POLICIES:
                 log.error("%s has more than %d rows: the rest is ignored", TABLE, MAX_POLICIES)
                 break
-        self._tell_of(refused)
+        self._log_ignored(refused)
         self.book.replace(found, folds=folds)
         log.info("keys with policies of their own in %s: %d", TABLE, len(found))
 
-    def _tell_of(self, refused: dict[tuple[object, str], None]) -> None:
+    def _log_ignored(self, refused: dict[tuple[object, str], None]) -> None:
         """Log the rows that are ignored now and were not before."""
         news = [each for each in refused if each not in self._refused]
         for row_id, why in news[:MAX_TOLD]:

@@ -311,7 +311,7 @@ def read_sql(slots: Iterable[RowSlot]) -> str:
     return ";".join((usage, log, NOW) if logs else (usage, NOW))
 
 
-def whose_sql(slots: dict[str, RowSlot], usage: Sequence[Row], logs: Sequence[Row]) -> str:
+def owners_sql(slots: dict[str, RowSlot], usage: Sequence[Row], logs: Sequence[Row]) -> str:
     """Ask whose the rows are that have other names than were asked for; empty if there are none.
 
     ThrottleX's tables may take capitals for small letters, `ß` for `ss` or a soft hyphen for
@@ -339,7 +339,7 @@ def load(
     now_us: int,
     whose: Iterable[Row] = (),
 ) -> None:
-    """Load what was read into each slot; `whose` are the answers to `whose_sql`."""
+    """Load what was read into each slot; `whose` are the answers to `owners_sql`."""
     places = (None, *slots.values())
     others = {name: places[int(place)] for name, place in whose}
     for row in usage:

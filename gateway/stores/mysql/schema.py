@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from gateway.base.errors import StoreUnavailable
 from gateway.stores.mysql.driver import Link
-from gateway.stores.mysql.session import unfit
+from gateway.stores.mysql.session import setting_error
 
 LOCK: Final = "sluice_schema"
 PATIENCE_S: Final = 60
@@ -217,10 +217,10 @@ async def _check(link: Link) -> None:
     )
     for name, kind in kinds:
         if str(kind).lower() != "innodb":
-            raise unfit(f"the table {name} is of the kind {kind}, and must be of InnoDB")
+            raise setting_error(f"the table {name} is of the kind {kind}, and must be of InnoDB")
     columns = Counter(index for index, _, _ in unique)
     if not any((*row[1:], columns[row[0]]) == ("key_id", None, 1) for row in unique):
-        raise unfit(f"{_USAGE.name} has no unique index on key_id alone")
+        raise setting_error(f"{_USAGE.name} has no unique index on key_id alone")
 
 
 async def folds_keys(link: Link, table: str, column: str) -> bool:

@@ -131,12 +131,18 @@ def read_session(variables: Mapping[str, str], ahead_s: int) -> Session:
         and variables.get("sql_log_bin", "ON").upper() == "ON"
         and variables.get("binlog_format", "").upper() == "STATEMENT"
     ):
-        raise unfit("binlog_format is STATEMENT, and rows can only be logged as MIXED or ROW")
+        raise setting_error(
+            "binlog_format is STATEMENT, and rows can only be logged as MIXED or ROW"
+        )
     max_packet = int(variables.get("max_allowed_packet", SMALLEST_PACKET))
     if max_packet < SMALLEST_PACKET:
-        raise unfit(f"max_allowed_packet is {max_packet}, and must be {SMALLEST_PACKET} at least")
+        raise setting_error(
+            f"max_allowed_packet is {max_packet}, and must be {SMALLEST_PACKET} at least"
+        )
     if abs(ahead_s) > CLOCK_S:
-        raise unfit("its time stands still or is set, by `timestamp` in init_connect for one")
+        raise setting_error(
+            "its time stands still or is set, by `timestamp` in init_connect for one"
+        )
     wrong = [
         f"{name}={wanted}"
         for name, wanted in _WHERE_KNOWN.items()
@@ -145,7 +151,7 @@ def read_session(variables: Mapping[str, str], ahead_s: int) -> Session:
     return Session(max_packet, f"SET SESSION {', '.join(wrong)}" if wrong else "")
 
 
-def unfit(why: str) -> StoreUnavailable:
+def setting_error(why: str) -> StoreUnavailable:
     """Return the error that says what an administrator has to change."""
     return StoreUnavailable(f"the store is not set up for exact counts: {why}", "settings")
 

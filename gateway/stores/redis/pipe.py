@@ -64,7 +64,7 @@ def is_noscript(reply: object) -> bool:
     return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
 
 
-class ClockSeen(NamedTuple):
+class ClockReading(NamedTuple):
     """The time of a server, read between two times here; microseconds."""
 
     sent_us: int
@@ -91,7 +91,7 @@ class Pipe(Pipelining):
         self._clock = clock
         self._reader = hiredis.Reader()
         self._calls: deque[tuple[asyncio.Future[Any], int]] = deque()
-        self.clock_seen: ClockSeen | None = None
+        self.clock_seen: ClockReading | None = None
         self.evicts = ""
         self.hear: Callable[[bytes], None] | None = None
 
@@ -217,7 +217,7 @@ async def _introduce(
     told = replies[must_succeed + 1]
     if isinstance(told, list) and len(told) == 2:
         server_us = int(told[0]) * 1_000_000 + int(told[1])
-        pipe.clock_seen = ClockSeen(sent_us, clock(), server_us)
+        pipe.clock_seen = ClockReading(sent_us, clock(), server_us)
     pipe.evicts = _evicting_policy(replies[must_succeed + 2])
     # Not before: until then a server accepts only short words, and hangs up.
     for future in pipe.call(*[("SCRIPT", "LOAD", source) for source in scripts]):
@@ -237,6 +237,6 @@ def _evicting_policy(info: object) -> str:
     return "" if policy == "noeviction" else policy
 
 
-def worth_dropping(error: StoreError) -> bool:
+def needs_reconnect(error: StoreError) -> bool:
     """Return whether a new connection may fix the error that the server answered."""
     return error.reason in _DROPPING or type(error) is StoreReplyError

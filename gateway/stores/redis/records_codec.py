@@ -104,7 +104,7 @@ def _ends_ns(anchor_us: float, ttl_lo: int, ttl_hi: float, unit_ns: int) -> int:
     return int(anchor_us) * NS_PER_US + (int(ttl_hi) * WORD + ttl_lo) * unit_ns
 
 
-class Words2:
+class RecordCodec2:
     """The encoding of version 2.
 
     Args:
@@ -140,7 +140,7 @@ class Words2:
         return answer(can, quota_hi * WORD + quota_lo, code, ends_ns, now_ns)
 
 
-class Words5:
+class RecordCodec5:
     """The encoding of version 5.
 
     Args:

@@ -29,7 +29,7 @@ UNANSWERED_MAX: Final = 64
 """Unanswered messages to Redis; any further ones are dropped."""
 
 
-class AnyPlace(NamedTuple):
+class AnyClusterServer(NamedTuple):
     """A `ServerPlace`: any server of a Cluster that answers, since each forwards to all others."""
 
     seeds: Sequence[RedisAddress]

@@ -39,7 +39,7 @@ FIRST_LOOK: Final = 1024
 """How many slots a worker holds before the first search for slots that expired long ago."""
 
 
-class Holdings:
+class WorkerSlots:
     """The slots that one worker holds for its requests in flight.
 
     Args:
@@ -98,7 +98,7 @@ class SharedServer(asyncio.Protocol):
         self._clock = clock
         self._splitter = Splitter()
         self._plans: list[FramePlan] = []
-        self._holdings = Holdings(store, clock)
+        self._holdings = WorkerSlots(store, clock)
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -30,7 +30,7 @@ from gateway.systems.envoy.replies import Replies
 from gateway.systems.envoy.rules import Domains, TooManyOverridesError, UnknownUnitError
 from gateway.systems.grpc.calls import Context
 from gateway.systems.grpc.frontend import GrpcFrontend
-from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.ports import ServingOptions
 from gateway.systems.grpc.server import GrpcServer, Service, bounds_of
 
 MAX_DESCRIPTORS: Final = 128
@@ -86,7 +86,9 @@ class EnvoyRls(GrpcFrontend):
             is_able=can_answer(ground, ()),
             sharing=ground.sharing,
         )
-        super().__init__(Door(listener.address, listener.mode, ground.tls.get(name)), server)
+        super().__init__(
+            ServingOptions(listener.address, listener.mode, ground.tls.get(name)), server
+        )
 
     async def _should_rate_limit(self, data: bytes, context: Context) -> bytes:
         plan = self._plans.get(data)

@@ -26,7 +26,7 @@ from gateway.systems.envoy.messages import (
     EnvoyQuestion,
     EnvoyStatus,
 )
-from gateway.systems.envoy.rules import Domains, Held
+from gateway.systems.envoy.rules import ApplicableLimits, Domains
 
 MAX_HITS: Final = 1_000_000_001
 """More than the burst of any limit, so that larger numbers need no distinction."""
@@ -49,7 +49,7 @@ class PlanPart(NamedTuple):
     """
 
     place: int
-    held: Held
+    held: ApplicableLimits
     names: tuple[Name, ...]
 
 
@@ -106,7 +106,7 @@ class CallPlan(NamedTuple):
     """
 
     question: EnvoyQuestion
-    held: tuple[Held | None, ...]
+    held: tuple[ApplicableLimits | None, ...]
     groups: tuple[Group, ...]
     statuses: tuple[EnvoyStatus, ...]
     is_refused: bool
@@ -178,13 +178,13 @@ class Planner:
         statuses = tuple(_uncounted(one) for one in held)
         return CallPlan(question, held, groups, statuses, is_refused, never, quotas, empty)
 
-    def _is_quota(self, held: Held | None) -> bool:
+    def _is_quota(self, held: ApplicableLimits | None) -> bool:
         """Return whether a descriptor is a quota, or unlimited where every other one is a quota."""
         if held is None:
             return self._domains.all_are_quotas
         return held.is_quota and (bool(held.rules) or held.is_refused)
 
-    def _held(self, question: EnvoyQuestion) -> tuple[Held | None, ...]:
+    def _held(self, question: EnvoyQuestion) -> tuple[ApplicableLimits | None, ...]:
         """Return the limits of each descriptor, without those that others replace."""
         find, domain = self._domains.find, question.domain
         held = [find(domain, descriptor) for descriptor in question.descriptors]
@@ -220,7 +220,7 @@ class Planner:
         yield Group(parts, ask, rules, refund, is_shadow, is_quota, is_debit and hits > 0)
 
     def _drafts(
-        self, question: EnvoyQuestion, held: Sequence[Held | None], *, looks_only: bool
+        self, question: EnvoyQuestion, held: Sequence[ApplicableLimits | None], *, looks_only: bool
     ) -> Sequence[_Draft]:
         drafts: list[_Draft] = []
         are_debits = _are_debits(question)
@@ -241,12 +241,12 @@ class Planner:
         return drafts
 
 
-def _is_alone(held: Held) -> bool:
+def _is_alone(held: ApplicableLimits) -> bool:
     """Return whether it needs a group of its own, since its result may not count."""
     return held.is_shadow or held.is_quota
 
 
-def _uncounted(held: Held | None) -> EnvoyStatus:
+def _uncounted(held: ApplicableLimits | None) -> EnvoyStatus:
     """Return the status of a descriptor that no store is asked about."""
     if held is None:
         return EnvoyStatus(OK)

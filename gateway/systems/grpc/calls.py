@@ -35,7 +35,7 @@ class Calls:
     Args:
         patience_us: microseconds that a request may take to arrive, once its call has begun, or
             that what was asked before may take to be answered.
-        quiet_us: microseconds without a new call before `become_rare` returns.
+        quiet_us: microseconds without a new call before `wait_for_quiet` returns.
 
     Attributes:
         under_way: how many unary calls have begun and not ended.
@@ -81,7 +81,7 @@ class Calls:
             del self._unread[context]
         return None if data is grpc.aio.EOF else cast("bytes", data)
 
-    async def become_rare(self, within_s: float) -> None:
+    async def wait_for_quiet(self, within_s: float) -> None:
         """Wait for a moment in which no call begins, up to a limit."""
         loop = asyncio.get_running_loop()
         due, begun = loop.time() + within_s, -1

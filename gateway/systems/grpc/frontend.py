@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.config.values.address import Address, UnixAddress
-from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.ports import ServingOptions
 from gateway.systems.grpc.server import GrpcServer
 
 
@@ -18,7 +18,7 @@ class GrpcFrontend:
         address: where it listens, with the actual port.
     """
 
-    def __init__(self, door: Door, server: GrpcServer) -> None:
+    def __init__(self, door: ServingOptions, server: GrpcServer) -> None:
         self.address: Address | UnixAddress = door.address
         self._door = door
         self._server = server

@@ -32,7 +32,7 @@ from gateway.systems.grpc.tls import credentials_of
 EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - as it was asked
 
 
-class Door(NamedTuple):
+class ServingOptions(NamedTuple):
     """How a server listens.
 
     Attributes:
@@ -59,7 +59,7 @@ class Ports:
         self._sharing = sharing
         self._file: SocketFile | None = None
 
-    async def open(self, door: Door) -> Address | UnixAddress:
+    async def open(self, door: ServingOptions) -> Address | UnixAddress:
         """Bind; return the address with the actual port.
 
         An empty host stands for every address of this machine, and so does 0.0.0.0, including

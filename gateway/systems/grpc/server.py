@@ -26,7 +26,7 @@ from gateway.net.binding import ALONE, Sharing
 from gateway.systems.base import FrontendContext
 from gateway.systems.grpc.calls import UNREADABLE, Answer, Calls, Context
 from gateway.systems.grpc.health import HEALTH, Health
-from gateway.systems.grpc.ports import Door, Ports
+from gateway.systems.grpc.ports import Ports, ServingOptions
 from gateway.systems.grpc.protobuf import DecodeError, known
 from gateway.systems.grpc.reflection import Reflection
 from gateway.systems.grpc.tls import is_named
@@ -158,7 +158,7 @@ class GrpcServer:
         self._ports = Ports(self._server, sharing)
         self._tasks = Tasks()
 
-    async def start(self, door: Door) -> Address | UnixAddress:
+    async def start(self, door: ServingOptions) -> Address | UnixAddress:
         """Start listening and serving; return the address with the actual port.
 
         Raises:
@@ -200,7 +200,7 @@ class GrpcServer:
         due = asyncio.get_running_loop().time() + seconds
         try:
             await self._lateness.end()
-            await self._calls.become_rare(min(RARE_S, seconds))
+            await self._calls.wait_for_quiet(min(RARE_S, seconds))
             return await self._end(due)
         except asyncio.CancelledError:
             # The server must be stopped all the same: its threads would outlive the loop.

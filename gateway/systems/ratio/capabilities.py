@@ -17,7 +17,7 @@ _ALGORITHM: Final = "sliding_window_log"
 _MIGRATE_TO: Final = ("store", "migrate", "to")
 
 
-def _misfits(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
+def _unsupported(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
     """Yield what of a policy a ratio server cannot keep; paths begin below the policy."""
     if len(policy.limits) > 1:
         message = "a ratio server is asked about one limit at a time: all or none cannot be kept"
@@ -93,4 +93,4 @@ def _not_one(policies: tuple[str, ...], place: Path) -> Iterator[Finding]:
         yield Finding((*place, "policies"), message, "one policy, or a store of another kind")
 
 
-CHECKS: Final = CapabilityChecks(_unfit, _misfits)
+CHECKS: Final = CapabilityChecks(_unfit, _unsupported)

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from gateway.base.errors import ConfigError, Problem, StartError
 from gateway.config.checking import cross
-from gateway.config.checking.capabilities import misfits
+from gateway.config.checking.capabilities import unsupported
 from gateway.config.checking.messages import words_for
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.reading.substitute import is_utf8
@@ -104,7 +104,7 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
     unfit = list(_problems(cross.unfit_for_callers(config)))
     if unfit:
         raise ConfigError(unfit)
-    for misfit in misfits(config):
+    for misfit in unsupported(config):
         hint = "redis://, mysql://, ratio:// or inmemory://"
         raise ConfigError([Problem(WHERE, 0, 0, "RATIO_STORAGE", misfit.message, hint)])
     return Environment(config, list(_unknown(environ)))

@@ -17,7 +17,7 @@ from gateway.systems.asking import CallerQuestions, caller_keys, can_answer, pas
 from gateway.systems.base import FrontendContext
 from gateway.systems.grpc.calls import Context
 from gateway.systems.grpc.frontend import GrpcFrontend
-from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.ports import ServingOptions
 from gateway.systems.grpc.server import GrpcServer, Service, bounds_of
 from gateway.systems.ratio.config import RatioConfig
 from gateway.systems.ratio.messages import (
@@ -95,7 +95,9 @@ class RatioFrontend(GrpcFrontend):
             can_answer(ground, listener.policies),
             ground.sharing,
         )
-        super().__init__(Door(listener.address, listener.mode, ground.tls.get(name)), server)
+        super().__init__(
+            ServingOptions(listener.address, listener.mode, ground.tls.get(name)), server
+        )
 
     def _note_malformed(self) -> None:
         self._metrics.malformed["message"] += 1

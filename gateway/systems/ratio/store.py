@@ -96,7 +96,7 @@ class RatioStore:
         self._owner = owner or domain
         self._deadline_s = deadline_us / US or None
         self._clock = clock
-        self._link: _Link | None = None
+        self._link: _RatioConnection | None = None
         self._is_closed = False
         self._unheard_since_us = 0
         self._has_failed = False
@@ -118,7 +118,7 @@ class RatioStore:
     async def start(self) -> None:
         """Connect in the background; a server that is there is waited for."""
         if self._link is None:
-            self._link = _Link(self._target)
+            self._link = _RatioConnection(self._target)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(START_WAIT_S):
                     await self._link.is_tried.wait()
@@ -167,7 +167,7 @@ class RatioStore:
         """Whether it was allowed: nothing of a ratio server's can be held."""
         return verdict.allowed
 
-    def _current(self) -> _Link:
+    def _current(self) -> _RatioConnection:
         """The connection, which is made anew if it leads nowhere."""
         link, now_us = self._link, self._clock()
         if link is None:
@@ -177,11 +177,11 @@ class RatioStore:
             self._unheard_since_us = now_us
         elif now_us - self._unheard_since_us > STALE_US:
             self._tasks.start(link.aclose())
-            link = self._link = _Link(self._target)
+            link = self._link = _RatioConnection(self._target)
             self._unheard_since_us = now_us
         return link
 
-    def _calls(self, link: _Link, ask: Ask) -> Sequence[_Call]:
+    def _calls(self, link: _RatioConnection, ask: Ask) -> Sequence[_Call]:
         """The calls that an ask is; none if it can never pass.
 
         Raises:
@@ -197,13 +197,13 @@ class RatioStore:
         data = write_question(question)
         return [link.ask(data, timeout=self._deadline_s) for _ in range(ask.cost)]
 
-    async def _is_allowed(self, link: _Link, call: _Call, ask: Ask) -> bool:
+    async def _is_allowed(self, link: _RatioConnection, call: _Call, ask: Ask) -> bool:
         if ask.cost == 0:
             await self._look(link, call)
             return True
         return await self._code(call) == OK
 
-    async def _look(self, link: _Link, check: _Call) -> None:
+    async def _look(self, link: _RatioConnection, check: _Call) -> None:
         """Return if the server can decide, as far as that can be known."""
         try:
             data = await self._data(check)
@@ -254,7 +254,7 @@ class RatioStore:
         return data
 
 
-class _Link:
+class _RatioConnection:
     """A connection that is made again whenever it is lost, for as long as it takes."""
 
     def __init__(self, target: str) -> None:

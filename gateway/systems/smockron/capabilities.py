@@ -33,7 +33,7 @@ def of_masters_only(config: GatewayConfig) -> set[str]:
     return own - others
 
 
-def _misfits(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
+def _unsupported(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
     """Yield what of a policy a gatekeeper cannot keep; paths begin below the policy."""
     if policy.headers != "none":
         message = "a gatekeeper does not know how much is left"
@@ -107,4 +107,4 @@ def _masters(config: GatewayConfig) -> list[FrontendConfig]:
     return [listener for listener in config.listeners if listener.smockron is not None]
 
 
-CHECKS: Final = CapabilityChecks(_unfit, _misfits)
+CHECKS: Final = CapabilityChecks(_unfit, _unsupported)

@@ -46,7 +46,7 @@ class StatusMessage(Enum):
 _STATUSES: Final = {status.value: status for status in StatusMessage}
 
 
-class Malformed(ValueError):
+class MalformedMessage(ValueError):
     """Frames that are no message of this protocol."""
 
 
@@ -95,10 +95,10 @@ def read_accounting(frames: Frames) -> Accounting:
         Malformed: it is something else.
     """
     if not 5 <= len(frames) <= 6:
-        raise Malformed("an accounting message has 5 or 6 frames")
+        raise MalformedMessage("an accounting message has 5 or 6 frames")
     status = _STATUSES.get(frames[1])
     if status is None:
-        raise Malformed("the status is none of ACCEPTED, DELAYED and REJECTED")
+        raise MalformedMessage("the status is none of ACCEPTED, DELAYED and REJECTED")
     delayed_us = _time(frames[4]) if status is StatusMessage.DELAYED else 0
     return Accounting(
         _name(frames[0].removesuffix(_NUL)),
@@ -132,11 +132,11 @@ def read_control(frames: Frames) -> DelayUntil | None:
         Malformed: it is no message of a master.
     """
     if len(frames) < 2:
-        raise Malformed("a control message has at least 2 frames")
+        raise MalformedMessage("a control message has at least 2 frames")
     if frames[1] != _DELAY_UNTIL:
         return None
     if len(frames) < 4:
-        raise Malformed("DELAY_UNTIL has an identifier and a time")
+        raise MalformedMessage("DELAY_UNTIL has an identifier and a time")
     return DelayUntil(_name(frames[0].removesuffix(_NUL)), _name(frames[2]), _time(frames[3]))
 
 
@@ -150,7 +150,7 @@ def write_control(message: DelayUntil) -> list[bytes] | None:
 
 def _name(frame: bytes) -> str:
     if len(frame) > MAX_NAME:
-        raise Malformed(f"a name has more than {MAX_NAME} bytes")
+        raise MalformedMessage(f"a name has more than {MAX_NAME} bytes")
     return decode_name(frame)
 
 
@@ -168,7 +168,7 @@ def _time(frame: bytes) -> int:
     """Microseconds, rounded up: Smockron's master may send fractions of a millisecond."""
     found = _read_time(frame)
     if found is None:
-        raise Malformed("a time is no decimal number of milliseconds")
+        raise MalformedMessage("a time is no decimal number of milliseconds")
     whole, fraction = found.groups()
     us = int(whole) * 1000
     if fraction:

@@ -20,7 +20,7 @@ from gateway.base.tasks import Tasks
 from gateway.config.models.frontends import FrontendConfig
 from gateway.config.values.address import Address
 from gateway.config.values.store_url import parse_store_url
-from gateway.limiter.plan import CompiledPolicy, Missing, Plan
+from gateway.limiter.plan import CompiledPolicy, MissingKey, Plan
 from gateway.limits.reported import FURTHEST_US, furthest_next_us
 from gateway.net.binding import Sharing
 from gateway.observe.metrics import FrontendMetrics
@@ -31,12 +31,12 @@ from gateway.systems.open_files import affordable_connections
 from gateway.systems.smockron.codec import (
     Accounting,
     DelayUntil,
-    Malformed,
+    MalformedMessage,
     StatusMessage,
     read_accounting,
     write_control,
 )
-from gateway.systems.smockron.other_masters import Others
+from gateway.systems.smockron.other_masters import OtherMasters
 from gateway.systems.smockron.ports import bound_pairs
 from gateway.systems.smockron.zeromq import Frames, Publisher, Sockets, Subscriber
 from gateway.systems.smockron.zeromq_peers import Peer
@@ -147,10 +147,10 @@ class SmockronMaster:
         if self._at_once is not None:
             metrics.refresh = self._refresh_metrics
             self._refresh_metrics()
-        self._others: Others | None = None
+        self._others: OtherMasters | None = None
         if isinstance(reports, SharedReports):
             reaches = {name: domain.reach_us for name, domain in domains.items()}
-            self._others = Others(reports, name, reaches, self._send, metrics, clock)
+            self._others = OtherMasters(reports, name, reaches, self._send, metrics, clock)
         self._deadline_s = deadline_us / US
         self._clock = clock
         self._lines = BoundedLog(clock)
@@ -245,7 +245,7 @@ class SmockronMaster:
         for frames in messages:
             try:
                 message = read_accounting(frames)
-            except Malformed:
+            except MalformedMessage:
                 self._metrics.malformed["accounting"] += 1
                 continue
             report = self._report_of(message, now_us)
@@ -287,7 +287,7 @@ class SmockronMaster:
             return None
         question = domain.plan.ask(message.identifier)
         assert question is not None, "an identifier is all that is counted by"
-        assert not isinstance(question, Missing), "an identifier is all that is counted by"
+        assert not isinstance(question, MissingKey), "an identifier is all that is counted by"
         return Report(question[0].limits, question[0].keys, at_us)
 
     def _note(self, message: Accounting) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from gateway.base.clock import Clock
 from gateway.observe.metrics import FrontendMetrics
 from gateway.stores.reports import SharedReports
-from gateway.systems.smockron.codec import DelayUntil, Malformed
+from gateway.systems.smockron.codec import DelayUntil, MalformedMessage
 from gateway.systems.smockron.relay_codec import ORIGIN_BYTES, origin_of, read_relay, write_relay
 
 SLICE: Final = 64
@@ -25,7 +25,7 @@ WAITING_MAX: Final = 10_000
 """Clients of which they are still to be told; further ones are not."""
 
 
-class Others:
+class OtherMasters:
     """The other masters of one listener's name on one store.
 
     Args:
@@ -83,7 +83,7 @@ class Others:
             return
         try:
             found = read_relay(data)
-        except Malformed:
+        except MalformedMessage:
             self._metrics.malformed["relay"] += 1
             return
         waiting = self._waiting

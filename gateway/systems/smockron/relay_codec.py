@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
-from gateway.systems.smockron.codec import DelayUntil, Malformed, decode_name, encode_name
+from gateway.systems.smockron.codec import DelayUntil, MalformedMessage, decode_name, encode_name
 
 ORIGIN_BYTES: Final = 8
 """Of the random number by which a master knows what it has said itself."""
@@ -40,18 +40,18 @@ def read_relay(data: bytes) -> list[DelayUntil]:
         Malformed: it is no such message.
     """
     if len(data) < _HEAD or not data.startswith(_VERSION):
-        raise Malformed("masters of another version say this")
+        raise MalformedMessage("masters of another version say this")
     found = []
     at = _HEAD
     while at < len(data):
         names = at + _entry.size
         if names > len(data):
-            raise Malformed("an entry ends in the middle")
+            raise MalformedMessage("an entry ends in the middle")
         domain_bytes, identifier_bytes, until_us = _entry.unpack_from(data, at)
         identifier = names + domain_bytes
         at = identifier + identifier_bytes
         if at > len(data):
-            raise Malformed("a name ends in the middle")
+            raise MalformedMessage("a name ends in the middle")
         found.append(
             DelayUntil(
                 decode_name(data[names:identifier]), decode_name(data[identifier:at]), until_us

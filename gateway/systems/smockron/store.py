@@ -22,11 +22,11 @@ from gateway.base.clock import US, Clock, wall_us
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.paced_history import interval_us
 from gateway.limits.rate import Limit
-from gateway.stores.base import Ask, Introduced
+from gateway.stores.base import Ask, DescribedAsk
 from gateway.systems.smockron.codec import (
     Accounting,
     DelayUntil,
-    Malformed,
+    MalformedMessage,
     StatusMessage,
     read_control,
     topic,
@@ -100,7 +100,7 @@ class HeldDomain:
             del self.held[oldest]
 
 
-class _Turn(NamedTuple):
+class _DomainVerdict(NamedTuple):
     """What one domain says of a request.
 
     Attributes:
@@ -118,7 +118,7 @@ class _Turn(NamedTuple):
     longest_us: int
 
 
-class _Told(NamedTuple):
+class _PendingReport(NamedTuple):
     """What is told of a request at the end of this turn of the loop."""
 
     decisions: Sequence[Decision]
@@ -158,7 +158,7 @@ class SmockronStore:
         self._clock = clock
         self.domains: dict[str, HeldDomain] = {}
         self._scopes: dict[str, HeldDomain] = {}
-        self._told: list[_Told] = []
+        self._told: list[_PendingReport] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sockets: Sockets | None = None
         self._accounting: Publisher | None = None
@@ -205,7 +205,7 @@ class SmockronStore:
         self._accounting.connect(self._host, self._port)
         self._control.connect(self._host, self._port + 1)
         self._control.start()
-        self._loop.call_later(DOUBT_S, self._say_away)
+        self._loop.call_later(DOUBT_S, self._log_disconnected)
 
     async def aclose(self) -> None:
         """Tell what is left to tell, and close."""
@@ -272,7 +272,7 @@ class SmockronStore:
             if decision.wait_us and domain.held.get(identifier) == after_us:
                 domain.held[identifier] = decision.receipt
 
-    def _turn(self, limit: Limit, key: str, ask: Ask, now_us: int) -> _Turn:
+    def _turn(self, limit: Limit, key: str, ask: Ask, now_us: int) -> _DomainVerdict:
         domain = self._scope(limit)
         identifier = domain.plain(key)
         longest_us = min(limit.max_wait_us, ask.max_wait_us)
@@ -281,14 +281,16 @@ class SmockronStore:
         until_us = domain.until(identifier, now_us)
         if not until_us:
             domain.held.pop(identifier, None)
-        return _Turn(domain, identifier, until_us or now_us, pace_us, longest_us)
+        return _DomainVerdict(domain, identifier, until_us or now_us, pace_us, longest_us)
 
-    def _commit(self, ask: Ask, turns: Sequence[_Turn], verdict: Verdict, now_us: int) -> None:
+    def _commit(
+        self, ask: Ask, turns: Sequence[_DomainVerdict], verdict: Verdict, now_us: int
+    ) -> None:
         """Give the turns away and report, once for each domain that counts the request."""
         at_us = now_us + verdict.wait_us
         messages: list[Accounting] = []
         told: set[tuple[str, str]] = set()
-        about = ask.about if isinstance(ask, Introduced) else b""
+        about = ask.about if isinstance(ask, DescribedAsk) else b""
         for turn, decision in zip(turns, verdict.decisions, strict=True):
             name = (turn.domain.name, turn.identifier)
             if verdict.allowed:
@@ -309,7 +311,7 @@ class SmockronStore:
         if messages and self._loop is not None:
             if not self._told:
                 self._loop.call_soon(self._tell)
-            self._told.append(_Told(verdict.decisions, messages))
+            self._told.append(_PendingReport(verdict.decisions, messages))
 
     def _is_sampled(self) -> bool:
         """Whether this one of the refused requests is reported."""
@@ -335,7 +337,7 @@ class SmockronStore:
         for frames in messages:
             try:
                 message = read_control(frames)
-            except Malformed as error:
+            except MalformedMessage as error:
                 self.messages["control", "malformed"] += 1
                 self._complain("cannot be read", str(error), now_us)
                 continue
@@ -374,9 +376,9 @@ class SmockronStore:
         if is_connected:
             log.info("Smockron's master at %s:%d can be heard", self._host, self._port)
         else:
-            self._say_away()
+            self._log_disconnected()
 
-    def _say_away(self) -> None:
+    def _log_disconnected(self) -> None:
         if not self._is_connected and self._control is not None:
             where = f"{self._host}:{self._port}"
             log.warning(
@@ -431,7 +433,7 @@ def plain_of(scope: str) -> Callable[[str], str]:
     return plain
 
 
-def _decision(limit: Limit, turn: _Turn, cost: int, now_us: int) -> Decision:
+def _decision(limit: Limit, turn: _DomainVerdict, cost: int, now_us: int) -> Decision:
     wait_us = turn.at_us - now_us
     if cost > limit.burst:
         return Decision(False, 0, NEVER, limit.burst, 0, wait_us, 0)

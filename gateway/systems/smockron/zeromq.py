@@ -113,7 +113,7 @@ class Sockets:
         self._peers.append(peers)
         self._watch(end, EVENTS, peers.take)
 
-    def _watch(self, end: _End, events: int, take: Callable[[int, int], None]) -> None:
+    def _watch(self, end: _Socket, events: int, take: Callable[[int, int], None]) -> None:
         def read(messages: Sequence[Frames]) -> None:
             for frames in messages:
                 found = parse_monitor_message(frames)
@@ -133,7 +133,7 @@ class Sockets:
         (session_base_t::clean_pipes).
         """
         for peers in self._peers:
-            peers.dismiss()
+            peers.close_all()
         await becomes(lambda: not any(map(len, self._peers)), LEAVE_S)
         for reader in self._readers:
             reader.pause()
@@ -165,7 +165,7 @@ class Sockets:
         return socket
 
 
-class _End:
+class _Socket:
     """What both kinds of sockets can do.
 
     Attributes:
@@ -198,7 +198,7 @@ class _End:
         self.socket.connect(f"tcp://{_bracketed(host)}:{port}")
 
 
-class Publisher(_End):
+class Publisher(_Socket):
     """A PUB socket."""
 
     def send(self, frames: Sequence[bytes]) -> bool:
@@ -217,7 +217,7 @@ class Publisher(_End):
         return True
 
 
-class Subscriber(_End):
+class Subscriber(_Socket):
     """A SUB socket that is read in the event loop."""
 
     def __init__(self, socket: zmq.Socket[bytes], take: Take) -> None:

@@ -86,7 +86,7 @@ class Peers:
     def __len__(self) -> int:
         return len(self._connected)
 
-    def dismiss(self) -> None:
+    def close_all(self) -> None:
         """End all connections, and those that come from now on."""
         self._is_over = True
         for descriptor in self._connected:

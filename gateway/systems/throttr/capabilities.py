@@ -28,20 +28,20 @@ def _unfit(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(("listeners", index, "throttr", KEY), message, hint)
 
 
-def _misfits(url: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
+def _unsupported(url: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
     """Yield what of a policy a Throttr server cannot keep; paths begin below the policy."""
     size = size_of(url.options.get("size"))
     if policy.count_refused:
         message = "a Throttr server does not count what it refuses"
         yield Finding(("count_refused", KEY), message, "leave it out")
     for index, line in enumerate(policy.limits):
-        found = _misfit(line, size)
+        found = _unsupported_limit(line, size)
         if found is not None:
             message, hint = found
             yield Finding(("limits", index), message, hint)
 
 
-def _misfit(line: LimitLine, size: int) -> tuple[str, str] | None:
+def _unsupported_limit(line: LimitLine, size: int) -> tuple[str, str] | None:
     """Why a limit cannot be kept, and what would do."""
     limit = line.limit
     if limit.calendar:
@@ -69,4 +69,4 @@ def _larger(size: int, otherwise: str) -> str:
     return f"{otherwise}; or a server built for larger ones: ?size={larger}"
 
 
-CHECKS: Final = CapabilityChecks(_unfit, _misfits)
+CHECKS: Final = CapabilityChecks(_unfit, _unsupported)

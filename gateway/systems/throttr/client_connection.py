@@ -26,7 +26,7 @@ MAX_WAITING: Final = 64 * 1024
 """and bytes: beyond that nothing more is read. A single read has 256 KiB at most."""
 
 
-class Surroundings(Protocol):
+class ConnectionContext(Protocol):
     """What a connection belongs to.
 
     Attributes:
@@ -46,7 +46,7 @@ class Surroundings(Protocol):
     def parser(self) -> Parser:
         """Reads what a new client says."""
 
-    def not_understood(self, kind: str) -> None:
+    def count_malformed(self, kind: str) -> None:
         """Count what is no request, by its kind."""
 
     @property
@@ -64,8 +64,8 @@ class ThrottrClientConnection(asyncio.Protocol):
         since: when it began what may not take for ever, by the event loop's clock.
     """
 
-    def __init__(self, home: Surroundings) -> None:
-        self._home = home
+    def __init__(self, home: ConnectionContext) -> None:
+        self._context = home
         self._book = home.book
         self._parser = home.parser()
         self._loop = asyncio.get_running_loop()
@@ -94,7 +94,7 @@ class ThrottrClientConnection(asyncio.Protocol):
         """The client has connected."""
         # A cast, not an assertion: those of uvloop only behave like one.
         self._transport = cast("asyncio.Transport", transport)
-        home = self._home
+        home = self._context
         home.metrics.connections += 1
         if home.is_full or home.is_draining:
             if home.is_full:
@@ -109,7 +109,7 @@ class ThrottrClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is no more; what it asked for may still be done."""
         self._transport = None
-        home = self._home
+        home = self._context
         if self in home.connections:
             home.connections.discard(self)
             home.metrics.open_connections -= 1
@@ -136,7 +136,7 @@ class ThrottrClientConnection(asyncio.Protocol):
         if self._is_busy:
             return True
         if not self._is_ended:
-            self._say_incomplete()
+            self._count_incomplete()
         return False
 
     def pause_writing(self) -> None:
@@ -151,7 +151,7 @@ class ThrottrClientConnection(asyncio.Protocol):
         if self._is_ended:
             self._watch()
             return
-        self._home.watched.discard(self)
+        self._context.watched.discard(self)
         if not self._is_busy:
             self._rest(is_further=False)
         elif not self._is_asked:
@@ -162,7 +162,7 @@ class ThrottrClientConnection(asyncio.Protocol):
         if not self._is_busy and not self._is_ended:
             self._end()
 
-    def close_if_heard(self) -> None:
+    def close_when_acknowledged(self) -> None:
         """Close if nothing more is said, and all that was said has arrived.
 
         Not before: what is closed while something of the client's is unread is reset, and what is
@@ -181,7 +181,7 @@ class ThrottrClientConnection(asyncio.Protocol):
         if self._is_ended or self._is_held:
             self.abort()
         elif not self._is_busy:
-            self._home.not_understood("timeout")
+            self._context.count_malformed("timeout")
             self._write(NO)
             self._end()
 
@@ -225,22 +225,22 @@ class ThrottrClientConnection(asyncio.Protocol):
         if self._parser.is_ended:
             self._end()
         elif self._has_eof:
-            self._say_incomplete()
+            self._count_incomplete()
             self._close()
-        elif self._home.is_draining:
+        elif self._context.is_draining:
             self._end()
         else:
             if self._is_paused and not self._is_held:
                 self._resume()
             if not self._parser.is_waiting:
                 if not self._is_held:
-                    self._home.watched.discard(self)
-            elif is_further or self not in self._home.watched:
+                    self._context.watched.discard(self)
+            elif is_further or self not in self._context.watched:
                 self._watch()
 
-    def _say_incomplete(self) -> None:
+    def _count_incomplete(self) -> None:
         if self._parser.is_waiting:
-            self._home.metrics.malformed["incomplete"] += 1
+            self._context.metrics.malformed["incomplete"] += 1
             self._write(NO)
 
     def _end(self) -> None:
@@ -256,7 +256,7 @@ class ThrottrClientConnection(asyncio.Protocol):
 
     def _watch(self) -> None:
         self.since = self._loop.time()
-        self._home.watched.add(self)
+        self._context.watched.add(self)
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:

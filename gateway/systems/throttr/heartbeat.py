@@ -54,7 +54,7 @@ class ThrottrHeartbeat(Heartbeat):
         self._keys = [f"{domain}\2{place}".encode() for place in range(PLACES)]
         self._looks = [ThrottrRequest(query(key), is_query=True) for key in self._keys]
         self._secret = 1 + secrets.randbelow(largest(size))
-        self._life = _life(self.silence_s, size)
+        self._lifetime_of_place = _lifetime_of_place(self.silence_s, size)
         self._place: int | None = None
 
     async def beat(self) -> bool:
@@ -76,7 +76,7 @@ class ThrottrHeartbeat(Heartbeat):
         taken = await pipe.call(self._looks)
         place = self._place
         if place is not None and self._is_mine(taken[place]):
-            life = self._life.value
+            life = self._lifetime_of_place.value
             request = update(self._size, TTL, PATCH, life, self._keys[place])
             await pipe.call([ThrottrRequest(request)])
         else:
@@ -91,18 +91,18 @@ class ThrottrHeartbeat(Heartbeat):
         for place, found in enumerate(taken):
             if isinstance(found, Counter):
                 continue
-            request = insert(self._size, self._secret, self._life, self._keys[place])
+            request = insert(self._size, self._secret, self._lifetime_of_place, self._keys[place])
             (answer,) = await pipe.call([ThrottrRequest(request)])
             if answer == OK:
                 return place
-            taken[place] = Counter(0, self._life)
+            taken[place] = Counter(0, self._lifetime_of_place)
         return None
 
     def _is_mine(self, found: Answer) -> bool:
         return isinstance(found, Counter) and found.quota == self._secret
 
 
-def _life(seconds: float, size: int) -> Ttl:
+def _lifetime_of_place(seconds: float, size: int) -> Ttl:
     """How long a place is kept without a beat: seconds, or milliseconds where they fit."""
     ms = max(round(seconds * 1000), 1)
     if ms <= largest(size):

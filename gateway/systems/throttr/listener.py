@@ -58,7 +58,7 @@ class ThrottrFrontend:
         sharing: of its address.
 
     Attributes:
-        book, metrics, connections, watched, is_draining: see `Surroundings`.
+        book, metrics, connections, watched, is_draining: see `ConnectionContext`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ThrottrFrontend:
 
     def parser(self) -> Parser:
         """Reads what a new client says."""
-        malformed = self.not_understood
+        malformed = self.count_malformed
         if self._config.version == "v2":
             return Parser2(malformed)
         return Parser5(self._config.bits, self._config.max_message, malformed)
@@ -165,10 +165,10 @@ class ThrottrFrontend:
     def _are_gone(self) -> bool:
         """Whether all clients are gone, those included that may be left now."""
         for connection in list(self.connections):
-            connection.close_if_heard()
+            connection.close_when_acknowledged()
         return not self.connections
 
-    def not_understood(self, kind: str) -> None:
+    def count_malformed(self, kind: str) -> None:
         """Count what is no request, and say once what it may be."""
         self.metrics.malformed[kind] += 1
         if self._is_warned:
@@ -222,10 +222,12 @@ def _in_redis(
     name: str, config: ThrottrConfig, whole: GatewayConfig, metrics: FrontendMetrics
 ) -> SharedBook:
     from gateway.stores.redis.records import open_records
-    from gateway.stores.redis.records_codec import RecordCodec, Words2, Words5
+    from gateway.stores.redis.records_codec import RecordCodec, RecordCodec2, RecordCodec5
 
     domain, store = whole.domain, whole.store
-    words: RecordCodec = Words2(domain) if config.version == "v2" else Words5(domain, config.bits)
+    words: RecordCodec = (
+        RecordCodec2(domain) if config.version == "v2" else RecordCodec5(domain, config.bits)
+    )
     return SharedBook(
         open_records(store.url, words, deadline_us=store.deadline),
         refusal if config.version == "v2" else _no,

@@ -40,7 +40,7 @@ _HELLO_QUOTA: Final = 90
 _HELLO_TTL: Final = Ttl(4, 5)
 
 
-class _Call:
+class _SentRequests:
     """Requests that travel together."""
 
     __slots__ = ("answers", "future", "is_query", "since_us")
@@ -71,7 +71,7 @@ class ThrottrPipe(Pipelining):
         self.size = size
         self._clock = clock
         self._reader = AnswerStream(size)
-        self._calls: deque[_Call] = deque()
+        self._calls: deque[_SentRequests] = deque()
         self._unanswered = 0
 
     @property
@@ -92,7 +92,9 @@ class ThrottrPipe(Pipelining):
         if is_full or transport.get_write_buffer_size() > MAX_UNSENT:
             raise StoreUnavailable("too many calls are unanswered", "backlog")
         future: asyncio.Future[list[Answer]] = self.lost.get_loop().create_future()
-        self._calls.append(_Call([each.is_query for each in requests], future, self._clock()))
+        self._calls.append(
+            _SentRequests([each.is_query for each in requests], future, self._clock())
+        )
         self._unanswered += len(requests)
         transport.write(b"".join([each.data for each in requests]))
         return future
@@ -137,7 +139,7 @@ async def open_pipe(address: ThrottrAddress, *, clock: Clock = monotonic_us) -> 
     except (TimeoutError, StoreError) as error:
         pipe.close()
         if is_connected:
-            raise _stranger(address) from error
+            raise _not_throttr_error(address) from error
         raise StoreUnavailable(f"{address} does not answer", "connect") from error
     except OSError as error:
         pipe.close()
@@ -180,6 +182,6 @@ def _is_hello(counter: Counter) -> bool:
     return counter.quota == _HELLO_QUOTA and unit == _HELLO_TTL.unit and value <= _HELLO_TTL.value
 
 
-def _stranger(address: ThrottrAddress) -> StoreUnavailable:
+def _not_throttr_error(address: ThrottrAddress) -> StoreUnavailable:
     message = f"{address.host}:{address.port} does not answer as Throttr 5 with numbers of"
     return StoreUnavailable(f"{message} {address.size} bits does", "handshake")

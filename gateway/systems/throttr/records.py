@@ -35,7 +35,7 @@ NEVER: Final = 1 << 200
 """Later than any record expires that matters."""
 
 
-class _Shard:
+class _RecordShard:
     """Some of the records.
 
     Args:
@@ -124,7 +124,7 @@ class Records:
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._shards = [
-            _Shard(records, 0.5 + place / SHARDS) for place, records in enumerate(self.dicts)
+            _RecordShard(records, 0.5 + place / SHARDS) for place, records in enumerate(self.dicts)
         ]
         self._soonest_ns = NEVER
         self._hand = 0
@@ -205,7 +205,7 @@ class Records:
             self._hand = (self._hand + 1) & SHARD_MASK
         return False
 
-    def _schedule(self, shard: _Shard, key: bytes, record: Record) -> None:
+    def _schedule(self, shard: _RecordShard, key: bytes, record: Record) -> None:
         shard.schedule(key, record[ENDS])
         if record[ENDS] < self._soonest_ns:
             self._soonest_ns = record[ENDS]

@@ -267,7 +267,7 @@ class SharedBook:
                 answers = await self._records.answer(requests)
         except StoreError as error:
             self._breaker.failure(self._clock())
-            self._tell_of(error, len(requests))
+            self._log_refused(error, len(requests))
             return [None] * len(requests)
         self._breaker.success(self._clock())
         if self._is_lost and self._breaker.state is BreakerState.CLOSED:
@@ -275,7 +275,7 @@ class SharedBook:
             log.warning("the records of %s are there again", self._name)
         return answers
 
-    def _tell_of(self, error: StoreError, refused: int) -> None:
+    def _log_refused(self, error: StoreError, refused: int) -> None:
         """Say that clients were refused: they cannot tell it from a quota that is used up."""
         now_us = self._clock()
         is_lost = self._breaker.state is BreakerState.OPEN

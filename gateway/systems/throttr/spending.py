@@ -203,7 +203,7 @@ class SpendingPlan:
         """What is said of the ask."""
         return combine(tuple(spend.decision(self._ask.cost) for spend in self._spends))
 
-    def amends(self, size: int, surely_us: int) -> list[ThrottrRequest]:
+    def corrections(self, size: int, surely_us: int) -> list[ThrottrRequest]:
         """What puts a refusal right: what it took is given back, what it is to take is taken.
 
         Args:
@@ -227,7 +227,7 @@ Dialogue = Generator[Sequence[ThrottrRequest], tuple[Sequence[Answer], int], T]
 which it was not told, in microseconds."""
 
 
-class Talk:
+class ServerDialogue:
     """What is said to a server of one size, on behalf of one domain.
 
     Args:
@@ -262,14 +262,14 @@ class Talk:
         is_full = any(plan.is_stuck for plan in plans)
         verdicts = [plan.verdict() for plan in plans]
         surely_us = self._clock() + self._margin_us
-        amends = [
+        corrections = [
             request
             for plan, verdict in zip(plans, verdicts, strict=True)
             if is_full or not verdict.allowed
-            for request in plan.amends(self._size, surely_us)
+            for request in plan.corrections(self._size, surely_us)
         ]
-        if amends:
-            yield amends
+        if corrections:
+            yield corrections
         if is_full:
             raise StoreUnavailable("the store makes no new counters", "full")
         return verdicts

@@ -25,7 +25,7 @@ from gateway.stores.settings import StoreOptions, StoreSettings
 from gateway.systems.throttr.heartbeat import ThrottrHeartbeat
 from gateway.systems.throttr.pipe import ThrottrPipe
 from gateway.systems.throttr.server_connection import ThrottrServerConnection
-from gateway.systems.throttr.spending import Dialogue, Talk
+from gateway.systems.throttr.spending import Dialogue, ServerDialogue
 from gateway.systems.throttr.store_url import parse_throttr_url
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class ThrottrStore:
     ) -> None:
         settings = StoreSettings(domain, **options)
         address = parse_throttr_url(url)
-        self._says = Talk(
+        self._says = ServerDialogue(
             domain, address.size, max(settings.deadline_us, MARGIN_US), settings.clock
         )
         self._clock = settings.clock
