@@ -1,4 +1,4 @@
-"""Asks that report to a store what was admitted without it, and that look at what it has counted.
+"""Asks that report to a store what was admitted without it, and that probe what it has counted.
 
 A `report` may overdraw: like requests that wait for their turn, it is counted in the future, up to
 one period. So an excess is missing afterwards. Gateways that report allow for that. Gateways that
@@ -57,8 +57,8 @@ def _counting_refused(limit: Limit) -> Limit:
     return replace(limit, count_refused=True)
 
 
-def look(limit: Limit, key: str, cost: int) -> Ask:
-    """Return the ask that looks whether a request may pass; it takes the cost if it may."""
+def probe_ask(limit: Limit, key: str, cost: int) -> Ask:
+    """Return the ask that probes whether a request may pass; it takes the cost if it may."""
     # As overdrawing as a report, or the store would forgive what others have overdrawn.
     return Ask(only(_overdrawing(limit)), (key,), cost, 0)
 

@@ -105,11 +105,13 @@ class Gate:
 
     def _find_client(self, request: Request) -> None:
         """Find the client, and the scheme it used, of a request from a trusted proxy."""
-        story = request.story = read_proxy_report(self._addresses, request.client, request.headers)
-        if story is not None:
-            request.client = story.client
-            request.client_key = self._addresses.bucket(story.client)
-            request.scheme = story.scheme or request.scheme
+        report = request.report = read_proxy_report(
+            self._addresses, request.client, request.headers
+        )
+        if report is not None:
+            request.client = report.client
+            request.client_key = self._addresses.bucket(report.client)
+            request.scheme = report.scheme or request.scheme
 
     def find_route(self, request: Request) -> Route:
         """Read the request's target and find its route.
@@ -117,7 +119,7 @@ class Gate:
         Raises:
             BadRequestError: there is no target, or the request is ambiguous.
         """
-        if request.connection.is_trusted and request.story is None:
+        if request.connection.is_trusted and request.report is None:
             self._find_client(request)
         self._check_fields(request)
         request.read_target()

@@ -60,9 +60,9 @@ class Request:
         "payload",
         "query",
         "raw_host",
+        "report",
         "scheme",
         "started_ns",
-        "story",
         "target",
     )
 
@@ -84,7 +84,7 @@ class Request:
         self.client: str = connection.peer
         self.client_key = connection.peer_key
         self.scheme: str = connection.scheme
-        self.story: ProxyReport | None = None
+        self.report: ProxyReport | None = None
 
     @property
     def client_certificate(self) -> ClientCertificate | None:

@@ -87,8 +87,8 @@ class MovingStore:
         self.counts_debits = counts_debits(old) and counts_debits(new)
         self._old = old
         self._both = (old, new)
-        self._patience_s = deadline_us / 2 / US
-        self._new = Follower(new, metrics, patience_us=deadline_us // 2, clock=clock)
+        self._timeout_s = deadline_us / 2 / US
+        self._new = Follower(new, metrics, timeout_us=deadline_us // 2, clock=clock)
         self._is_moving = is_moving
         self._tasks = Tasks()
 
@@ -140,7 +140,7 @@ class MovingStore:
         if not parts:
             return await self._old.decide(asks)
         loop = asyncio.get_running_loop()
-        is_due = loop.time() + self._patience_s
+        is_due = loop.time() + self._timeout_s
         asking = loop.create_task(self._new.decide([part.ask for part in parts]))
         old: Sequence[Verdict] = ()
         try:
@@ -214,7 +214,7 @@ class MovingStore:
 
     async def _take_back_old(self, ask: Ask, verdict: Verdict) -> None:
         try:
-            async with asyncio.timeout(2 * self._patience_s):
+            async with asyncio.timeout(2 * self._timeout_s):
                 await self._old.give_back(ask, verdict)
         except (StoreError, TimeoutError) as error:
             # It stays spent: too little may pass then, never too much.
@@ -226,7 +226,7 @@ class MovingStore:
         Raises:
             StoreError: the old store did not answer.
         """
-        is_due = asyncio.get_running_loop().time() + self._patience_s
+        is_due = asyncio.get_running_loop().time() + self._timeout_s
         old, part, new = _split(ask, verdict)
         undoing = [self._tasks.start(self._new.give_back(part, new))] if part.limits else []
         await self._old.give_back(ask, old)
@@ -241,7 +241,7 @@ class MovingStore:
         Raises:
             StoreError: the old store did not answer.
         """
-        is_due = asyncio.get_running_loop().time() + self._patience_s
+        is_due = asyncio.get_running_loop().time() + self._timeout_s
         old, part, new = _split(ask, verdict)
         renewing = [self._tasks.start(self._new.renew(part, new))] if part.limits else []
         is_held = await self._old.renew(ask, old)

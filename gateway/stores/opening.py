@@ -69,8 +69,8 @@ def open_memory(url: str, *, domain: str, deadline_us: int) -> MemoryStore:  # n
     """Return the store of `memory://?max_keys=...`."""
     max_keys = int(read_parts(url).options.get("max_keys", DEFAULT_MAX_KEYS))
     more = f"memory://?max_keys={4 * max_keys}"
-    remedy = f"a store.url of {more} has room for four times as many, Redis or MySQL for more"
-    return MemoryStore(max_keys, remedy=remedy)
+    advice = f"a store.url of {more} has room for four times as many, Redis or MySQL for more"
+    return MemoryStore(max_keys, advice=advice)
 
 
 def _builtin(scheme: str, kind: StoreKind) -> Any:

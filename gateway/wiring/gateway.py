@@ -155,7 +155,7 @@ class Gateway:
         self._frontends: list[Frontend] = []
         if has_frontends:
             certificates = self._certificates.frontends
-            ground = FrontendContext(
+            context = FrontendContext(
                 config=config,
                 decider=self._decider,
                 store=store,
@@ -166,7 +166,7 @@ class Gateway:
                 is_leaving=lambda: self._phase is Phase.DRAINING,
                 sharing=resources.sharing if resources is not None else ALONE,
             )
-            self._frontends = make_frontends(ground)
+            self._frontends = make_frontends(context)
         gate = Gate(
             routes,
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),

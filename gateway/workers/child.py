@@ -53,7 +53,7 @@ class Child:
         self.hung_us = 0
         self.is_started = False
         self.is_leaving = False
-        self.is_relieved = False
+        self.is_replaced = False
         self.error: GatewayError | None = None
         self._said = b""
 

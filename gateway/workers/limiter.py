@@ -57,9 +57,9 @@ async def serve(
     if memory_url:
         metrics.memory = store.memory
     # A restarted limiter does not wait for all workers: one may be missing by now.
-    past = RetiredCounters(past_file, metrics.started_us)
+    retired = RetiredCounters(past_file, metrics.started_us)
     phase = Phase.SERVING if post.reason else Phase.STARTING
-    fleet = Fleet(workers, metrics, past, phase, lambda: store.warning)
+    fleet = Fleet(workers, metrics, retired, phase, lambda: store.warning)
     ended = asyncio.Event()
     tasks = Tasks()
 

@@ -148,8 +148,8 @@ class _Supervisor:
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
         is_first = number == 0
-        elders = frozenset(child.pid for child in self._predecessors(name))
-        post = worker.Post(name, channel, sockets, lock, reason, is_first, elders)
+        predecessors = frozenset(child.pid for child in self._predecessors(name))
+        post = worker.Post(name, channel, sockets, lock, reason, is_first, predecessors)
         return run_in_loop(lambda: worker.serve(config, count, post))
 
     def _link_with(self, name: str) -> None:
@@ -244,10 +244,10 @@ class _Supervisor:
             child = self._children.get(name)
             if child is None or not child.is_started:
                 continue
-            for elder in self._predecessors(name):
-                if not elder.is_relieved:
-                    elder.is_relieved = True
-                    orders.give(elder.channel, orders.YIELD)
+            for predecessor in self._predecessors(name):
+                if not predecessor.is_replaced:
+                    predecessor.is_replaced = True
+                    orders.give(predecessor.channel, orders.YIELD)
 
     def _replace(self, name: str, child: Child) -> None:
         """Replace a worker that another process stopped: it ends when its successor serves."""

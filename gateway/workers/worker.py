@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 REPLACED_S: Final = 10.0
 """How long a stopped worker continues to serve if no other replaces it."""
-LAST_WORDS_S: Final = 1.0
+LAST_REPORT_S: Final = 1.0
 """How long a worker that ends may take to report its counters."""
 
 
@@ -37,7 +37,7 @@ class Post(NamedTuple):
         log_lock: as in `gateway.observe.logs.open_output`.
         reason: why it was restarted; empty for the first start.
         is_first: as in `WorkerResources`.
-        elders: the ids of the processes that it replaces: they serve until it does.
+        predecessors: the ids of the processes that it replaces: they serve until it does.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Post(NamedTuple):
     log_lock: int
     reason: str
     is_first: bool
-    elders: frozenset[int] = frozenset()
+    predecessors: frozenset[int] = frozenset()
 
 
 async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
@@ -62,7 +62,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     if memory_url(config) == store.url:
         store = store.model_copy(update={"deadline": store.deadline_of_workers})
     memory = SharedStore(workers, store.deadline)
-    sharing = Sharing(is_on=True, elders=post.elders)
+    sharing = Sharing(is_on=True, predecessors=post.predecessors)
     resources = WorkerResources(
         post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing
     )
@@ -109,7 +109,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     await ended.wait()
     await running.stop(is_replaced=is_replaced)
     with suppress(TimeoutError):
-        async with asyncio.timeout(LAST_WORDS_S):
+        async with asyncio.timeout(LAST_REPORT_S):
             await reporter.finish()
     tasks.cancel()
     return 0

@@ -31,7 +31,7 @@ def passed(headers: list[Header], origin: RequestOrigin = STRANGER) -> list[Head
             (name.decode("latin-1"), value.decode("utf-8", "surrogateescape"))
             for name, value in headers
         )
-        origin = origin._replace(story=read_proxy_report(TRUSTED, origin.peer, fields))
+        origin = origin._replace(report=read_proxy_report(TRUSTED, origin.peer, fields))
     block = request_fields(headers, origin, VIA)
     assert block.endswith(b"\r\n")
     lines = block.removesuffix(b"\r\n").split(b"\r\n")

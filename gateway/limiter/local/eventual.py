@@ -1,12 +1,13 @@
 """Decides from what was last heard of the store, and reports to it afterwards.
 
-State and its rules, without I/O: the caller sends the `reports` and `looks` that are due and passes
-on the store's answers. This gateway limits each key by itself, in a replica of its own; beyond that
-a key gets no more than the store said was left, and nothing while the store counts it as overdrawn.
-If nothing was heard, only the replica limits the key: the gateway fails open.
+State and its rules, without I/O: the caller sends the reports and probes that are due and passes on
+the store's answers. This gateway limits each key by itself, in a replica of its own; beyond that a
+key gets no more than the store reported as left, and nothing while the store counts it as
+overdrawn. As long as the store has not answered, only the replica limits the key: the gateway fails
+open.
 
-Keys that pass are reported to the store. The store is asked about a key that is not known here, and
-about a key that is refused by what was heard of it: nothing else would ever correct that.
+Keys that pass are reported to the store. It is probed about a key that is not known here, and
+about a key that is refused because of an earlier answer: nothing else would ever correct that.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gateway.stores.memory.store import MemoryStore
 
 MAX_KEYS: Final = 200_000
 """The most keys to remember; beyond that, the least recently used are forgotten."""
-MAX_LOOKS: Final = 256
+MAX_PROBES: Final = 256
 """The most keys to ask the store about; others are heard of when they are reported."""
 KEPT_US: Final = 60_000_000
 """How long what was heard of an unused key is kept."""
@@ -44,7 +45,7 @@ class UnreportedPasses(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A look at one key: may a request of this cost pass? With cost 0, what is left.
+    """A probe of one key: may a request of this cost pass? With cost 0, what is left.
 
     What passed here is reported after `interval_us`.
     """
@@ -73,13 +74,13 @@ class EventualState:
         self._clock = clock
         self._calendar_clock = calendar_clock
         self._gateways = gateways
-        remedy = "it has what this gateway let through of keys that are kept eventually"
-        self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock, remedy)
+        advice = "it has what this gateway let through of keys that are kept eventually"
+        self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock, advice)
         self._views: Generations[Key, RemoteView] = Generations(MAX_KEYS, KEPT_US)
         self._unreported: dict[int, Unreported] = {}
         self._leaving: dict[int, Unreported] = {}
-        self._looks: dict[Key, Probe] = {}
-        self._looked_at: set[Key] = set()
+        self._probes: dict[Key, Probe] = {}
+        self._in_probe: set[Key] = set()
 
     def __repr__(self) -> str:
         return f"<EventualState of {len(self._views)} keys>"
@@ -90,7 +91,7 @@ class EventualState:
         name = (limit.scope, key)
         view = self._views.get(name, now_us)
         if view is None:
-            self._look(name, limit, 0, terms)
+            self._add_probe(name, limit, 0, terms)
         elif 0 < cost <= limit.burst:
             wait_us = view.wait_us(limit, cost, now_us)
             if wait_us > 0:
@@ -119,8 +120,8 @@ class EventualState:
     ) -> None:
         """Ask the store about a key that is refused, if what was heard of it is old."""
         if view.is_stale(limit, self._clock(), terms.interval_us):
-            look_cost = 0 if limit.algorithm in FULLY_KNOWN else cost
-            self._look((limit.scope, key), limit, look_cost, terms)
+            probe_cost = 0 if limit.algorithm in FULLY_KNOWN else cost
+            self._add_probe((limit.scope, key), limit, probe_cost, terms)
 
     def _with_unreported(
         self, refusal: Decision, view: RemoteView | None, limit: Limit, terms: Eventual, cost: int
@@ -202,32 +203,32 @@ class EventualState:
 
     # Looks at the store.
 
-    def _look(self, name: Key, limit: Limit, cost: int, terms: Eventual) -> None:
-        if name not in self._looked_at and len(self._looks) < MAX_LOOKS:
-            self._looks[name] = Probe(limit, name[1], cost, terms.interval_us)
+    def _add_probe(self, name: Key, limit: Limit, cost: int, terms: Eventual) -> None:
+        if name not in self._in_probe and len(self._probes) < MAX_PROBES:
+            self._probes[name] = Probe(limit, name[1], cost, terms.interval_us)
 
     @property
     def has_probes(self) -> bool:
         """Whether there is anything to ask."""
-        return bool(self._looks)
+        return bool(self._probes)
 
-    def looks(self, at_most: int) -> list[Probe]:
-        """Remove and return some of the looks; `looked` or `missed` follows for each."""
-        names = list(self._looks)[:at_most]
-        self._looked_at.update(names)
-        return [self._looks.pop(name) for name in names]
+    def take_probes(self, at_most: int) -> list[Probe]:
+        """Remove and return some of the probes; each is to be reported as answered or failed."""
+        names = list(self._probes)[:at_most]
+        self._in_probe.update(names)
+        return [self._probes.pop(name) for name in names]
 
-    def looked(self, look: Probe, decision: Decision) -> None:
-        """Process the answer to a look; what it took of the key is to be given back."""
-        limit, key, cost, interval_us = look
-        self._looked_at.discard((limit.scope, key))
+    def probe_answered(self, probe: Probe, decision: Decision) -> None:
+        """Process the answer to a probe; the caller gives back what it took of the key."""
+        limit, key, cost, interval_us = probe
+        self._in_probe.discard((limit.scope, key))
         self._keep(
             limit, key, RemoteView.of_probe(limit, cost, interval_us, decision, self._clock())
         )
 
-    def missed(self, look: Probe) -> None:
-        """Note that the store has not answered a look."""
-        self._looked_at.discard((look.limit.scope, look.key))
+    def probe_failed(self, probe: Probe) -> None:
+        """Note that the store has not answered a probe."""
+        self._in_probe.discard((probe.limit.scope, probe.key))
 
     def _keep(self, limit: Limit, key: str, view: RemoteView) -> None:
         name = (limit.scope, key)

@@ -14,7 +14,7 @@ from gateway.limits.decision import NEVER, Decision
 from gateway.limits.rate import NS_PER_US, Limit
 
 FULLY_KNOWN: Final = ("token_bucket", "fixed_window")
-"""Algorithms for which a look that takes nothing returns when more may pass."""
+"""Algorithms for which a probe that takes nothing returns when more may pass."""
 
 
 class RemoteView:
@@ -74,7 +74,7 @@ class RemoteView:
     def of_probe(
         cls, limit: Limit, cost: int, late_us: int, decision: Decision, now_us: int
     ) -> RemoteView:
-        """Return the view after the answer to a look; an admitted cost is given back."""
+        """Return the view after the answer to a probe; an admitted cost is given back."""
         left = decision.remaining + cost if decision.allowed else decision.remaining
         view = cls(left, now_us + decision.reset_us, now_us)
         view._is_looked = True

@@ -27,7 +27,7 @@ PAUSE_S: Final = 1.0
 """Shortest interval between two look-ups of a name, whatever fails."""
 UNKNOWN_S: Final = 5.0
 """Longest interval between two look-ups of a name without known addresses."""
-COMPLAIN_AGAIN_S: Final = 60.0
+LOG_AGAIN_S: Final = 60.0
 
 
 async def resolve(host: str) -> list[str]:
@@ -65,7 +65,7 @@ class Name:
         self._looked = asyncio.Event()
         self._is_wanted = asyncio.Event()
         self._error: OSError | None = None
-        self._complained_at: float | None = None
+        self._logged_at: float | None = None
         self.addresses = Addresses()
 
     def __repr__(self) -> str:
@@ -115,8 +115,8 @@ class Name:
             self._error = error
             self._complain(error)
         else:
-            if self._complained_at is not None:
-                self._complained_at = None
+            if self._logged_at is not None:
+                self._logged_at = None
                 log.info("%s is resolved again: %s", self._host, ", ".join(found))
             if gone := self.addresses.replace(found):
                 self._on_gone(gone)
@@ -124,8 +124,8 @@ class Name:
 
     def _complain(self, error: OSError) -> None:
         now = asyncio.get_running_loop().time()
-        if self._complained_at is not None and now < self._complained_at + COMPLAIN_AGAIN_S:
+        if self._logged_at is not None and now < self._logged_at + LOG_AGAIN_S:
             return
-        self._complained_at = now
+        self._logged_at = now
         then = "it keeps its addresses" if self.addresses.known else "nothing can be sent there"
         log.warning("%s cannot be resolved (%s); %s", self._host, error.strerror or error, then)

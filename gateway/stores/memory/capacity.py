@@ -80,7 +80,7 @@ class Capacity:
     Args:
         max_keys: how many keys there may be.
         clock: the store's.
-        remedy: what the operator can do, for the log.
+        advice: what the operator can do, for the log.
 
     Attributes:
         max_keys: see above.
@@ -88,12 +88,12 @@ class Capacity:
         memory: the counters of each policy's keys.
     """
 
-    def __init__(self, max_keys: int, clock: Clock, remedy: str) -> None:
+    def __init__(self, max_keys: int, clock: Clock, advice: str) -> None:
         self.max_keys = max_keys
         self.count = 0
         self.memory: dict[str, MemoryMetrics] = {}
         self._clock = clock
-        self._remedy = remedy
+        self._advice = advice
         self._ring: deque[KeyHolder] = deque()
         self._told_us: dict[str, int] = {}
         self._charged: Counter[str] = Counter()
@@ -217,7 +217,7 @@ class Capacity:
                 policy,
                 self.max_keys,
                 refused,
-                self._remedy,
+                self._advice,
             )
         else:
             log.warning(
@@ -225,7 +225,7 @@ class Capacity:
                 "expire, and of these only what they used is kept; %s",
                 self.max_keys,
                 policy,
-                self._remedy,
+                self._advice,
             )
 
 

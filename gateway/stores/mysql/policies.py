@@ -31,7 +31,7 @@ MAX_POLICIES: Final = 100_000
 """The most policies to keep in memory; those with greater ids are ignored."""
 AT_ONCE: Final = 1_000
 """Rows of one answer: requests are served between two answers."""
-MAX_TOLD: Final = 20
+MAX_LOGGED_ROWS: Final = 20
 """The most rows that one look names in the log, even if all of a table is wrong."""
 LOOK_S: Final = 5.0
 """The server reads all rows for a look, which takes time if there are many."""
@@ -121,12 +121,12 @@ class PolicyReader:
 
     async def _follow(self) -> None:
         pause_s = 0.0
-        is_doubted = False
+        is_stale = False
         while True:
             link = None
             try:
                 link = await Link.open(self._address)
-                await migrate(link, is_doubted=is_doubted)
+                await migrate(link, is_stale=is_stale)
                 folds = await folds_keys(link, TABLE, "policy_key")
                 # A restored database may have changes that the sum does not show.
                 self._seen = ()
@@ -136,7 +136,7 @@ class PolicyReader:
                     self._is_tried.set()
                     await asyncio.sleep(self._refresh_s)
             except StoreError as error:
-                is_doubted = error.reason == "schema"
+                is_stale = error.reason == "schema"
                 self._lost(str(error))
             except Exception:
                 log.exception("The table of policies was read in a way that must not fail so")
@@ -195,8 +195,8 @@ class PolicyReader:
     def _log_ignored(self, refused: dict[tuple[object, str], None]) -> None:
         """Log the rows that are ignored now and were not before."""
         news = [each for each in refused if each not in self._refused]
-        for row_id, why in news[:MAX_TOLD]:
+        for row_id, why in news[:MAX_LOGGED_ROWS]:
             log.error("row %s of %s is ignored: %s", row_id, TABLE, why)
-        if len(news) > MAX_TOLD:
-            log.error("rows of %s that are ignored too: %d", TABLE, len(news) - MAX_TOLD)
+        if len(news) > MAX_LOGGED_ROWS:
+            log.error("rows of %s that are ignored too: %d", TABLE, len(news) - MAX_LOGGED_ROWS)
         self._refused = refused

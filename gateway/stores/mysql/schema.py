@@ -164,31 +164,31 @@ MIGRATIONS: Final[tuple[tuple[str, tuple[Step, ...]], ...]] = (
 """What each version adds, by its name; never changed once released, only added to."""
 
 
-async def migrate(link: Link, *, is_doubted: bool = False) -> None:
+async def migrate(link: Link, *, is_stale: bool = False) -> None:
     """Bring the database to the version that this code needs; quick if it has it.
 
     Args:
         link: a connection to it.
-        is_doubted: whether something was found missing: what has been noted is not trusted. A
+        is_stale: whether something was found missing: what has been noted is not trusted. A
             dump of ThrottleX's tables, for one, brings them back without what we had added.
 
     Raises:
         StoreError: no permission, another gateway is migrating, or the connection was lost; or the
             tables are there, and are none that hold a limit.
     """
-    if is_doubted or await _version(link) < len(MIGRATIONS):
-        await _change(link, is_doubted=is_doubted)
+    if is_stale or await _version(link) < len(MIGRATIONS):
+        await _change(link, is_stale=is_stale)
     await _check(link)
 
 
-async def _change(link: Link, *, is_doubted: bool) -> None:
+async def _change(link: Link, *, is_stale: bool) -> None:
     # Statements that change tables end transactions, so a lock of another kind keeps others out.
     ((got,),) = (await link.run(f"SELECT GET_LOCK('{LOCK}', {PATIENCE_S})", PATIENCE_S + 1))[0]
     if got != 1:
         raise StoreUnavailable("another gateway is changing the tables", "schema")
     try:
         await _apply(link, _VERSIONS)
-        for number in range(0 if is_doubted else await _version(link), len(MIGRATIONS)):
+        for number in range(0 if is_stale else await _version(link), len(MIGRATIONS)):
             name, steps = MIGRATIONS[number]
             for step in steps:
                 await _apply(link, step)

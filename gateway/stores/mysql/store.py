@@ -189,7 +189,7 @@ class MySQLStore:
         link = await Link.open(self._address)
         try:
             async with self._schema:
-                await migrate(link, is_doubted=self._why.reason == "schema")
+                await migrate(link, is_stale=self._why.reason == "schema")
                 self._names.folds = await folds_keys(link, "throttlex_usage", "key_id")
         except BaseException:
             link.drop()

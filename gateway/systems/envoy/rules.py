@@ -85,15 +85,15 @@ class Domains:
 
     Args:
         config: the listener's own part.
-        ground: has the policies and the counters.
+        context: has the policies and the counters.
     """
 
-    def __init__(self, config: EnvoyRlsConfig, ground: FrontendContext) -> None:
+    def __init__(self, config: EnvoyRlsConfig, context: FrontendContext) -> None:
         self._config = config
-        self._ground = ground
+        self._context = context
         # The listener, not the policy, decides what callers are told.
         self._policies = {
-            name: self._as_here(ground.policies[name]) for name in config.policy_names
+            name: self._as_here(context.policies[name]) for name in config.policy_names
         }
         self._trees: dict[str, Tree[ApplicableLimits]] = {}
         for domain, rules in config.domains.items():
@@ -132,7 +132,7 @@ class Domains:
         )
         rules = tuple(
             one._replace(policy=self._policies[one.policy.name])
-            for one in self._ground.plan_of(_key_of, rule.policies).rules
+            for one in self._context.plan_of(_key_of, rule.policies).rules
         )
         policy = rules[0].policy if rules else None
         if rule.refuse:
@@ -181,8 +181,8 @@ class Domains:
 
     def _own_policy(self, name: str) -> CompiledPolicy:
         """Return a policy that is not configured, for refusals and for limits in descriptors."""
-        on_store_error = self._ground.config.defaults.on_store_error
-        metrics = self._ground.metrics.policy(name)
+        on_store_error = self._context.config.defaults.on_store_error
+        metrics = self._context.metrics.policy(name)
         made = CompiledPolicy(name, 0, 429, "none", on_store_error, False, False, metrics)
         return self._as_here(made)
 

@@ -59,7 +59,7 @@ class Ports:
         self._sharing = sharing
         self._file: SocketFile | None = None
 
-    async def open(self, door: ServingOptions) -> Address | UnixAddress:
+    async def open(self, serving: ServingOptions) -> Address | UnixAddress:
         """Bind; return the address with the actual port.
 
         An empty host stands for every address of this machine, and so does 0.0.0.0, including
@@ -68,11 +68,11 @@ class Ports:
         Raises:
             OSError: the address cannot be bound.
         """
-        address = door.address
-        credentials = None if door.tls is None else credentials_of(door.tls)
+        address = serving.address
+        credentials = None if serving.tls is None else credentials_of(serving.tls)
         if isinstance(address, UnixAddress):
-            beside = await asyncio.to_thread(place_beside, address, self._sharing.elders)
-            with _files_of(door.mode):
+            beside = await asyncio.to_thread(place_beside, address, self._sharing.predecessors)
+            with _files_of(serving.mode):
                 # It decodes %41 as A.
                 self._add(f"unix:{quote(beside.path)}", credentials)
             self._file = await asyncio.to_thread(renamed, beside, address)

@@ -87,10 +87,10 @@ class Bounds(NamedTuple):
     grace_us: int | None = None
 
 
-def bounds_of(listener: FrontendConfig, ground: FrontendContext) -> Bounds:
+def bounds_of(listener: FrontendConfig, context: FrontendContext) -> Bounds:
     """Return the limits of a listener."""
     return Bounds(
-        connections=min(CONNECTIONS, affordable_connections(ground.config.listeners)),
+        connections=min(CONNECTIONS, affordable_connections(context.config.listeners)),
         age_us=listener.max_connection_age,
         grace_us=listener.max_connection_age_grace,
     )
@@ -158,15 +158,15 @@ class GrpcServer:
         self._ports = Ports(self._server, sharing)
         self._tasks = Tasks()
 
-    async def start(self, door: ServingOptions) -> Address | UnixAddress:
+    async def start(self, serving: ServingOptions) -> Address | UnixAddress:
         """Start listening and serving; return the address with the actual port.
 
         Raises:
             OSError: the address cannot be bound; see `Ports.open`.
         """
-        if door.tls is not None:
-            self._names = door.tls.names
-        address = await self._ports.open(door)
+        if serving.tls is not None:
+            self._names = serving.tls.names
+        address = await self._ports.open(serving)
         await self._server.start()
         self._lateness.start()
         return address

@@ -77,26 +77,26 @@ class RatioFrontend(GrpcFrontend):
     Args:
         name: of the listener.
         listener: its configuration.
-        ground: what answers.
+        context: what answers.
     """
 
-    def __init__(self, name: str, listener: FrontendConfig, ground: FrontendContext) -> None:
+    def __init__(self, name: str, listener: FrontendConfig, context: FrontendContext) -> None:
         assert listener.ratio is not None, "the kind of a listener is what it says"
         config = listener.ratio
-        self._metrics = metrics = ground.metrics.frontend(name)
+        self._metrics = metrics = context.metrics.frontend(name)
         metrics.sees_connections = False
-        self._find = _finder(config, ground)
+        self._find = _finder(config, context)
         self._remembered = lru_cache(REMEMBERED)(self._find)
         self._answers = metrics.answers
         server = GrpcServer(
             [Service(SERVICE, {METHOD: self._answer}, MESSAGES.files)],
-            bounds_of(listener, ground)._replace(handshake_us=config.connection_timeout),
+            bounds_of(listener, context)._replace(handshake_us=config.connection_timeout),
             self._note_malformed,
-            can_answer(ground, listener.policies),
-            ground.sharing,
+            can_answer(context, listener.policies),
+            context.sharing,
         )
         super().__init__(
-            ServingOptions(listener.address, listener.mode, ground.tls.get(name)), server
+            ServingOptions(listener.address, listener.mode, context.tls.get(name)), server
         )
 
     def _note_malformed(self) -> None:
@@ -122,15 +122,15 @@ class RatioFrontend(GrpcFrontend):
         return _ANSWERS[answer]
 
 
-def _finder(config: RatioConfig, ground: FrontendContext) -> Callable[[RatioQuestion], Caller]:
+def _finder(config: RatioConfig, context: FrontendContext) -> Callable[[RatioQuestion], Caller]:
     """What makes callers of questions, by the first rule that matches."""
     find = compile_rules([rule.pattern for rule in config.rules])
-    shared = parse_store_url(ground.config.store.url).options.get("ratio", "")
+    shared = parse_store_url(context.config.store.url).options.get("ratio", "")
 
     def held_to(names: Sequence[str]) -> CallerQuestions | None:
         whole = "name" if shared in names else "identity"
         return (
-            CallerQuestions(caller_keys(attrgetter(whole), _WORDS), names, ground)
+            CallerQuestions(caller_keys(attrgetter(whole), _WORDS), names, context)
             if names
             else None
         )
@@ -146,6 +146,6 @@ def _finder(config: RatioConfig, ground: FrontendContext) -> Callable[[RatioQues
     return caller_of
 
 
-def make(name: str, listener: FrontendConfig, ground: FrontendContext) -> RatioFrontend:
+def make(name: str, listener: FrontendConfig, context: FrontendContext) -> RatioFrontend:
     """Make the front end of a listener; see `gateway.systems.base.MakeFrontend`."""
-    return RatioFrontend(name, listener, ground)
+    return RatioFrontend(name, listener, context)

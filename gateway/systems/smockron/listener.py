@@ -387,7 +387,7 @@ def _count(status: StatusMessage, policies: Sequence[CompiledPolicy]) -> None:
 
 
 def make_master(
-    name: str, listener: FrontendConfig, ground: FrontendContext, clock: Clock = wall_us
+    name: str, listener: FrontendConfig, context: FrontendContext, clock: Clock = wall_us
 ) -> SmockronMaster:
     """The master that a listener describes; see `MakeFrontend`."""
     settings = listener.smockron
@@ -397,22 +397,22 @@ def make_master(
     key_of = caller_keys(str, {})
     domains = {}
     for domain, said in settings.domains.items():
-        plan = ground.plan_of(key_of, said.policies)
+        plan = context.plan_of(key_of, said.policies)
         domains[domain] = MasterDomain(
             plan if plan.rules else None, plan.policies, said.log or not plan.rules
         )
-    store = ground.config.store
+    store = context.config.store
     # It has two sockets.
-    affordable = affordable_connections(ground.config.listeners) // 2
+    affordable = affordable_connections(context.config.listeners) // 2
     return SmockronMaster(
         name,
         address,
         domains,
-        reports=open_reports(store.url, ground.config.domain),
-        metrics=ground.metrics.frontend(name),
+        reports=open_reports(store.url, context.config.domain),
+        metrics=context.metrics.frontend(name),
         max_connections=max(min(settings.max_connections, affordable), 1),
         deadline_us=store.deadline,
-        sharing=ground.sharing,
+        sharing=context.sharing,
         clock=clock,
     )
 

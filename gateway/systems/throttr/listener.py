@@ -126,7 +126,7 @@ class ThrottrFrontend:
         address, sharing = self._address, self._sharing
         if isinstance(address, UnixAddress):
             one, self._file = await asyncio.to_thread(
-                bound_file, address, self._mode, sharing.elders
+                bound_file, address, self._mode, sharing.predecessors
             )
             return [one]
         found = await bound_everywhere(address, sharing)
@@ -175,12 +175,12 @@ class ThrottrFrontend:
             return
         self._is_warned = True
         config = self._config
-        spoken = f"v5 with values of {config.bits} bits" if config.version == "v5" else "v2"
+        versions = f"v5 with values of {config.bits} bits" if config.version == "v5" else "v2"
         log.warning(
             "%s: a client said what is no request of Throttr %s (%s); its version or size may be "
             "another; more of these are only counted",
             self._address,
-            spoken,
+            versions,
             kind,
         )
 
@@ -195,7 +195,7 @@ class ThrottrFrontend:
 
 
 def make_throttr(
-    name: str, listener: FrontendConfig, ground: FrontendContext, clock: Clock = monotonic_ns
+    name: str, listener: FrontendConfig, context: FrontendContext, clock: Clock = monotonic_ns
 ) -> ThrottrFrontend:
     """The server that a listener describes; see `MakeFrontend`.
 
@@ -203,13 +203,13 @@ def make_throttr(
     """
     config = listener.throttr
     assert config is not None, "it is a listener of this kind"
-    metrics = ground.metrics.frontend(name)
-    if not capabilities_of(ground.config.store.url).is_shared:
+    metrics = context.metrics.frontend(name)
+    if not capabilities_of(context.config.store.url).is_shared:
         book: RecordStore = _in_memory(config, metrics, clock)
     else:
-        book = _in_redis(name, config, ground.config, metrics)
+        book = _in_redis(name, config, context.config, metrics)
     address, mode = listener.address, listener.mode
-    return ThrottrFrontend(address, mode, config, book, metrics, ground.sharing)
+    return ThrottrFrontend(address, mode, config, book, metrics, context.sharing)
 
 
 def _in_memory(config: ThrottrConfig, metrics: FrontendMetrics, clock: Clock) -> MemoryBook:

@@ -63,7 +63,7 @@ class ThrottrStore:
         )
         self._clock = settings.clock
         self._link = ThrottrServerConnection(address, clock=settings.clock)
-        self._heart = ThrottrHeartbeat(domain, address.size, settings.heartbeat_s, self._link)
+        self._heartbeat = ThrottrHeartbeat(domain, address.size, settings.heartbeat_s, self._link)
         self._tasks = Tasks()
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class ThrottrStore:
     @property
     def gateways(self) -> int:
         """How many gateways share this store, as last seen; at least 1."""
-        return self._heart.gateways
+        return self._heartbeat.gateways
 
     async def start(self) -> None:
         """Connect in the background.
@@ -87,12 +87,12 @@ class ThrottrStore:
         """
         self._link.start()
         await self._link.tried(START_WAIT_S)
-        self._heart.start()
+        self._heartbeat.start()
 
     async def aclose(self) -> None:
         """Finish what is under way, sign off and close; nothing may be asked afterwards."""
         await self._tasks.finish(CLOSE_S)
-        await self._heart.aclose()
+        await self._heartbeat.aclose()
         await self._link.aclose()
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
