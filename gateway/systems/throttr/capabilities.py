@@ -1,4 +1,4 @@
-"""What a Throttr server can keep: fixed windows whose numbers fit into its own."""
+"""Policies that a Throttr server supports: fixed windows whose numbers fit into its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _unfit(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def _unsupported(url: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
-    """Yield what of a policy a Throttr server cannot keep; paths begin below the policy."""
+    """Yield what a Throttr server does not support in a policy; paths begin below the policy."""
     size = size_of(url.options.get("size"))
     if policy.count_refused:
         message = "a Throttr server does not count what it refuses"
@@ -42,7 +42,7 @@ def _unsupported(url: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
 
 
 def _unsupported_limit(line: LimitLine, size: int) -> tuple[str, str] | None:
-    """Why a limit cannot be kept, and what would do."""
+    """Return why a limit is not supported, and the fix; None if it is supported."""
     limit = line.limit
     if limit.calendar:
         message = f"a Throttr server has no calendar: {line.text}"

@@ -1,9 +1,9 @@
-"""A listener that is a Throttr server.
+"""The configuration of a Throttr listener.
 
     throttr: v2
     throttr: { version: v5, size: 32, max_records: 200000 }
 
-What its clients keep in it are their own records, and no limits of this configuration.
+Its clients keep records of their own in it; the limits of the configuration do not apply to them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gateway.config.values.types import Duration, Positive, Size, WholeNumber, p
 from gateway.systems.throttr.codec_v5 import SIZES, USUAL_SIZE
 
 SHORTEST_MAX: Final = 1024
-"""Bytes of a message that any version may have."""
+"""Bytes of a message that every version must accept."""
 SMALLEST: Final = 1024
-"""Bytes that any counter takes at most."""
+"""The most bytes that a counter takes."""
 
 
 class ThrottrConfig(Model):
-    """Which version is spoken, and how much clients may ask for."""
+    """The version of the protocol, and its bounds."""
 
     version: Literal["v2", "v5"] = Field(
         description="The version of the protocol that clients speak; it cannot be told from what "
@@ -87,12 +87,12 @@ class ThrottrConfig(Model):
 
     @property
     def bits(self) -> int:
-        """Bits of a value; 64 for version 2, which has no other."""
+        """Bits of a value; always 64 in version 2."""
         return 64 if self.version == "v2" else self.size or USUAL_SIZE
 
 
 def long_form(data: Any, listener: str) -> tuple[Any, list[ShorthandPlace]]:  # noqa: ARG001
-    """A listener's own part, where it is only the version as a mapping; it has no limits."""
+    """Return a listener's part as a mapping, if it is only the version; it has no limits."""
     if isinstance(data, str):
         return {"version": data}, []
     return (dict(data) if isinstance(data, Mapping) else data), []

@@ -1,4 +1,4 @@
-"""What a Throttr listener will do, in sentences."""
+"""A Throttr listener in sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.config.values.units import format_duration, format_size
 
 
 def explain_throttr(listener: FrontendConfig) -> Iterator[str]:
-    """Which protocol is spoken, and what bounds there are."""
+    """Yield the version of the protocol, and its bounds."""
     settings = listener.throttr
     if settings is None:
         return

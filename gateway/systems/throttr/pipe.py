@@ -1,8 +1,8 @@
-"""One connection to a Throttr server: requests go out as they come, answers are matched in order.
+"""One connection to a Throttr server: requests are sent as they come, answers matched in order.
 
-A caller that gives up leaves its place in the queue, so its answer is read and thrown away and
-can never be taken for another's. An answer has no length of its own: what it is an answer to
-tells how long it is. So one byte that does not fit ends the connection.
+A caller that gives up keeps its place in the queue, so its answer is read, discarded, and never
+mistaken for another's. An answer does not state its length, which follows from its request. So a
+single unexpected byte ends the connection.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from gateway.systems.throttr.store_url import ThrottrAddress
 
 CONNECT_TIMEOUT_S: Final = 2.0
 MAX_UNANSWERED: Final = 32_768
-"""Requests without an answer; more would only pile up memory and be too late."""
+"""The most requests without an answer; more would only use memory and be too late."""
 MAX_UNSENT: Final = 8 << 20
-"""Bytes that may wait for a server that does not read."""
+"""The most bytes that may wait for a server that does not read."""
 
 _HELLO_QUOTA: Final = 90
 _HELLO_TTL: Final = Ttl(4, 5)
 
 
 class _SentRequests:
-    """Requests that travel together."""
+    """Requests that were sent together."""
 
     __slots__ = ("answers", "future", "is_query", "since_us")
 
@@ -55,14 +55,14 @@ class _SentRequests:
 
 
 class ThrottrPipe(Pipelining):
-    """Requests out, answers in, matched in order.
+    """Sends requests, and matches answers to them in order.
 
     Args:
         size: bits of a number.
         clock: for the age of unanswered calls.
 
     Attributes:
-        size: likewise.
+        size: bits of a number.
         lost: done when the connection has ended.
     """
 
@@ -76,14 +76,14 @@ class ThrottrPipe(Pipelining):
 
     @property
     def oldest_us(self) -> int:
-        """For how long the oldest call is without its answers."""
+        """How long the oldest call has waited for its answers."""
         return self._clock() - self._calls[0].since_us if self._calls else 0
 
     def call(self, requests: Sequence[ThrottrRequest]) -> asyncio.Future[list[Answer]]:
         """Send requests, at least one, in one write; the future gets their answers in order.
 
         Raises:
-            StoreUnavailable: too much is unanswered, or the connection is gone.
+            StoreUnavailable: too many requests are unanswered, or the connection is lost.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -123,10 +123,10 @@ class ThrottrPipe(Pipelining):
 
 
 async def open_pipe(address: ThrottrAddress, *, clock: Clock = monotonic_us) -> ThrottrPipe:
-    """Connect, and see that a Throttr server of that size answers.
+    """Connect, and check that a Throttr server of that size answers.
 
     Raises:
-        StoreUnavailable: no usable connection came about.
+        StoreUnavailable: connecting failed, or the server is not usable.
     """
     loop = asyncio.get_running_loop()
     pipe = ThrottrPipe(address.size, clock)
@@ -152,14 +152,14 @@ async def open_pipe(address: ThrottrAddress, *, clock: Clock = monotonic_us) -> 
 
 
 async def _greet(pipe: ThrottrPipe) -> None:
-    """Make a counter and look at it: neither version nor size are said on the wire.
+    """Create a counter and query it: the protocol states neither version nor size.
 
-    It is purged when the look has been answered: a server reads what it tells out of the counter
-    when it writes, and of one that was purged in the same read it tells what is in that memory by
-    then.
+    The counter is purged only after the query is answered: the server reads its fields when it
+    writes the answer, and after a purge in the same read it would send whatever is in that memory
+    by then.
 
     Raises:
-        StoreError: that is not what came back.
+        StoreError: the answer is not the expected one.
     """
     size, key = pipe.size, b"hello\0" + secrets.token_bytes(8)
     none, inserted, counter = await pipe.call(
