@@ -1,4 +1,4 @@
-"""What a ratio server can keep: one sliding window, which counts what it refuses."""
+"""Policies that a ratio server supports: one sliding window, which counts refused requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MIGRATE_TO: Final = ("store", "migrate", "to")
 
 
 def _unsupported(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
-    """Yield what of a policy a ratio server cannot keep; paths begin below the policy."""
+    """Yield what a ratio server does not support in a policy; paths begin below the policy."""
     if len(policy.limits) > 1:
         message = "a ratio server is asked about one limit at a time: all or none cannot be kept"
         yield Finding(("limits",), message, "one limit, or a store of another kind")
@@ -41,7 +41,7 @@ def _unfit(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def _not_together(config: GatewayConfig) -> Iterator[Finding]:
-    """Yield what would have to be all or none, or be taken back, and is in a ratio server."""
+    """Yield combinations of limits that a ratio server cannot spend or undo as a whole."""
     if parse_store_url(config.store.url).kind == "ratio":
         for index, route in enumerate(config.routes):
             yield from _not_one(route.policies, ("routes", index))

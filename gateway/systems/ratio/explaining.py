@@ -1,4 +1,4 @@
-"""What a listener for ratio's clients will do, in sentences."""
+"""A ratio listener in sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.systems.ratio.rules import ANY
 
 
 def explain_ratio(listener: FrontendConfig) -> Iterator[str]:
-    """Which questions are held to what, in the order in which rules are looked at."""
+    """Yield the limits for each kind of question, in the order of the rules."""
     settings = listener.ratio
     if settings is None:
         return

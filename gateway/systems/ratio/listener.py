@@ -1,4 +1,4 @@
-"""ratio's service: callers ask by owner and resource whether they may go on."""
+"""ratio's service: callers ask by owner and resource whether they may proceed."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from gateway.systems.ratio.rules import compile_rules
 
 REMEMBERED: Final = 4_096
 REMEMBERED_SIZE: Final = 256
-"""Questions whose rules and identities are remembered, and the longest of them in characters."""
+"""The most questions whose rules and identities are cached, and the most characters of each."""
 
 _OK: Final = "ok"
 _OVER_LIMIT: Final = "over_limit"
 _ANSWERS: Final = {_OK: write_code(OK), _OVER_LIMIT: write_code(OVER_LIMIT)}
-"""By what metrics call them."""
+"""Answers by their names in metrics."""
 _WORDS: Final[Mapping[str, Callable[[Caller], str]]] = {
     "owner": attrgetter("owner"),
     "resource": attrgetter("resource"),
 }
-"""What limits may be counted per."""
+"""The keys that limits may have."""
 
 
 class Caller:
-    """Who asks, what for, and under which rule; with what is made of that once.
+    """A question and its rule, with the values computed from them.
 
     Attributes:
-        owner, resource: as they were asked.
+        owner, resource: as in the question.
         identity: of both together.
-        name: what ratio makes of them, which is not one-to-one.
-        asking: the policies that it is held to; None for none.
-        answer: what it is told if there are none.
+        name: ratio's own key, which is not unique.
+        asking: the policies that apply; None for none.
+        answer: the answer if there are none.
     """
 
     __slots__ = ("answer", "asking", "identity", "name", "owner", "resource")
@@ -77,7 +77,7 @@ class RatioFrontend(GrpcFrontend):
     Args:
         name: of the listener.
         listener: its configuration.
-        context: what answers.
+        context: the gateway's parts that it uses.
     """
 
     def __init__(self, name: str, listener: FrontendConfig, context: FrontendContext) -> None:
@@ -123,7 +123,7 @@ class RatioFrontend(GrpcFrontend):
 
 
 def _finder(config: RatioConfig, context: FrontendContext) -> Callable[[RatioQuestion], Caller]:
-    """What makes callers of questions, by the first rule that matches."""
+    """Return a function that returns the caller of a question, by the first rule that matches."""
     find = compile_rules([rule.pattern for rule in config.rules])
     shared = parse_store_url(context.config.store.url).options.get("ratio", "")
 
@@ -137,7 +137,7 @@ def _finder(config: RatioConfig, context: FrontendContext) -> Callable[[RatioQue
 
     matched = [(held_to(rule.policies), _OK) for rule in config.rules]
     usual = _OK if config.policies or config.unmatched == "allow" else _OVER_LIMIT
-    # At the end, where -1 leads to.
+    # At the end, for index -1.
     matched.append((held_to(config.policies), usual))
 
     def caller_of(question: RatioQuestion) -> Caller:

@@ -24,7 +24,7 @@ _OPTIONS: Final = {"owner": any_text()}
 
 
 class RatioAddress(NamedTuple):
-    """One server, and the owner that is named in all questions; empty for the domain."""
+    """One server, and the owner in all questions; empty for the domain."""
 
     target: str
     owner: str

@@ -1,7 +1,7 @@
-"""What gatekeepers and masters of Smockron can keep.
+"""Policies that gatekeepers and masters of Smockron support.
 
-A gatekeeper keeps a pace that the master gives, for one key of a policy. A master follows paces
-only, and keeps its histories in memory or in Redis; a gateway that is a gatekeeper as well has no
+A gatekeeper follows the pace that the master sets, for one key of a policy. A master supports only
+pacing, and keeps its histories in memory or in Redis. A gateway that is also a gatekeeper has no
 other store, so its master uses memory.
 """
 
@@ -24,7 +24,7 @@ _KIND: Final = "smockron"
 
 
 def of_masters_only(config: GatewayConfig) -> set[str]:
-    """Return the policies of domains that no request is held to here."""
+    """Return the policies of domains that apply to no request of this gateway."""
     own = {name for listener in _masters(config) for name in listener.policies}
     others = {name for route in config.routes for name in route.policies}
     for listener in config.listeners:
@@ -34,7 +34,7 @@ def of_masters_only(config: GatewayConfig) -> set[str]:
 
 
 def _unsupported(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
-    """Yield what of a policy a gatekeeper cannot keep; paths begin below the policy."""
+    """Yield what a gatekeeper does not support in a policy; paths begin below the policy."""
     if policy.headers != "none":
         message = "a gatekeeper does not know how much is left"
         yield Finding(("headers",), message, "leave headers out")
@@ -83,7 +83,7 @@ def _unfit_for_gatekeepers(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def _unfit_for_masters(config: GatewayConfig) -> Iterator[Finding]:
-    """Yield limits that cannot follow what others let through, and stores that cannot keep it."""
+    """Yield limits that cannot count reported requests, and stores that cannot keep them."""
     keeps_reports = capabilities_of(config.store.url).keeps_reports
     for index, listener in enumerate(config.listeners):
         if listener.smockron is None:

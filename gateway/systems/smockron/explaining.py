@@ -1,4 +1,4 @@
-"""What a master of Smockron will do, in sentences."""
+"""A Smockron master in sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.config.values.words import join
 
 
 def explain_smockron(listener: FrontendConfig) -> Iterator[str]:
-    """Where gatekeepers connect, and what becomes of each domain."""
+    """Yield where gatekeepers connect, and the treatment of each domain."""
     settings = listener.smockron
     if settings is None:
         return
@@ -35,7 +35,7 @@ def explain_smockron(listener: FrontendConfig) -> Iterator[str]:
 
 
 def explain_reported(name: str, policy: PolicyConfig) -> list[str]:
-    """What a policy lets through that is held against what gatekeepers report."""
+    """Return what a policy admits of the requests that gatekeepers report."""
     lines = [f"Policy {name}:"]
     lines += [f"  {line.text}: {explain_limit(line, is_asked=True)}." for line in policy.limits]
     if len(policy.limits) > 1:

@@ -23,7 +23,7 @@ from gateway.stores.urls import (
 from gateway.systems.smockron.codec import DEFAULT_PORT, MAX_NAME
 
 USUAL_SHARE: Final = "10%"
-"""Of the refused requests, how many are reported: they change nothing for the master."""
+"""The share of refused requests that are reported: the master does not count them."""
 
 
 def _check_share(value: str) -> tuple[str, str] | None:
@@ -40,13 +40,13 @@ _OPTIONS: Final = {
 
 
 class MasterAddress(NamedTuple):
-    """One master, and what it is told.
+    """One master, and what is reported to it.
 
     Attributes:
         host: its name or address.
-        port: where it hears; it speaks at the port above.
+        port: where it receives; it publishes at the port above.
         domain: the domain of all limits; empty if each has its policy's name.
-        share: of refused requests, how many are reported, from 0 to 1.
+        share: of refused requests that are reported, from 0 to 1.
     """
 
     host: str
@@ -86,7 +86,7 @@ class SmockronUrls:
 
     def explain(self, url: StoreUrl, domain: str) -> Sequence[str]:
         """See `UrlRules.explain`."""
-        del domain  # Masters do not know of it.
+        del domain  # Masters have no such namespace.
         share = url.options.get("rejected", USUAL_SHARE)
         what = (
             f"This is a gatekeeper of Smockron's master at {url.place}: it lets requests pass "

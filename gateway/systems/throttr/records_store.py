@@ -44,7 +44,7 @@ BATCH: Final = 256
 GOT_BYTES: Final = 2 * 1024 * 1024
 """Bytes of buffers that one connection may wait for."""
 ALL_GOT_BYTES: Final = 32 * 1024 * 1024
-"""The same for all connections: short requests ask for much, and Redis keeps it until it is sent."""
+"""The same for all connections: a short request can ask for much, which Redis keeps until sent."""
 FAILURES: Final = 3
 """Failed calls in a row after which the circuit breaker opens."""
 OPEN_US: Final = US // 4

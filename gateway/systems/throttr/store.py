@@ -2,9 +2,9 @@
 
 The server has one operation that decides: take a cost from a counter unless less is left. So one
 limit is exact for any number of gateways, in one round trip for a whole batch. If a request has
-several limits, they are first queried and then taken; if one refuses after all, the others are given
-back. Meanwhile other requests may be refused that would have passed; no request passes that would
-not have. The requests are made in `spending` and `codec_v5`, and sent in `pipe`.
+several limits, they are first queried and then taken; if one refuses after all, the others are
+given back. Meanwhile other requests may be refused that would have passed; no request passes that
+would not have. The requests are made in `spending` and `codec_v5`, and sent in `pipe`.
 
 The server does not know deadlines: if its answer is too late, this gateway gives the cost back when
 the answer arrives.
@@ -125,7 +125,7 @@ class ThrottrStore:
             await self._talk(self._link.pipe, self._says.give_back(ask, verdict))
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
-        """Return False: this store has no limits with leases."""
+        """Return whether it was admitted: this store has no limits with leases."""
         return verdict.allowed
 
     async def _answer(
