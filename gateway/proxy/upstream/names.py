@@ -99,7 +99,7 @@ class Name:
 
     async def _keep(self) -> None:
         while True:
-            await self._look()
+            await self._look_up_now()
             await asyncio.sleep(PAUSE_S)
             every_s = self._every_s if self.addresses.known else UNKNOWN_S
             wait_s = None if every_s is None else max(every_s - PAUSE_S, 0)
@@ -108,12 +108,12 @@ class Name:
                     await self._is_wanted.wait()
             self._is_wanted.clear()
 
-    async def _look(self) -> None:
+    async def _look_up_now(self) -> None:
         try:
             found = await self._look_up(self._host)
         except OSError as error:
             self._error = error
-            self._complain(error)
+            self._log_problem(error)
         else:
             if self._logged_at is not None:
                 self._logged_at = None
@@ -122,7 +122,7 @@ class Name:
                 self._on_gone(gone)
         self._looked.set()
 
-    def _complain(self, error: OSError) -> None:
+    def _log_problem(self, error: OSError) -> None:
         now = asyncio.get_running_loop().time()
         if self._logged_at is not None and now < self._logged_at + LOG_AGAIN_S:
             return

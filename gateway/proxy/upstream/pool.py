@@ -104,7 +104,7 @@ class TargetPool:
             if tls is None:
                 self._tls = UpstreamTls(None, None)
                 self._tls.load()
-        self._complaint = ""
+        self._problem = ""
         self.metrics = metrics
         self.judge: Judge | None = None
         # The one used last is taken first; closed ones are removed, however many there are.
@@ -193,14 +193,14 @@ class TargetPool:
         except UpstreamTlsError as error:
             self._connecting -= 1
             self._admit_next()
-            self._complain(str(error))
+            self._log_problem(str(error))
             raise
         except BaseException:
             self._connecting -= 1
             self._admit_next()
             raise
         self._connecting -= 1
-        self._complaint = ""
+        self._problem = ""
         if not connection.is_open:
             self._admit_next()
             raise UpstreamConnectError("closed at once")
@@ -243,11 +243,11 @@ class TargetPool:
             max_head=self._max_head,
         )
 
-    def _complain(self, complaint: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         """Log a TLS problem, once for as long as it stays the same."""
-        if complaint != self._complaint:
-            self._complaint = complaint
-            log.warning("TLS to %s failed: %s", self.name, complaint)
+        if problem != self._problem:
+            self._problem = problem
+            log.warning("TLS to %s failed: %s", self.name, problem)
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """Take a connection back after its exchange; close it if it cannot be reused."""

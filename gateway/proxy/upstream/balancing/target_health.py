@@ -98,7 +98,7 @@ class TargetHealth:
         self._targets = [_TargetState(candidate) for candidate in candidates]
         # An only target is never ejected: there is no better one.
         self._ejection = ejection if len(candidates) > 1 else None
-        self._most = ejection.most(len(candidates)) if ejection is not None else 0
+        self._most = ejection.max_ejected(len(candidates)) if ejection is not None else 0
         self._ejected = 0
         self._slow_start_us = slow_start_us
         self._is_panic_allowed = is_panic_allowed
