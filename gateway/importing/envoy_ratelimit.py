@@ -180,7 +180,7 @@ def _shared(path: Sequence[EnvoyDescriptorConfig]) -> tuple[list[str], list[str]
 def _differences(path: Sequence[EnvoyDescriptorConfig], named: set[str]) -> Iterator[_Difference]:
     """Yield the differences of a descriptor."""
     each = path[-1]
-    for name, place in each.told:
+    for name, place in each.other_keys:
         yield _Difference(place, _NO_EQUAL[name])
     if "*" in each.key:
         yield _Difference(
@@ -229,8 +229,8 @@ def _merge_differences(notes: Sequence[_Difference]) -> list[Problem]:
     places: dict[str, list[FilePlace]] = {}
     for note in notes:
         places.setdefault(note.message, []).append(note.place)
-    told = [found[0].problem(message, _also(found)) for message, found in places.items()]
-    return in_order(told)
+    other_keys = [found[0].problem(message, _also(found)) for message, found in places.items()]
+    return in_order(other_keys)
 
 
 def _also(places: Sequence[FilePlace]) -> str:

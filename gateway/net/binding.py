@@ -168,13 +168,13 @@ class SocketFile(NamedTuple):
 def bound_file(
     address: UnixAddress, mode: int | None, predecessors: frozenset[int] = frozenset()
 ) -> tuple[socket.socket, SocketFile]:
-    """Return a socket with a file, which may replace an unused one or that of an elder.
+    """Return a socket with a file, which may replace an unused one or that of a predecessor.
 
     It listens already: otherwise another process that starts now would treat it as unused. Blocks.
 
     Args:
         address: the path of the file.
-        mode: who may connect; None for the umask.
+        mode: the permissions of the file; None for the umask.
         predecessors: as in `Sharing`.
 
     Raises:
@@ -190,7 +190,7 @@ def bound_file(
             # No client can have connected yet.
             Path(first.path).chmod(mode)
         one.listen(BACKLOG)
-        # Clients find a listener at every moment of the handover from an elder.
+        # Clients find a listener at every moment of the handover.
         file = renamed(first, address) if is_predecessors else _file_at(Path(address.path))
     except OSError:
         one.close()
@@ -242,7 +242,7 @@ def _file_at(path: Path) -> SocketFile:
 
 
 def _clear(path: Path, predecessors: frozenset[int]) -> bool:
-    """Remove an unused socket's file; returns whether an elder listens on it.
+    """Remove an unused socket's file; return whether a predecessor listens on it.
 
     Raises:
         OSError: another process listens on it, or it is not a socket.

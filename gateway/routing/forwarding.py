@@ -91,19 +91,19 @@ def read_proxy_report(addresses: ClientAddress, peer: str, headers: Fields) -> P
     lines = headers.getall("X-Forwarded-For", ())
     forwarded = headers.getall("Forwarded", ())
     chain = members(lines)
-    told = members(forwarded, quoted=True) if forwarded else []
+    forwarded_by = members(forwarded, quoted=True) if forwarded else []
     details: Mapping[str, str] = {}
     client, steps = peer, 0
-    if told:
+    if forwarded_by:
         client, steps = addresses.walk_elements(peer, forwarded)
-        details = parameters(told[-steps]) if steps else {}
+        details = parameters(forwarded_by[-steps]) if steps else {}
     if chain:
         other = client
         client, steps = addresses.walk(peer, lines)
         if other != client:
             details = {}
     else:
-        chain = [_member(parameters(element).get("for", "")) for element in told]
+        chain = [_member(parameters(element).get("for", "")) for element in forwarded_by]
     scheme = (
         _scheme(_of_hop(members(headers.getall("X-Forwarded-Proto", ())), steps))
         or _scheme(details.get("proto", ""))

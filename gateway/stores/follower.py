@@ -1,8 +1,8 @@
-"""A store that is asked beside another one, which decides alone while this one does not answer.
+"""A store used in addition to another one, which decides alone while this one does not answer.
 
-Its callers get no exception and wait no longer than its deadline. What was not answered by then is
-missed: that is counted, and logged once per series of misses. A breaker for each of its shards
-keeps a frozen server from costing every batch that deadline; a probe checks for its return.
+Its callers get no exception and wait no longer than its deadline. A decision without an answer by
+then is missed: it is counted, and logged once per series of misses. A breaker for each of its
+shards keeps a frozen server from costing every batch that deadline; a probe checks for its return.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Follower:
     def _miss(self, asks: Sequence[Ask], reason: str) -> None:
         """Count decisions that it should have made, and log the beginning of a spell of misses."""
         now_us = self._clock()
-        number = sum(ask.cost > 0 for ask in asks)  # A look would have left no count.
+        number = sum(ask.cost > 0 for ask in asks)  # A query leaves no count.
         self._metrics.missed = (self._metrics.missed or 0) + number
         if self._missed_period is None:
             self._missed_period = _MissedPeriod(now_us)

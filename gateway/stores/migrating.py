@@ -147,7 +147,7 @@ class MovingStore:
             old = await self._ask_old(asks)
             await asyncio.wait({asking})
         except BaseException:
-            # Also when the caller's deadline is over: the decision reaches no request.
+            # Also after the caller's deadline: the decision reaches no request.
             self._tasks.start(self._take_back(asks, old, parts, asking))
             raise
         verdicts, undone = self._join(asks, old, parts, asking.result())
@@ -176,7 +176,7 @@ class MovingStore:
         parts: Sequence[_NewStorePart],
         new: Sequence[Verdict | None],
     ) -> tuple[list[Verdict], list[asyncio.Task[None]]]:
-        """Return the verdicts of both, and tasks that give back what one of them took in vain."""
+        """Return the joined verdicts, and tasks that give back what one store took for nothing."""
         verdicts = list(old)
         undone = []
         for part, answer in zip(parts, new, strict=True):

@@ -93,7 +93,7 @@ def _from_elsewhere(scheme: str) -> Any:
     try:
         return entry.load()
     except Exception as error:
-        # Foreign code: whatever it raises, the operator has to look at it.
+        # Code of another distribution: the operator must see any error that it raises.
         message = f"{entry.value}, which {scheme}:// stands for, cannot be loaded"
         raise _problem(f"{message}: {type(error).__name__}: {error}") from error
 

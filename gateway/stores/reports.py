@@ -1,4 +1,4 @@
-"""Stores for what others report to have admitted; in this process, or beside it.
+"""Stores for requests that gatekeepers report to have admitted: in memory or in Redis.
 
 Masters of Smockron use this instead of a `Store`: nothing is decided, only recorded
 (`gateway.limits.reported`). A store that several masters share makes them act as one.
@@ -60,8 +60,8 @@ class Reports(Protocol):
 
         Returns:
             For each report when the next request of its keys may pass, by the limit with the
-            longest wait; 0 for now. An error if it is not known whether all of it was recorded, and
-            what is known delays no request.
+            longest wait; 0 for now. An error if it is unknown whether all of it was recorded, and
+            the known part delays no request.
 
         Raises:
             StoreError: this applies to all of the reports.

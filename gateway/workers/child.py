@@ -171,7 +171,7 @@ def _run_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:
         code = run(channel)
     except GatewayError as error:
         orders.report_failed(channel, error)
-    except BaseException:  # noqa: BLE001 - there is nobody above who could be told
+    except BaseException:  # noqa: BLE001 - no caller could handle it
         traceback.print_exc()
     finally:
         with suppress(Exception):  # It may be closed.

@@ -69,7 +69,7 @@ async def serve(
         except OSError:
             log.exception("the log file cannot be reopened; logging continues to the old one")
 
-    told = orders.Orders(
+    supervisor = orders.Orders(
         post.channel,
         {
             orders.LINK: lambda connections: tasks.start(_link(fleet, store, connections)),
@@ -87,7 +87,7 @@ async def serve(
         admin = AdminServer(address.host, address.port, fleet)
         await admin.start([one.socket for one in post.sockets])
         log.info("health and metrics on http://%s", Address(address.host, admin.port))
-    told.report_started()
+    supervisor.report_started()
     gc.collect()
     gc.freeze()
     await ended.wait()

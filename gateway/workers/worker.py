@@ -77,7 +77,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         reporter = Reporter(running)
         tasks.start(_link(reporter, memory, connections))
 
-    told = orders.Orders(
+    supervisor = orders.Orders(
         post.channel,
         {
             orders.LINK: link,
@@ -95,14 +95,14 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
 
     def leave() -> None:
         # Without this, clients would find no server until the successor is there.
-        told.report_leaving()
+        supervisor.report_leaving()
         loop.call_later(REPLACED_S, ended.set)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         # A process that stops a whole process group signals each member; once is enough.
         loop.add_signal_handler(number, leave)
     await running.start()
-    told.report_started()
+    supervisor.report_started()
     # Everything made so far lives as long as the process; collections can skip it.
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What a store can keep of a configuration: told from its URL, without connecting to it.
+"""Which parts of a configuration its store supports, by the store's URL, without connecting.
 
 A policy that the store cannot keep is a problem of the configuration, not of the first request.
 What all stores have in common is here; the limits of one system are in its `capabilities.py`.

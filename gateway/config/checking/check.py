@@ -52,7 +52,7 @@ class Inspection(NamedTuple):
 
     Attributes:
         problems: what keeps it from being run.
-        warnings: what is to be seen to.
+        warnings: problems that do not prevent a start.
     """
 
     problems: Sequence[Finding]

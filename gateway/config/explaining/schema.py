@@ -279,7 +279,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
 
 
 def _drop_titles(schema: Any) -> None:
-    """Titles in capitals, made from field names, help nobody."""
+    """Remove the titles that pydantic makes from field names."""
     if isinstance(schema, dict):
         if isinstance(schema.get("title"), str):
             del schema["title"]

@@ -1,4 +1,4 @@
-"""Decides from what was last heard of the store, and reports to it afterwards.
+"""Decides from the store's last answers, and reports to it afterwards.
 
 State and its rules, without I/O: the caller sends the reports and probes that are due and passes on
 the store's answers. This gateway limits each key by itself, in a replica of its own; beyond that a
@@ -30,9 +30,9 @@ from gateway.stores.memory.store import MemoryStore
 MAX_KEYS: Final = 200_000
 """The most keys to remember; beyond that, the least recently used are forgotten."""
 MAX_PROBES: Final = 256
-"""The most keys to ask the store about; others are heard of when they are reported."""
+"""The most keys to probe; the store's counts of others arrive with the answers to reports."""
 KEPT_US: Final = 60_000_000
-"""How long what was heard of an unused key is kept."""
+"""How long the store's answer about an unused key is kept."""
 _NOTHING: Final = Unreported()
 
 
@@ -57,12 +57,12 @@ class Probe(NamedTuple):
 
 
 class EventualState:
-    """What one gateway knows of the keys that are counted eventually.
+    """The state of one gateway for limits with `consistency: eventual`.
 
     Args:
         clock: this process's time.
         calendar_clock: the time of day, for calendar windows.
-        gateways: returns how many decide on the same keys, this one included.
+        gateways: returns how many gateways decide on the same keys, including this one.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class EventualState:
     def _probe_if_stale(
         self, view: RemoteView, limit: Limit, key: str, terms: Eventual, cost: int
     ) -> None:
-        """Ask the store about a key that is refused, if what was heard of it is old."""
+        """Probe a refused key if the store's answer about it is old."""
         if view.is_stale(limit, self._clock(), terms.interval_us):
             probe_cost = 0 if limit.algorithm in FULLY_KNOWN else cost
             self._add_probe((limit.scope, key), limit, probe_cost, terms)
@@ -126,7 +126,7 @@ class EventualState:
     def _with_unreported(
         self, refusal: Decision, view: RemoteView | None, limit: Limit, terms: Eventual, cost: int
     ) -> Decision:
-        """Return a refusal that allows for what others may have admitted and not yet reported."""
+        """Return a refusal that allows for unreported admissions of other gateways."""
         report_us = REPORTED_INTERVALS * terms.interval_us
         if view is not None and view.is_settled(limit, cost, self._clock(), report_us):
             return refusal
@@ -139,7 +139,7 @@ class EventualState:
         return refusal._replace(retry_after_us=retry_after_us, reset_us=reset_us)
 
     def _refuse(self, limit: Limit, key: str, cost: int, wait_us: int, reset_us: int) -> Decision:
-        """Return a refusal by what was heard, or by what passed here if that takes longer."""
+        """Return a refusal by the store's answer, or by the own count if that takes longer."""
         own = self._replica.decide_limit(limit, key, 0, 0)
         if own.remaining < cost:
             own = self._replica.decide_limit(limit, key, cost, 0)
@@ -171,7 +171,7 @@ class EventualState:
         leaving.take_over(self._unreported.pop(interval_us, _NOTHING))
 
     def reports(self, interval_us: int, at_most: int) -> list[UnreportedPasses]:
-        """Remove and return some of what was gathered; none if all has been reported.
+        """Remove and return some gathered admissions; none if all have been reported.
 
         Args:
             interval_us: the interval of the terms.
@@ -201,7 +201,7 @@ class EventualState:
         view = RemoteView.of_report(limit, ask.cost, now_us - gathered_us, decision, now_us)
         self._keep(limit, ask.keys[0], view)
 
-    # Looks at the store.
+    # Probes.
 
     def _add_probe(self, name: Key, limit: Limit, cost: int, terms: Eventual) -> None:
         if name not in self._in_probe and len(self._probes) < MAX_PROBES:

@@ -31,7 +31,7 @@ Send = Callable[[list[Pending]], None]
 
 
 class Reporting:
-    """Decides from what was last heard, and keeps it up to date.
+    """Decides from the store's last answers, and keeps them up to date.
 
     Args:
         send: asks the store in a call of its own.
@@ -171,7 +171,7 @@ class _ReportedAsk(Pending):
         self._call = call
 
     def resolve(self, outcome: Outcome) -> None:
-        """Pass on the store's answer, which says what is left."""
+        """Process the store's answer, which has the remainder."""
         (decision,) = outcome.verdict.decisions
         self._state.reported(self._limit, self.ask, self._call.gathered_us, decision)
         self._call.answered(is_lost=False)
@@ -193,7 +193,7 @@ class _ProbeCall(Pending):
         self._probe = probe
 
     def resolve(self, outcome: Outcome) -> None:
-        """Pass on the store's answer: what is left, or when."""
+        """Process the store's answer: the remainder, or when there is more."""
         self._reporting.probe_answered(self._probe, outcome)
 
     def lost(self, decide_alone: DecideAlone) -> Outcome | None:

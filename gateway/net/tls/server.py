@@ -25,8 +25,8 @@ class ServerTls(Renewed):
 
     All connections start with one context, whatever the name, for as long as the listener lives, so
     that session tickets outlive certificates (with client certificates only until files change,
-    because a ticket stands for a verified client). The context with the right certificate takes
-    over when the client's first message has named the server.
+    because a ticket replaces the verification of a client). The context with the right certificate
+    takes over when the client's first message has named the server.
 
     Args:
         pairs: certificates; the first is for unknown names.

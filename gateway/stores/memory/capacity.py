@@ -23,7 +23,7 @@ SCOPES_PER_LOOK: Final = 16
 EVICTED_OF: Final = 4
 """One of this many examined keys is evicted: that makes room for the next new keys, too."""
 LOOK_EVERY: Final = 64
-"""After a search for room in vain, this many new keys of the limit arrive before the next one."""
+"""How many new keys of the limit arrive between an unsuccessful search for room and the next."""
 TOLD_EVERY_US: Final = 60_000_000
 """How often the log says that the store is full, and how long the store counts as full after."""
 FORGOTTEN_PER_KEY: Final = 3
@@ -44,7 +44,7 @@ class KeyHolder(Protocol):
         counted: the counters of its policy.
         clock: where its time comes from.
         until_sweep: new keys that arrive before a part of the table is examined, and
-        until_look: before room is searched again after a search in vain.
+        until_look: before room is searched again after an unsuccessful search.
     """
 
     limit: Limit
@@ -192,7 +192,7 @@ class Capacity:
         return largest
 
     def charge(self, scope: KeyHolder) -> None:
-        """Count that a new key was admitted and has less left because of what others used."""
+        """Count a new key that has less left because of the usage of others."""
         self._charged[policy_of(scope.limit.scope)] += 1
         self.tell(scope)
 

@@ -1,4 +1,4 @@
-"""A connection to a Redis server, and what is known of the server's clock."""
+"""A connection to a Redis server, with an estimate of the server's clock."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def by_source(script: Script, words: list[bytes]) -> Command:
 
 
 def failed(pipe: Pipe, reply: Exception) -> StoreError:
-    """Return the error that an answer stands for; drop a pipe that a new one may fix."""
+    """Return the error of an answer; drop a pipe that a new one may fix."""
     error = reply_error(reply)
     if needs_reconnect(error):
         pipe.drop(error)

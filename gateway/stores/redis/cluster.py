@@ -218,7 +218,7 @@ class RedisClusterStore:
             self._tasks.start(self._finish_undo(self._send_undo(joined.undo)))
 
     def _send_undo(self, undo: Iterable[tuple[Ask, Verdict]]) -> list[_Undo]:
-        """Send what is to be undone immediately, so that the next request finds it given back."""
+        """Send the undo immediately, so that the next request finds the cost given back."""
         undos = [
             _Undo(self._give_back_call(slot, piece, part), piece, part)
             for ask, verdict in undo

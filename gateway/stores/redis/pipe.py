@@ -214,9 +214,9 @@ async def _introduce(
                 raise StoreUnavailable("the store refused the login or database", error.reason)
             if position == must_succeed and error.reason not in {"noperm", "reply"}:
                 raise error
-    told = replies[must_succeed + 1]
-    if isinstance(told, list) and len(told) == 2:
-        server_us = int(told[0]) * 1_000_000 + int(told[1])
+    answer = replies[must_succeed + 1]
+    if isinstance(answer, list) and len(answer) == 2:
+        server_us = int(answer[0]) * 1_000_000 + int(answer[1])
         pipe.clock_seen = ClockReading(sent_us, clock(), server_us)
     pipe.evicts = _evicting_policy(replies[must_succeed + 2])
     # Not before: until then a server accepts only short words, and hangs up.
@@ -229,11 +229,11 @@ def _evicting_policy(info: object) -> str:
     if not isinstance(info, bytes):
         return ""
     lines = (line.partition(":") for line in info.decode("ascii", "replace").splitlines())
-    told = {name: value for name, _, value in lines}
+    answer = {name: value for name, _, value in lines}
     # Without a bound on memory no policy applies.
-    if told.get("maxmemory", "0") == "0":
+    if answer.get("maxmemory", "0") == "0":
         return ""
-    policy = told.get("maxmemory_policy", "noeviction")
+    policy = answer.get("maxmemory_policy", "noeviction")
     return "" if policy == "noeviction" else policy
 
 

@@ -224,11 +224,11 @@ class ClusterRecords(_RecordScripts):
         failure: StoreError | None = None
         for call, part in zip(calls, parts.values(), strict=True):
             try:
-                told = self._read(call, part, sent_us)
+                found = self._read(call, part, sent_us)
             except StoreError as error:
                 failure = error
                 continue
-            for place, answer in zip(part.places, told, strict=True):
+            for place, answer in zip(part.places, found, strict=True):
                 answers[place] = answer
         if failure is not None and all(answer is None for answer in answers):
             raise failure

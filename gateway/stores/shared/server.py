@@ -57,7 +57,7 @@ class WorkerSlots:
         return len(self._held)
 
     def keep(self, ask: Ask, verdict: Verdict, plan: FramePlan) -> None:
-        """Remember what an allowed ask holds from now on, for one more lease."""
+        """Keep the slots of an admitted ask, for one more lease."""
         now_us = self._clock()
         for place in plan.holding:
             limit = ask.limits[place]

@@ -1,7 +1,7 @@
-"""A listener that speaks Envoy's rate limit service (`envoy.service.ratelimit.v3`).
+"""The configuration of a listener for Envoy's rate limit service (`envoy.service.ratelimit.v3`).
 
-Envoy sends descriptors, each a list of keys with values. Which limits hold for which of them is
-said here, domain by domain, one rule for each kind of descriptor:
+Envoy sends descriptors, each a list of keys with values. The domains map them to limits, with one
+rule for each kind of descriptor:
 
     envoy_rls:
       domains:
@@ -9,8 +9,8 @@ said here, domain by domain, one rule for each kind of descriptor:
           - { match: { database: users }, limit: 500/s }
           - { match: { remote_address: "*" }, limit: 10/s burst 20 }
 
-A `*` in a value stands for any text. Every descriptor has a count of its own, so that each value
-that a `*` stands for has one too, unless the rule says that they are `shared`.
+A `*` in a value matches any text. Every descriptor has its own count, so each value that a `*`
+matches has one too, unless the rule has `shared`.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class EnvoyHeaders(Model):
 
 
 class EnvoyRlsConfig(Model):
-    """The domains that Envoy may ask about, and what it is told besides yes and no."""
+    """The domains for Envoy, and the details of the answers."""
 
     domains: dict[
         str, Annotated[tuple[EnvoyRule, ...], Field(min_length=1, max_length=MAX_RULES)]

@@ -1,12 +1,12 @@
-"""What one request asks of the store, computed once for all requests that are alike.
+"""The questions of one request to the store, computed once for all equal requests.
 
 Descriptors of the same cost form one question, so that none is spent unless all of them let the
 request through. Others are separate questions in the same turn: a descriptor with another cost, in
 shadow, of a quota, with a refund, or listed twice.
 
-A debit reports what was already used: it counts whatever the limit says, and a look asks whether
-a debt is left. Envoy sends debits at the end of a stream (`apply_on_stream_done`), in a call of
-their own, without marking them: they are recognised by all of them stating their cost.
+A debit reports usage that has already happened: it counts regardless of the limit, and a query asks
+whether a debt is left. Envoy sends debits at the end of a stream (`apply_on_stream_done`), in a
+separate call, without a mark: they are recognised because each states its cost.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class Cost(NamedTuple):
     """The operation on the count of a descriptor.
 
     Attributes:
-        hits: how much is taken; 0 looks.
+        hits: how much is taken; 0 for a query.
         refund: how much is given back; one of the two is 0.
-        is_debit: whether it was already used; for a look, whether a debt refuses it.
+        is_debit: whether it was already used; for a query, whether a debt refuses it.
     """
 
     hits: int
@@ -90,7 +90,7 @@ class Cost(NamedTuple):
 
 
 class CallPlan(NamedTuple):
-    """Everything that is to be done for a request.
+    """All steps of a request.
 
     Attributes:
         question: the request.
@@ -156,7 +156,7 @@ class Planner:
         self._joined: dict[tuple[int, ...], tuple[tuple[Limit, ...], tuple[Rule, ...]]] = {}
 
     def plan(self, question: EnvoyQuestion) -> CallPlan:
-        """Return what is to be done for a request.
+        """Return the steps of a request.
 
         Raises:
             UnknownUnitError: the limit in a descriptor cannot be read.
@@ -247,12 +247,12 @@ def _is_alone(held: ApplicableLimits) -> bool:
 
 
 def _uncounted(held: ApplicableLimits | None) -> EnvoyStatus:
-    """Return the status of a descriptor that no store is asked about."""
+    """Return the status of a descriptor without a question to the store."""
     if held is None:
         return EnvoyStatus(OK)
     if held.is_refused:
-        told = held.told[0] if held.told else DescriptorStatus(0, 0, held.name)
-        return EnvoyStatus(OK if held.is_shadow else OVER_LIMIT, told)
+        reported = held.reported[0] if held.reported else DescriptorStatus(0, 0, held.name)
+        return EnvoyStatus(OK if held.is_shadow else OVER_LIMIT, reported)
     return EnvoyStatus(OK, remaining=UNLIMITED)
 
 

@@ -175,25 +175,25 @@ def _status(
     held = part.held
     over = OK if held.is_shadow else OVER_LIMIT
     if outcome.closed_by is not None:
-        return EnvoyStatus(over, held.told[0])
-    told, limit = held.told[0], held.limits[0]
+        return EnvoyStatus(over, held.reported[0])
+    reported, limit = held.reported[0], held.limits[0]
     decision = decisions[0]
     if len(decisions) > 1:
         known = [
-            (decision, told, limit)
-            for decision, told, limit in zip(decisions, held.told, held.limits, strict=True)
+            (decision, reported, limit)
+            for decision, reported, limit in zip(decisions, held.reported, held.limits, strict=True)
             if decision is not None
         ]
         if known:
-            decision, told, limit = min(known, key=_tightest)
+            decision, reported, limit = min(known, key=_tightest)
     if decision is None:
         return _FREE  # The store is unavailable, and the policy fails open.
     if decision.allowed:
-        return EnvoyStatus(OK, told, decision.remaining, -(-decision.reset_us // US))
+        return EnvoyStatus(OK, reported, decision.remaining, -(-decision.reset_us // US))
     retry_after_us = decision.retry_after_us
     if retry_after_us == NEVER:
         retry_after_us = _whole_us(decision, limit, clock)
-    return EnvoyStatus(over, told, decision.remaining, seconds_up(retry_after_us))
+    return EnvoyStatus(over, reported, decision.remaining, seconds_up(retry_after_us))
 
 
 def _whole_us(decision: Decision, limit: Limit, clock: Clock) -> int:
@@ -238,19 +238,19 @@ def _pairs(lines: bytes) -> Iterator[tuple[str, str]]:
 def _metadata(plan: CallPlan, statuses: Sequence[EnvoyStatus]) -> Mapping[str, Any]:
     """Return the request and its rules' metadata in the form of Envoy's own service."""
     question = plan.question
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "domain": question.domain,
         "descriptors": [_described(descriptor) for descriptor in question.descriptors],
     }
     if question.hits:
-        told["hitsAddend"] = question.hits
+        reported["hitsAddend"] = question.hits
     said: dict[str, Any] = {}
     for held, status in zip(plan.held, statuses, strict=True):
         if held is not None and status.code == OK:
             _add(said, held.metadata)
     if said:
-        told["metadata"] = said
-    return told
+        reported["metadata"] = said
+    return reported
 
 
 def _add(said: dict[str, Any], more: Mapping[str, Any]) -> None:
@@ -264,11 +264,11 @@ def _add(said: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _described(descriptor: Descriptor) -> dict[str, Any]:
-    told: dict[str, Any] = {"entries": [f"{key}={value}" for key, value in descriptor.entries]}
+    reported: dict[str, Any] = {"entries": [f"{key}={value}" for key, value in descriptor.entries]}
     if descriptor.override is not None:
         requests, unit = descriptor.override
         word = UNITS[unit] if 0 <= unit < len(UNITS) else unit
-        told["limit"] = f"requests_per_unit:{requests} unit:{word}"
+        reported["limit"] = f"requests_per_unit:{requests} unit:{word}"
     if descriptor.hits is not None:
-        told["hitsAddend"] = descriptor.hits
-    return told
+        reported["hitsAddend"] = descriptor.hits
+    return reported

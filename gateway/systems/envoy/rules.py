@@ -32,7 +32,7 @@ class ApplicableLimits(NamedTuple):
     Attributes:
         rules: one for each limit, in order; none if it is unlimited, or always refused.
         limits: the same limits, as used in asks.
-        told: the same limits, as reported to callers.
+        reported: the same limits, as reported to callers.
         policy: the policy that a refusal names; None if it is unlimited.
         is_shadow: whether it is never refused.
         is_refused: whether it is always refused.
@@ -47,7 +47,7 @@ class ApplicableLimits(NamedTuple):
 
     rules: tuple[Rule, ...]
     limits: tuple[Limit, ...]
-    told: tuple[DescriptorStatus, ...]
+    reported: tuple[DescriptorStatus, ...]
     policy: CompiledPolicy | None
     is_shadow: bool = False
     is_refused: bool = False
@@ -91,7 +91,7 @@ class Domains:
     def __init__(self, config: EnvoyRlsConfig, context: FrontendContext) -> None:
         self._config = config
         self._context = context
-        # The listener, not the policy, decides what callers are told.
+        # The listener, not the policy, determines the answer to callers.
         self._policies = {
             name: self._as_here(context.policies[name]) for name in config.policy_names
         }
@@ -166,10 +166,10 @@ class Domains:
     def _make_override(self, domain: str, override: Override) -> ApplicableLimits:
         seconds = UNITS_S[override.unit]
         policy = self._own_policy(name_of_rule(domain, "override"))
-        told = (DescriptorStatus(override.requests, override.unit),)
+        reported = (DescriptorStatus(override.requests, override.unit),)
         if not override.requests:
             return ApplicableLimits(
-                (), (), told, policy, is_refused=True, is_quota=self._config.quota
+                (), (), reported, policy, is_refused=True, is_quota=self._config.quota
             )
         count = min(override.requests, MAX_COUNT, MAX_PER_SECOND * seconds)
         # Numbers are not part of the scope: a caller that changes them keeps its count.
@@ -177,7 +177,7 @@ class Domains:
         debt = count if self._config.debits else 0
         limit = Limit(count, seconds * US, count, scope=scope, debt=debt)
         rule = Rule(policy, limit, _key_of(("ip",), "shared"), policy.name, "ip")
-        return ApplicableLimits((rule,), (limit,), told, policy, is_quota=self._config.quota)
+        return ApplicableLimits((rule,), (limit,), reported, policy, is_quota=self._config.quota)
 
     def _own_policy(self, name: str) -> CompiledPolicy:
         """Return a policy that is not configured, for refusals and for limits in descriptors."""

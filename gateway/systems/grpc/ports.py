@@ -2,7 +2,7 @@
 
 grpcio binds by itself. It does not report why it cannot, and is content with one address of two,
 so each is tried first. It replaces the file of a socket that another process listens on, and on
-shutdown it removes the file it was given: so it is given another name, beside the right one.
+shutdown it removes the file it was given: so it gets another name, in the same folder.
 """
 
 from __future__ import annotations
@@ -132,5 +132,5 @@ async def _hosts(address: Address, sharing: Sharing) -> list[str]:
         with one:
             hosts[one.getsockname()[0]] = None
     wild = [host for host in hosts if host in EVERYWHERE]
-    # One stands for both in grpcio.
+    # grpcio treats them as one.
     return wild[:1] or list(hosts)

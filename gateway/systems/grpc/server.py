@@ -51,11 +51,12 @@ LATER_S: Final = 60.0
 
 
 class Bounds(NamedTuple):
-    """Limits of what clients may use, so that none can take all of a server.
+    """Bounds on what clients may use, so that none can use up the server.
 
     Attributes:
         message_bytes: size of a request, after decompression; more is `RESOURCE_EXHAUSTED`.
-        calls_per_connection: calls in flight on one connection, which clients are told. A client
+        calls_per_connection: calls in flight on one connection, which is announced to clients. A
+        client
             that keeps to it, and has more to ask, still gets some refused (`REFUSED_STREAM`): here
             a call counts until all of it is gone, a moment longer than there. Without this guard, a
             client that begins and cancels calls would keep all others waiting.

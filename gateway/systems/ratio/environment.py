@@ -168,10 +168,12 @@ def _duration_ns(text: str) -> int:
 def _problems(findings: Iterable[Finding]) -> Iterator[Problem]:
     seen = set()
     for finding in findings:
-        told = Problem(WHERE, 0, 0, _variable(finding.path), redact(finding.message), finding.hint)
-        if told not in seen:
-            seen.add(told)
-            yield told
+        problem = Problem(
+            WHERE, 0, 0, _variable(finding.path), redact(finding.message), finding.hint
+        )
+        if problem not in seen:
+            seen.add(problem)
+            yield problem
 
 
 def _variable(path: tuple[str | int, ...]) -> str:

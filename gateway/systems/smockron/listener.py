@@ -79,10 +79,10 @@ class MasterDomain:
 class ReceivedReports:
     """Messages to record, and the reports made from them."""
 
-    __slots__ = ("reports", "told")
+    __slots__ = ("messages", "reports")
 
     def __init__(self) -> None:
-        self.told: list[Accounting] = []
+        self.messages: list[Accounting] = []
         self.reports: list[Report] = []
 
 
@@ -160,7 +160,7 @@ class SmockronMaster:
         self._is_full = False
         self._is_recording = False
         self._recording = 0
-        self._heard = ReceivedReports()
+        self._received = ReceivedReports()
         self._sockets: Sockets | None = None
         self._accounting: Subscriber | None = None
         self._control: Publisher | None = None
@@ -196,7 +196,7 @@ class SmockronMaster:
     @property
     def under_way(self) -> int:
         """How many messages the store has not recorded yet."""
-        return self._recording + len(self._heard.told)
+        return self._recording + len(self._received.messages)
 
     async def drain(self, seconds: float) -> int:
         """Accept no more messages, publish the pending results, and close; see `Frontend`."""
@@ -241,7 +241,7 @@ class SmockronMaster:
     def _take(self, messages: Sequence[Frames]) -> None:
         """Record these messages, and publish the results."""
         now_us = self._clock()
-        heard = self._heard
+        received = self._received
         for frames in messages:
             try:
                 message = read_accounting(frames)
@@ -250,15 +250,15 @@ class SmockronMaster:
                 continue
             report = self._report_of(message, now_us)
             if report is not None:
-                heard.told.append(message)
-                heard.reports.append(report)
-        if not heard.reports:
+                received.messages.append(message)
+                received.reports.append(report)
+        if not received.reports:
             return
         if self._at_once is not None:
-            self._heard = ReceivedReports()
-            self._publish(heard.told, self._at_once.record_now(heard.reports, now_us))
+            self._received = ReceivedReports()
+            self._publish(received.messages, self._at_once.record_now(received.reports, now_us))
             return
-        if len(heard.reports) >= ENOUGH and self._accounting is not None:
+        if len(received.reports) >= ENOUGH and self._accounting is not None:
             self._accounting.pause()
         if not self._is_recording:
             self._is_recording = True
@@ -282,7 +282,7 @@ class SmockronMaster:
                 answers[operation, "too_far"] += 1
                 return None
         _count(message.status, domain.policies)
-        answers[operation, "heard"] += 1
+        answers[operation, "received"] += 1
         if domain.plan is None or message.status is StatusMessage.REJECTED:
             return None
         question = domain.plan.ask(message.identifier)
@@ -311,36 +311,36 @@ class SmockronMaster:
 
     async def _record(self) -> None:
         """Pass messages to the store until none are left, including those that arrive meanwhile."""
-        while self._heard.reports:
-            heard, self._heard = self._heard, ReceivedReports()
-            self._recording = len(heard.told)
+        while self._received.reports:
+            received, self._received = self._received, ReceivedReports()
+            self._recording = len(received.messages)
             if self._accounting is not None:
                 self._accounting.start()
             try:
                 async with asyncio.timeout(self._deadline_s or None):
-                    found = await self._reports.record(heard.reports, self._clock())
+                    found = await self._reports.record(received.reports, self._clock())
             except TimeoutError:
-                self._lose(heard.told, StoreTimeout("no answer within the deadline"))
+                self._count_lost(received.messages, StoreTimeout("no answer within the deadline"))
             except StoreError as error:
-                self._lose(heard.told, error)
+                self._count_lost(received.messages, error)
                 await asyncio.sleep(0)
             else:
-                for message, answer in zip(heard.told, found, strict=True):
+                for message, answer in zip(received.messages, found, strict=True):
                     if isinstance(answer, StoreError):
-                        self._lose([message], answer)
+                        self._count_lost([message], answer)
                 if self._is_lost and self._clock() >= self._lost_us + CALM_US:
                     self._is_lost = False
                     log.info(
                         "smockron: the store takes down messages again; none was lost in %d s",
                         CALM_US // US,
                     )
-                self._publish(heard.told, found)
+                self._publish(received.messages, found)
         self._recording = 0
         self._is_recording = False
 
-    def _lose(self, told: Sequence[Accounting], error: StoreError) -> None:
+    def _count_lost(self, messages: Sequence[Accounting], error: StoreError) -> None:
         """Count messages that the store has not recorded; no identifier is held because of them."""
-        for message in told:
+        for message in messages:
             self._metrics.answers[message.status.value.decode(), "lost"] += 1
         self._lost_us = self._clock()
         if not self._is_lost:
@@ -352,11 +352,11 @@ class SmockronMaster:
                 error,
             )
 
-    def _publish(self, told: Sequence[Accounting], found: Sequence[Answer]) -> None:
+    def _publish(self, messages: Sequence[Accounting], found: Sequence[Answer]) -> None:
         """Publish the clients that have to wait, each with its latest time."""
         waiting = {
             (message.domain, message.identifier): next_us
-            for message, next_us in zip(told, found, strict=True)
+            for message, next_us in zip(messages, found, strict=True)
             if isinstance(next_us, int) and next_us
         }
         holds = [DelayUntil(*whose, next_us) for whose, next_us in waiting.items()]

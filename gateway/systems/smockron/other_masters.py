@@ -48,7 +48,7 @@ class OtherMasters:
         metrics: FrontendMetrics,
         clock: Clock,
     ) -> None:
-        self._relay = reports.relay(name, self._hear)
+        self._relay = reports.relay(name, self._receive)
         self._domains = domains
         self._hold = hold
         self._metrics = metrics
@@ -77,7 +77,7 @@ class OtherMasters:
         if found:
             self._relay.tell(write_relay(self._origin, found), missed)
 
-    def _hear(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         """Keep the results of another master until the loop has time for them."""
         if origin_of(data) == self._origin:
             return

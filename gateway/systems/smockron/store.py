@@ -158,7 +158,7 @@ class SmockronStore:
         self._clock = clock
         self.domains: dict[str, HeldDomain] = {}
         self._scopes: dict[str, HeldDomain] = {}
-        self._told: list[_PendingReport] = []
+        self._pending: list[_PendingReport] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sockets: Sockets | None = None
         self._accounting: Publisher | None = None
@@ -209,7 +209,7 @@ class SmockronStore:
 
     async def aclose(self) -> None:
         """Send the pending reports, and close."""
-        self._tell()
+        self._send_reports()
         if self._control is not None:
             self._control.pause()
         self._accounting = self._control = None
@@ -258,12 +258,12 @@ class SmockronStore:
         """
         if not verdict.allowed or not ask.cost:
             return
-        for told in reversed(self._told):
-            if told.decisions is verdict.decisions:
+        for reported in reversed(self._pending):
+            if reported.decisions is verdict.decisions:
                 messages = [
-                    message._replace(status=StatusMessage.REJECTED) for message in told.messages
+                    message._replace(status=StatusMessage.REJECTED) for message in reported.messages
                 ]
-                told.messages[:] = messages if self._is_sampled() else []
+                reported.messages[:] = messages if self._is_sampled() else []
                 break
         for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
             domain = self._scope(limit)
@@ -289,29 +289,29 @@ class SmockronStore:
         """Take the turns and report, once for each domain that counts the request."""
         at_us = now_us + verdict.wait_us
         messages: list[Accounting] = []
-        told: set[tuple[str, str]] = set()
+        reported: set[tuple[str, str]] = set()
         about = ask.about if isinstance(ask, DescribedAsk) else b""
         for turn, decision in zip(turns, verdict.decisions, strict=True):
             name = (turn.domain.name, turn.identifier)
             if verdict.allowed:
                 if decision.wait_us:
                     turn.domain.hold(turn.identifier, at_us + turn.pace_us, now_us)
-                if name in told:
+                if name in reported:
                     continue
                 status = StatusMessage.DELAYED if verdict.wait_us else StatusMessage.ACCEPTED
                 message = Accounting(
                     turn.domain.name, status, turn.identifier, now_us, at_us, about
                 )
                 messages += [message] * ask.cost
-            elif not decision.allowed and name not in told and self._is_sampled():
+            elif not decision.allowed and name not in reported and self._is_sampled():
                 status = StatusMessage.REJECTED
                 name_of = turn.domain.name
                 messages.append(Accounting(name_of, status, turn.identifier, now_us, 0, about))
-            told.add(name)
+            reported.add(name)
         if messages and self._loop is not None:
-            if not self._told:
-                self._loop.call_soon(self._tell)
-            self._told.append(_PendingReport(verdict.decisions, messages))
+            if not self._pending:
+                self._loop.call_soon(self._send_reports)
+            self._pending.append(_PendingReport(verdict.decisions, messages))
 
     def _is_sampled(self) -> bool:
         """Return whether this refused request is reported."""
@@ -321,11 +321,11 @@ class SmockronStore:
         self._owed -= WHOLE
         return True
 
-    def _tell(self) -> None:
-        told, self._told = self._told, []
+    def _send_reports(self) -> None:
+        reported, self._pending = self._pending, []
         accounting = self._accounting
         if accounting is not None:
-            for one in told:
+            for one in reported:
                 for message in one.messages:
                     is_sent = accounting.send(write_accounting(message)) and self._has_listened
                     outcome = "sent" if is_sent else "dropped"
