@@ -56,7 +56,7 @@ class Fallback:
         self._remembers = remembers
         self._clock = clock
         self._calendar_clock = calendar_clock
-        advice = "it has the counts of this gateway while its store is away"
+        advice = "it has the counts of this gateway while the store is unavailable"
         self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock, advice=advice)
         self._unreported: dict[Hashable, Unreported] = {}
         self._answers: dict[Key, tuple[Decision, int]] = {}

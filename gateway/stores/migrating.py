@@ -217,8 +217,8 @@ class MovingStore:
             async with asyncio.timeout(2 * self._timeout_s):
                 await self._old.give_back(ask, verdict)
         except (StoreError, TimeoutError) as error:
-            # It stays spent: too little may pass then, never too much.
-            log.debug("the old store did not take back what passed it alone: %r", error)
+            # It stays spent: too few requests may pass then, never too many.
+            log.debug("the old store did not undo a decision that it made alone: %r", error)
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
         """Undo in both stores, whichever of them answers.

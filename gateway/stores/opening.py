@@ -57,8 +57,8 @@ def find_store(url: str) -> StoreMaker:
             raise _problem(f"the URL of the store cannot be used: {error}") from error
         if not isinstance(store, Store):
             raise _problem(
-                f"{type(store).__qualname__}, which {scheme}:// stands for, is no store",
-                "gateway.stores.base.Store says what one has",
+                f"{type(store).__qualname__}, the store for {scheme}://, is not a Store",
+                "see gateway.stores.base.Store",
             )
         return store
 
@@ -94,7 +94,7 @@ def _from_elsewhere(scheme: str) -> Any:
         return entry.load()
     except Exception as error:
         # Code of another distribution: the operator must see any error that it raises.
-        message = f"{entry.value}, which {scheme}:// stands for, cannot be loaded"
+        message = f"{entry.value}, the store for {scheme}://, cannot be loaded"
         raise _problem(f"{message}: {type(error).__name__}: {error}") from error
 
 

@@ -58,11 +58,11 @@ def _unsupported_by(url: str, policy: PolicyConfig) -> Iterator[Finding]:
     """Yield what of a policy a store cannot keep; paths begin below the policy."""
     can = capabilities_of(url)
     if can.only_mode and policy.consistency != can.only_mode:
-        hint = f"consistency: {can.only_mode}, or a store of another kind"
+        hint = f"set consistency: {can.only_mode}, or use another kind of store"
         yield Finding(("consistency",), can.why_mode.format(mode=policy.consistency), hint)
     if policy.queue is not None and not can.has_turns:
-        message = f"{can.server} gives no turns: nobody can wait for one"
-        yield Finding(("queue", KEY), message, "queue: off, or a store of another kind")
+        message = f"{can.server} has no turns, so requests cannot wait for one"
+        yield Finding(("queue", KEY), message, "set queue: off, or use another kind of store")
 
 
 def _queues_without_turns(config: GatewayConfig) -> Iterator[Finding]:
@@ -71,5 +71,5 @@ def _queues_without_turns(config: GatewayConfig) -> Iterator[Finding]:
         return
     for name, policy in config.policies.items():
         if policy.consistency == "eventual" and policy.queue is not None:
-            message = "turns are given by the store, which an eventual policy does not ask"
+            message = "the store assigns turns, and an eventual policy does not ask it"
             yield Finding(("policies", name, "queue", KEY), message, "leave the queue out")

@@ -74,7 +74,7 @@ class EventualState:
         self._clock = clock
         self._calendar_clock = calendar_clock
         self._gateways = gateways
-        advice = "it has what this gateway let through of keys that are kept eventually"
+        advice = "it has the admissions of this gateway under consistency: eventual"
         self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock, advice)
         self._views: Generations[Key, RemoteView] = Generations(MAX_KEYS, KEPT_US)
         self._unreported: dict[int, Unreported] = {}

@@ -226,7 +226,7 @@ class LoadBalancer:
             return
         self._metrics.breaker = breaker.state.value
         if wait_us := breaker.retry_after_us(now):
-            message = "upstream %s: too many requests fail; none is sent for %s"
+            message = "upstream %s: too many requests fail; no requests are sent for %s"
             log.warning(message, self._name, format_duration(wait_us))
         else:
             log.info("upstream %s: requests succeed again; all are sent", self._name)

@@ -127,5 +127,5 @@ class Name:
         if self._logged_at is not None and now < self._logged_at + LOG_AGAIN_S:
             return
         self._logged_at = now
-        then = "it keeps its addresses" if self.addresses.known else "nothing can be sent there"
+        then = "it keeps its addresses" if self.addresses.known else "requests to it fail"
         log.warning("%s cannot be resolved (%s); %s", self._host, error.strerror or error, then)

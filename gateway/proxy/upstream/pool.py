@@ -115,8 +115,8 @@ class TargetPool:
         self._pending: OrderedDict[asyncio.Future[UpstreamConnection | None], None] = OrderedDict()
         self._busy = self._refusals(f"max_pending ({config.max_pending}) is reached")
         self._late = self._refusals(
-            f"none of max_connections ({config.max_connections}) came free in time "
-            "(timeouts.queue, or timeouts.total for all tries)"
+            f"none of max_connections ({config.max_connections}) became free in time "
+            "(timeouts.queue, or timeouts.total for all attempts)"
         )
         timeouts = config.timeouts
         self._timeouts = UpstreamTimeouts(

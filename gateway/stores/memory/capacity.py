@@ -211,18 +211,18 @@ class Capacity:
         if refused:
             self._told_refused[policy] = held
             log.warning(
-                "requests of policy %s are refused, or will be sooner, for what other keys used: "
-                "the memory store is full (max_keys=%d) and cannot tell all keys apart; "
-                "%d since it last said so; %s",
-                policy,
+                "the memory store is full (max_keys=%d) and cannot distinguish all keys: "
+                "requests of policy %s are refused, or will be sooner, because of other keys; "
+                "%d since the last such message; %s",
                 self.max_keys,
+                policy,
                 refused,
                 self._advice,
             )
         else:
             log.warning(
-                "the memory store is full (max_keys=%d): keys of policy %s make room before they "
-                "expire, and of these only what they used is kept; %s",
+                "the memory store is full (max_keys=%d): keys of policy %s are evicted before "
+                "they expire, and only their usage is kept; %s",
                 self.max_keys,
                 policy,
                 self._advice,

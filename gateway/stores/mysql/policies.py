@@ -72,11 +72,11 @@ def read_row(row: tuple[object, ...]) -> PolicyRow:
     """
     row_id, key, kind, capacity, rate, window = row
     if not isinstance(key, str):
-        raise ValueError("its key is no text")  # noqa: TRY004 - as for all rows
+        raise ValueError("its key is not text")  # noqa: TRY004 - as for all rows
     try:
         numbers = Numbers(str(kind), int(str(capacity)), int(str(rate)), int(str(window)))
     except ValueError:
-        raise ValueError("a number is missing, or is none") from None
+        raise ValueError("a number is missing or invalid") from None
     limit_of(numbers)
     return PolicyRow(int(str(row_id)), key, numbers)
 
@@ -151,7 +151,7 @@ class PolicyReader:
         """Log once per outage that the table is unavailable."""
         if not self._is_lost:
             self._is_lost = True
-            message = "%s cannot be read (%s); what it said last holds, for keys: %d"
+            message = "%s cannot be read (%s); its last known rows still apply, to keys: %d"
             log.warning(message, TABLE, why, len(self.book))
 
     async def _look(self, link: Link, *, folds: bool) -> None:

@@ -137,12 +137,10 @@ def read_session(variables: Mapping[str, str], ahead_s: int) -> Session:
     max_packet = int(variables.get("max_allowed_packet", SMALLEST_PACKET))
     if max_packet < SMALLEST_PACKET:
         raise setting_error(
-            f"max_allowed_packet is {max_packet}, and must be {SMALLEST_PACKET} at least"
+            f"max_allowed_packet is {max_packet}, and must be at least {SMALLEST_PACKET}"
         )
     if abs(ahead_s) > CLOCK_S:
-        raise setting_error(
-            "its time stands still or is set, by `timestamp` in init_connect for one"
-        )
+        raise setting_error("its time is fixed, for example by `timestamp` in init_connect")
     wrong = [
         f"{name}={wanted}"
         for name, wanted in _WHERE_KNOWN.items()

@@ -90,8 +90,8 @@ class Subscription(SharedConnection):
         if not self._is_refused:
             self._is_refused = True
             log.warning(
-                "%s does not permit subscribing to the channel %s (%s); gateways on it do not hear "
-                "of each other",
+                "%s does not permit subscribing to the channel %s (%s); gateways on it cannot "
+                "exchange messages",
                 address,
                 self._channel.decode(),
                 error,

@@ -275,7 +275,7 @@ def _decode(asks: Sequence[Ask], reply: list[int]) -> list[Verdict]:
         else:
             verdicts.append(combine(decisions))
     if at != len(reply):
-        raise ValueError("more was answered than was asked")
+        raise ValueError("there are more answers than questions")
     return verdicts
 
 

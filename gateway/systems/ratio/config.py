@@ -47,17 +47,19 @@ PatternText = Annotated[str, AfterValidator(_check_pattern)]
 class RatioRule(Model):
     """The limits for some questions."""
 
-    owner: PatternText = Field(ANY, description="Of these owners; a * stands for any text.")
-    resource: PatternText = Field(ANY, description="For these resources; a * stands for any text.")
+    owner: PatternText = Field(ANY, description="A pattern of owners; a * stands for any text.")
+    resource: PatternText = Field(
+        ANY, description="A pattern of resources; a * stands for any text."
+    )
     policies: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of policies; a limit may be written here instead, as in a route."
     )
-    unlimited: Switch = Field(False, description="Whether nothing limits them.")
+    unlimited: Switch = Field(False, description="Whether they are not limited.")
 
     @model_validator(mode="after")
     def _check_sense(self) -> RatioRule:
         if not self.policies and not self.unlimited:
-            message = "this rule does not say what the limit is"
+            message = "this rule has no limit"
             raise problem(message, "such as limit: 10/s; or unlimited: true")
         if self.policies and self.unlimited:
             message = "either a limit or unlimited: not both"
@@ -74,28 +76,28 @@ class RatioConfig(Model):
     """The rules for clients of ratio."""
 
     rules: Annotated[tuple[RatioRule, ...], Field(max_length=MAX_RULES)] = Field(
-        (), description="Rules by owner and resource, of which the first that matches counts."
+        (), description="Rules by owner and resource; the first match applies."
     )
     policies: Annotated[tuple[str, ...], ListOf] = Field(
         (),
-        description="Names of policies for what no rule matches; a limit may be written here "
-        "instead, as in a route.",
+        description="Names of policies for questions that no rule matches; a limit may be written "
+        "here instead, as in a route.",
     )
     unmatched: Literal["allow", "refuse"] = Field(
         "allow",
-        description="What is answered where no rule matches and there is no limit beside them: "
-        "allow for OK, refuse for OVER_LIMIT.",
+        description="The answer if no rule matches and there is no limit besides the rules: allow "
+        "for OK, refuse for OVER_LIMIT.",
     )
     connection_timeout: Duration = Field(
-        1_000_000, description="How long a new connection may take until it speaks HTTP/2."
+        1_000_000, description="How long a new connection may take for the first bytes of HTTP/2."
     )
 
     @model_validator(mode="after")
     def _check_sense(self) -> RatioConfig:
         if not self.rules and not self.policies:
-            raise problem("nothing is limited here", "such as ratio: {limit: 100/m}")
+            raise problem("there is no limit", "such as ratio: {limit: 100/m}")
         if self.policies and "unmatched" in self.model_fields_set:
-            message = "what no rule matches is held to the limit beside them"
+            message = "unmatched has no effect: the limit applies if no rule matches"
             raise problem(message, "leave unmatched out", under=("unmatched",))
         hidden = list(_hidden([rule.pattern for rule in self.rules]))
         if hidden:

@@ -187,4 +187,4 @@ def _unknown(environ: Mapping[str, str]) -> Iterator[Problem]:
             near = get_close_matches(name, DEFAULTS, 1)
             names = ", ".join(known for known in DEFAULTS if known.startswith("RATIO_"))
             hint = f"did you mean {near[0]}?" if near else f"known are {names}"
-            yield Problem(WHERE, 0, 0, name, "nothing reads this variable", hint)
+            yield Problem(WHERE, 0, 0, name, "unknown variable", hint)

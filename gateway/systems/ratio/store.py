@@ -190,7 +190,7 @@ class RatioStore:
         if ask.cost == 0:
             return (link.check(b"", timeout=self._deadline_s),)
         if len(ask.limits) != 1:
-            raise StoreReplyError("a ratio server is asked about one limit at a time", "limits")
+            raise StoreReplyError("a ratio server checks one limit at a time", "limits")
         if ask.cost > min(ask.limits[0].count, MAX_CALLS):
             return ()
         question = RatioQuestion(self._owner, resource_of(ask.limits[0], ask.keys[0]))
@@ -215,7 +215,7 @@ class RatioStore:
                 await self._code(link.ask(data, timeout=self._deadline_s))
             return
         if data != SERVING:
-            raise StoreUnavailable("the server says that it is not serving", "not_serving")
+            raise StoreUnavailable("the server reports that it is not serving", "not_serving")
 
     async def _code(self, call: _Call) -> int:
         """Return the answer to a question."""
@@ -228,7 +228,7 @@ class RatioStore:
         finally:
             self._has_failed = not is_answered
         if not is_answered:
-            raise StoreReplyError("the server does not know whether it is over the limit")
+            raise StoreReplyError("the server cannot decide")
         return code
 
     async def _data(self, call: _Call) -> bytes:

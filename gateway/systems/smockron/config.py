@@ -39,8 +39,8 @@ class SmockronDomain(Model):
     )
     log: Switch = Field(
         False,
-        description="Whether every message makes a line of the log, as far as there is room; "
-        "without limits it does in any case.",
+        description="Whether every message is logged, up to a number of lines per second; always "
+        "on for a domain without limits.",
     )
 
 
@@ -49,13 +49,13 @@ class SmockronConfig(Model):
 
     domains: dict[str, SmockronDomain] = Field(
         min_length=1,
-        description="By name what holds for each: a limit, a list of them, or a mapping that may "
-        "say more; nothing for a domain that is only logged.",
+        description="By name, the limits of each: a limit, a list of them, or a mapping with more "
+        "options; nothing for a domain that is only logged.",
     )
     max_connections: Positive = Field(
         1024,
-        description="How many gatekeepers may be connected, to each of the two ports; further "
-        "connections are turned away.",
+        description="The most connections of gatekeepers to each of the two ports; further ones "
+        "are refused.",
     )
 
     @field_validator("domains")

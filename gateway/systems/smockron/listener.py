@@ -282,7 +282,7 @@ class SmockronMaster:
                 answers[operation, "too_far"] += 1
                 return None
         _count(message.status, domain.policies)
-        answers[operation, "received"] += 1
+        answers[operation, "heard"] += 1
         if domain.plan is None or message.status is StatusMessage.REJECTED:
             return None
         question = domain.plan.ask(message.identifier)
@@ -331,7 +331,7 @@ class SmockronMaster:
                 if self._is_lost and self._clock() >= self._lost_us + CALM_US:
                     self._is_lost = False
                     log.info(
-                        "smockron: the store takes down messages again; none was lost in %d s",
+                        "smockron: the store records messages again; none was lost in %d s",
                         CALM_US // US,
                     )
                 self._publish(received.messages, found)
@@ -346,8 +346,8 @@ class SmockronMaster:
         if not self._is_lost:
             self._is_lost = True
             log.warning(
-                "smockron: the store does not take down messages (%s: %s); of what is lost "
-                "gatekeepers hear nothing",
+                "smockron: the store does not record messages (%s: %s); gatekeepers "
+                "receive no result for the lost ones",
                 error.reason,
                 error,
             )

@@ -374,7 +374,7 @@ class SmockronStore:
             return
         self._is_connected = is_connected
         if is_connected:
-            log.info("Smockron's master at %s:%d can be heard", self._host, self._port)
+            log.info("connected to Smockron's master at %s:%d", self._host, self._port)
         else:
             self._log_disconnected()
 

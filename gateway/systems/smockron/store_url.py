@@ -68,8 +68,8 @@ class SmockronUrls:
         server="a gatekeeper",
         is_gatekeeper=True,
         only_mode="eventual",
-        why_mode="a gatekeeper lets pass first and reports afterwards, and this policy is {mode}",
-        why_apart="its masters are told afterwards",
+        why_mode="a gatekeeper admits first and reports afterwards, so policies cannot be {mode}",
+        why_apart="its masters receive reports afterwards",
         keeps_reports=True,
     )
 
@@ -80,7 +80,7 @@ class SmockronUrls:
         if len(url.options.get("domain", "").encode()) > MAX_NAME:
             raise StoreUrlError("the name of the domain is too long", f"at most {MAX_NAME} bytes")
         if (host.port or DEFAULT_PORT) >= MAX_PORT:
-            message = "the master speaks at the port above, and there is none"
+            message = "the master publishes at the next port, and there is none"
             raise StoreUrlError(message, "a lower port")
         return StoreUrl(self.kind, host.shown(DEFAULT_PORT), 0, url.options)
 
@@ -89,8 +89,8 @@ class SmockronUrls:
         del domain  # Masters have no such namespace.
         share = url.options.get("rejected", USUAL_SHARE)
         what = (
-            f"This is a gatekeeper of Smockron's master at {url.place}: it lets requests pass "
-            f"until it hears otherwise, and reports them, and {share} of those that it refuses."
+            f"This is a gatekeeper of Smockron's master at {url.place}: it admits requests until "
+            f"the master holds their client, and reports them and {share} of the refused ones."
         )
         return what, "While the master is unavailable, no further identifiers are held."
 

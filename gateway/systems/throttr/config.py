@@ -29,27 +29,27 @@ class ThrottrConfig(Model):
     """The version of the protocol, and its bounds."""
 
     version: Literal["v2", "v5"] = Field(
-        description="The version of the protocol that clients speak; it cannot be told from what "
-        "they say. v2 is that of the servers 2.x, v5 that of 4.x.",
+        description="The clients' version of the protocol, which messages do not show: v2 "
+        "for servers 2.x, v5 for servers 4.x.",
     )
     size: WholeNumber | None = Field(
         None,
-        description="Bits of a quota, a ttl and a buffer's length in v5: 8, 16, 32 or 64, as the "
-        "clients have it; 16 if left out.",
+        description="Bits of a quota, a ttl and a buffer's length in v5: 8, 16, 32 or 64, as in "
+        "the clients; by default 16.",
         json_schema_extra={"enum": [*SIZES, None]},
     )
     max_records: Positive = Field(
-        1_000_000, description="How many records are kept in memory; further ones are refused."
+        1_000_000, description="The most records in memory; further ones are refused."
     )
     max_memory: Size = Field(
-        256 * 1024 * 1024, description="How much memory they may take, likewise."
+        256 * 1024 * 1024, description="The most memory for records; further ones are refused."
     )
     max_message: Size = Field(
         128 * 1024,
-        description="The longest message; one that says it is longer ends its connection.",
+        description="The longest message; a longer one ends its connection.",
     )
     max_connections: Positive = Field(
-        1024, description="How many clients may be connected; further ones are turned away."
+        1024, description="The most connected clients; further ones are refused."
     )
     message_timeout: Duration = Field(
         10 * US,
@@ -81,7 +81,7 @@ class ThrottrConfig(Model):
     @model_validator(mode="after")
     def _check_version(self) -> ThrottrConfig:
         if self.version == "v2" and self.size is not None:
-            message = "values of Throttr v2 have 64 bits, and no other size"
+            message = "values of Throttr v2 always have 64 bits"
             raise problem(message, "leave it out, or version: v5", under=("size",))
         return self
 

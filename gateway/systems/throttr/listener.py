@@ -177,8 +177,8 @@ class ThrottrFrontend:
         config = self._config
         versions = f"v5 with values of {config.bits} bits" if config.version == "v5" else "v2"
         log.warning(
-            "%s: a client said what is no request of Throttr %s (%s); its version or size may be "
-            "another; more of these are only counted",
+            "%s: a client sent a malformed request of Throttr %s (%s); its version or size may "
+            "differ; further ones are only counted",
             self._address,
             versions,
             kind,
