@@ -325,7 +325,9 @@ async def test_reflection_is_there_in_both_versions_and_ends_with_the_server(ver
 @pytest.mark.parametrize("asked", [0, 1])
 async def test_reflection_that_is_asked_nothing_ends(asked: int) -> None:
     """Before the first question or after it; or clients could keep all calls that there may be."""
-    async with _served(bounds=Bounds(request_us=50_000)) as (_, port), _channel(port) as channel:
+    # What is asked comes in this time.
+    bounds = Bounds(request_us=1_000_000)
+    async with _served(bounds=bounds) as (_, port), _channel(port) as channel:
         call: Any = channel.stream_stream(REFLECTION)()
         for _ in range(asked):
             await call.write(b"\x3a\x01*")
@@ -412,7 +414,7 @@ def _is_refused(port: int) -> bool:
 async def test_the_end_waits_for_a_moment_in_which_no_call_begins() -> None:
     """Those that come in its first moments are answered and not cut off."""
     # As long as a busy machine may take to bring a call.
-    bounds = Bounds(quiet_us=400_000)
+    bounds = Bounds(quiet_us=2_000_000)
     async with _served(bounds=bounds) as (server, port), _channel(port) as channel:
         call = _unary(channel, SAY)
         await call(b"")
@@ -439,7 +441,8 @@ async def test_a_request_that_has_begun_and_never_comes_does_not_hold_up_the_end
 @pytest.mark.parametrize("method", [SAY, "/grpc.health.v1.Health/Check"])
 async def test_a_request_that_takes_too_long_to_come_is_refused(method: str) -> None:
     """Or clients could keep all calls that there may be; others are answered meanwhile."""
-    bounds = Bounds(request_us=50_000)
+    # The whole request comes in this time.
+    bounds = Bounds(request_us=1_000_000)
     async with _served(bounds=bounds) as (_, port), _channel(port) as channel:
         begun: Any = channel.stream_unary(method)()
         assert await begun.code() is grpc.StatusCode.DEADLINE_EXCEEDED

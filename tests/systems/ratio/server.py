@@ -27,6 +27,7 @@ from gateway.systems.ratio.messages import (
     write_code,
 )
 from tests.grpc_engine import port_of
+from tests.processes import free_port
 
 
 class RatioServer:
@@ -56,7 +57,8 @@ class RatioServer:
         self.instead: Callable[[Context], Awaitable[bytes]] | None = None
         self.served = asyncio.Event()
         self.is_serving = True
-        self.port = 0
+        # Not one that the system gives away: it is still free when the server starts again.
+        self.port = free_port()
 
     async def start(self, service: str = SERVICE) -> None:
         """Serve, on the same port as before if it was started before."""
