@@ -221,7 +221,7 @@ class Capacity:
             )
         else:
             log.warning(
-                "the memory store is full (max_keys=%d): keys of policy %s are evicted before "
+                "the memory store is full (max_keys=%d): keys of policy %s make room before "
                 "they expire, and only their usage is kept; %s",
                 self.max_keys,
                 policy,
