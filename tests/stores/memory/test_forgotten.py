@@ -15,7 +15,7 @@ from gateway.limits.condensed import CONDENSED
 from gateway.limits.decision import DEBIT
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
-from gateway.stores.memory.capacity import LOOK_EVERY
+from gateway.stores.memory.capacity import SEARCH_EVERY
 from gateway.stores.memory.forgotten import SETS_PER_PAGE, WAYS, Forgotten
 from gateway.stores.memory.scope import SHARED_KEYS
 from gateway.stores.memory.store import MemoryStore
@@ -311,7 +311,7 @@ def test_what_is_owed_is_owed_without_a_place(name: str) -> None:
 def test_a_debit_of_a_forgotten_key_is_counted_for_a_whole_period() -> None:
     """What is taken for newer than it was leaves room for a debit, which is owed for as long."""
     limit = Limit(5, DAY_US, 5, "sliding_window_log", debt=5, scope="p/ip")
-    for others in range(2 * LOOK_EVERY):
+    for others in range(2 * SEARCH_EVERY):
         clock = ManualClock(DAY_US)
         store = MemoryStore(1, clock, clock)
         store.decide_now(Ask((limit,), ("first",), limit.burst, 0))
