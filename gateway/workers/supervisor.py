@@ -30,7 +30,7 @@ LIMITER: Final = "limiter"
 GRACE_US: Final = 10_000_000
 """How much longer than its own timeouts a worker may take to shut down."""
 LATE_US: Final = 1_000_000
-"""If this process runs this much later than planned, it does not trust what it sees."""
+"""If this process runs this much later than planned, it does not judge its children."""
 EXIT_OK: Final = 0
 
 
@@ -120,7 +120,7 @@ class _Supervisor:
             siblings = list(self._children.values())
             try:
                 self._children[name] = start_child(
-                    name, siblings, partial(self._make_runner, name), self._watchdog_us
+                    name, siblings, partial(self._run_in_child, name), self._watchdog_us
                 )
                 self._link_with(name)
             except OSError as error:
@@ -132,8 +132,8 @@ class _Supervisor:
                 if name in self._children:
                     self._children[name].kill()
 
-    def _make_runner(self, name: str, channel: socket) -> int:
-        """Return what a child runs."""
+    def _run_in_child(self, name: str, channel: socket) -> int:
+        """Run a child's part, in the child; return its exit status."""
         for end in (self._woken, self._waker):
             end.close()
         number = self._names.index(name) - 1
@@ -170,7 +170,7 @@ class _Supervisor:
     # Managing them.
 
     def _wait(self) -> bool:
-        """Wait until something happens, or is due; returns whether that was long ago."""
+        """Wait for an event or the next due time; return whether this process is late."""
         moments = [us for us in (self._restarts.next_us(), self._ends_us) if us is not None]
         if self._ends_us is None:
             watchdogs = (child.watchdog for child in self._children.values() if not child.hung_us)
@@ -192,7 +192,7 @@ class _Supervisor:
     def _on_signal(self, number: int) -> None:
         if number in {signal.SIGTERM, signal.SIGINT}:
             if self._ends_us is not None:
-                self._die(number)
+                self._end_by_signal(number)
             self._stop()
         elif number == signal.SIGUSR1:
             self._order_all(orders.REOPEN)
@@ -292,8 +292,8 @@ class _Supervisor:
         kill_and_wait(self._children.values())
         self._children.clear()
 
-    def _die(self, number: int) -> NoReturn:
-        """Kill them at the second signal."""
+    def _end_by_signal(self, number: int) -> NoReturn:
+        """Kill all children, and end by this signal, the second one."""
         self._kill_all()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
