@@ -103,13 +103,13 @@ async def test_a_stream_lasts_as_long_as_it_is_never_silent_for_long(tmp_path: P
             await peer.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
             for event in EVENTS:
                 await peer.send(chunk(event))
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.35)
             await peer.send(b"0\r\n\r\n")
 
     async with ScriptedUpstream(script) as upstream:
         config: dict[str, Any] = {
             "upstreams": {
-                "u": {"targets": upstream.url, "timeouts": {"idle": "400ms"}},
+                "u": {"targets": upstream.url, "timeouts": {"idle": "1500ms"}},
                 "brief": {"targets": upstream.url, "timeouts": {"idle": "40ms"}},
             },
             "routes": {"/**": {"upstream": "u"}, "/brief": {"upstream": "brief"}},
