@@ -155,7 +155,7 @@ class Gateway:
         self._frontends: list[Frontend] = []
         if has_frontends:
             certificates = self._certificates.frontends
-            ground = FrontendContext(
+            context = FrontendContext(
                 config=config,
                 decider=self._decider,
                 store=store,
@@ -166,7 +166,7 @@ class Gateway:
                 is_leaving=lambda: self._phase is Phase.DRAINING,
                 sharing=resources.sharing if resources is not None else ALONE,
             )
-            self._frontends = make_frontends(ground)
+            self._frontends = make_frontends(context)
         gate = Gate(
             routes,
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
@@ -206,14 +206,14 @@ class Gateway:
     @property
     def readiness(self) -> Readiness:
         """Return whether this gateway should get traffic."""
-        states = [StoreState("main", self._decider.is_ready, self._who_needs_store())]
+        states = [StoreState("main", self._decider.is_ready, self._reason_to_need_store())]
         if self._moving is not None:
             # Policies need the old store.
             states.append(StoreState("new", self._moving.is_new_ready, needed_by=""))
         warning = self._store.warning if isinstance(self._store, WarningStore) else ""
         return judge(self._phase, states, warning)
 
-    def _who_needs_store(self) -> str:
+    def _reason_to_need_store(self) -> str:
         if any(policy.on_store_error == "closed" for policy in self.config.policies.values()):
             return "a policy"
         if any(listener.throttr is not None for listener in self.config.listeners):

@@ -23,7 +23,7 @@ from gateway.stores.shared.server import SharedServer
 from gateway.wiring.limiter import limits_by_policy
 from gateway.workers import orders
 from gateway.workers.fleet import Fleet
-from gateway.workers.retired_counters import Past
+from gateway.workers.retired_counters import RetiredCounters
 from gateway.workers.worker import Post
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ async def serve(
         config: the configuration of the gateway.
         workers: how many workers there are.
         memory_url: the URL of the memory store; empty if counts are elsewhere.
-        past_file: the file of `Past`.
+        past_file: the file of `RetiredCounters`.
         post: its channel, name and the sockets of the admin listener.
 
     Raises:
@@ -57,9 +57,9 @@ async def serve(
     if memory_url:
         metrics.memory = store.memory
     # A restarted limiter does not wait for all workers: one may be missing by now.
-    past = Past(past_file, metrics.started_us)
+    retired = RetiredCounters(past_file, metrics.started_us)
     phase = Phase.SERVING if post.reason else Phase.STARTING
-    fleet = Fleet(workers, metrics, past, phase, lambda: store.warning)
+    fleet = Fleet(workers, metrics, retired, phase, lambda: store.warning)
     ended = asyncio.Event()
     tasks = Tasks()
 
@@ -69,7 +69,7 @@ async def serve(
         except OSError:
             log.exception("the log file cannot be reopened; logging continues to the old one")
 
-    told = orders.Orders(
+    supervisor = orders.Orders(
         post.channel,
         {
             orders.LINK: lambda connections: tasks.start(_link(fleet, store, connections)),
@@ -87,7 +87,7 @@ async def serve(
         admin = AdminServer(address.host, address.port, fleet)
         await admin.start([one.socket for one in post.sockets])
         log.info("health and metrics on http://%s", Address(address.host, admin.port))
-    told.say_started()
+    supervisor.report_started()
     gc.collect()
     gc.freeze()
     await ended.wait()

@@ -134,7 +134,7 @@ SPINS = """
             pass
 
     child = start_child("spins", [], spin, 1_000_000)
-    while (end := child.how_it_ended()) is None:
+    while (end := child.exit_description()) is None:
         child.listen()
         child.kill_if_hung(monotonic_us())
         time.sleep(0.05)

@@ -29,7 +29,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from gateway.config.models.gateway import Address
 from gateway.systems.grpc.calls import Context
-from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.ports import ServingOptions
 from gateway.systems.grpc.protobuf import Messages
 from gateway.systems.grpc.reflection import MAX_STREAMS
 from gateway.systems.grpc.server import Bounds, GrpcServer, Service
@@ -76,7 +76,7 @@ async def _served(
 ) -> AsyncIterator[tuple[GrpcServer, int]]:
     described = Service("try.Echo", {"Say": say}, MESSAGES.files, ("echo",))
     server = GrpcServer([described], bounds or Bounds(), malformed, is_able)
-    port = port_of(await server.start(Door(Address("127.0.0.1", 0))))
+    port = port_of(await server.start(ServingOptions(Address("127.0.0.1", 0))))
     try:
         yield server, port
     finally:
@@ -159,7 +159,7 @@ async def test_a_port_that_is_taken_is_an_error_of_the_system() -> None:
         for host in ("127.0.0.1", "localhost", ""):
             server = GrpcServer([], Bounds())
             with pytest.raises(OSError, match="in use") as error:
-                await server.start(Door(Address(host, taken.getsockname()[1])))
+                await server.start(ServingOptions(Address(host, taken.getsockname()[1])))
             assert error.value.errno == errno.EADDRINUSE
             await server.drain(0)
 
@@ -169,14 +169,14 @@ async def test_two_servers_do_not_share_a_port() -> None:
     async with _served() as (_, port):
         other = GrpcServer([], Bounds())
         with pytest.raises(OSError, match="in use"):
-            await other.start(Door(Address("127.0.0.1", port)))
+            await other.start(ServingOptions(Address("127.0.0.1", port)))
         await other.drain(0)
 
 
 async def test_every_address_is_listened_on_where_no_host_is_named() -> None:
     """As `:50051` means."""
     server = GrpcServer([Service("try.Echo", {"Say": _say}, MESSAGES.files)], Bounds())
-    port = port_of(await server.start(Door(Address("", 0))))
+    port = port_of(await server.start(ServingOptions(Address("", 0))))
     assert port
     async with _channel(port) as channel:
         assert await _unary(channel, SAY)(b"") == b"\x0a\x01!"

@@ -14,7 +14,7 @@ import grpc.aio
 from gateway.base.clock import Clock, wall_us
 from gateway.config.models.gateway import Address
 from gateway.systems.grpc.calls import Context
-from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.ports import ServingOptions
 from gateway.systems.grpc.server import Bounds, GrpcServer, Service
 from gateway.systems.ratio.messages import (
     MESSAGES,
@@ -64,7 +64,7 @@ class RatioServer:
         """Serve, on the same port as before if it was started before."""
         described = Service(service, {METHOD: self._answer}, MESSAGES.files)
         self._server = GrpcServer([described], Bounds(), is_able=lambda: self.is_serving)
-        door = Door(Address("127.0.0.1", self.port))
+        door = ServingOptions(Address("127.0.0.1", self.port))
         self.port = port_of(await self._server.start(door))
 
     async def stop(self) -> None:

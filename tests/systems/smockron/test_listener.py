@@ -356,7 +356,7 @@ async def test_a_store_that_is_away_holds_nobody(
         for _ in range(3):
             await peer.report("default", "ACCEPTED", "k")
         assert [name for name, _ in delays(await peer.settled())] == ["k"]
-    assert caplog.text.count("the store does not take down messages") == 1
+    assert caplog.text.count("the store does not record messages") == 1
 
 
 async def test_a_server_of_a_cluster_that_is_away_concerns_its_own_keys(
@@ -386,8 +386,8 @@ async def test_a_server_of_a_cluster_that_is_away_concerns_its_own_keys(
             assert run.answers["ACCEPTED", "lost"] >= len(names - held)
     finally:
         servers.stop()
-    assert caplog.text.count("the store does not take down messages") == 1
-    assert "the store takes down messages again" not in caplog.text
+    assert caplog.text.count("the store does not record messages") == 1
+    assert "the store records messages again" not in caplog.text
 
 
 async def test_a_frozen_store_holds_nobody(redis_server: RedisServer) -> None:

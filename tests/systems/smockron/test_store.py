@@ -18,7 +18,7 @@ from gateway.base.errors import ConfigError
 from gateway.base.install_hint import install_hint
 from gateway.limits.decision import NEVER, Verdict
 from gateway.limits.rate import Limit
-from gateway.stores.base import Ask, ImmediateStore, Introduced
+from gateway.stores.base import Ask, DescribedAsk, ImmediateStore
 from gateway.stores.opening import find_store
 from gateway.systems.smockron import store as smockron
 from gateway.systems.smockron.codec import DelayUntil, write_control
@@ -95,7 +95,7 @@ async def running(options: str = "", **policies: list[Limit]) -> AsyncIterator[R
 async def test_without_a_word_everything_goes_on_and_is_reported() -> None:
     """Six frames, byte for byte."""
     async with running() as run:
-        introduced = Introduced(*ask())
+        introduced = DescribedAsk(*ask())
         introduced.about = b"GET shop curl/8"
         verdict = run.store.decide_now(introduced)
         assert verdict.allowed

@@ -222,7 +222,7 @@ async def test_clients_of_another_version_or_size_are_told_of_once(
             async with connected(run.port) as client:
                 await client.say(bytes.fromhex(said))
                 await until(partial(_has_counted, run, number))
-    (record,) = [one for one in caplog.records if "is no request" in one.getMessage()]
+    (record,) = [one for one in caplog.records if "malformed request" in one.getMessage()]
     assert told in record.getMessage()
 
 
