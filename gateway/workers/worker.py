@@ -108,6 +108,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     gc.freeze()
     await ended.wait()
     await running.stop(is_replaced=is_replaced)
+    memory.close()
     with suppress(TimeoutError):
         async with asyncio.timeout(LAST_WORDS_S):
             await reporter.finish()
