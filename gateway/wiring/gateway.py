@@ -15,6 +15,7 @@ from aiohttp import http_parser
 import gateway
 from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
+from gateway.admin.reloading import Reloadable, ReloadRecord
 from gateway.admin.resources import OneProcess
 from gateway.base.clock import US
 from gateway.base.errors import ConfigError, GatewayError, StartError
@@ -104,6 +105,13 @@ class Gateway:
         config: checked and complete.
         resources: its place among several workers; None if it is the only one.
 
+    Attributes:
+        config: the configuration in force.
+        metrics: its counters.
+        reloads: what came of its reloads.
+        reloadable: what `POST /reload` reloads; None if it was not started with a file. Set it
+            before the start.
+
     Raises:
         StartError: the log's file cannot be opened, or the store's URL cannot be used.
         GatewayError: the installed aiohttp is not safe to use.
@@ -115,6 +123,8 @@ class Gateway:
         self.config = config
         self._resources = resources
         self.metrics = GatewayMetrics(gateway.__version__)
+        self.reloads = ReloadRecord(self.metrics)
+        self.reloadable: Reloadable | None = None
         self._phase = Phase.STARTING
         try:
             lock = resources.log_lock if resources is not None else None
@@ -289,8 +299,8 @@ class Gateway:
                 raise cannot_listen(path, listener.address, error) from error
         if self.config.admin is not None:
             address = self.config.admin.listen
-            subject = OneProcess(self.metrics, lambda: self.readiness)
-            server = AdminServer(address.host, address.port, subject)
+            subject = OneProcess(self.metrics, lambda: self.readiness, self.reloads)
+            server = AdminServer(address.host, address.port, subject, reloadable=self.reloadable)
             try:
                 await server.start()
             except OSError as error:
