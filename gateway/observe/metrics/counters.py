@@ -187,6 +187,10 @@ class UpstreamMetrics:
         """Return the counters of a target, created on first use."""
         return self.targets.setdefault(name, TargetMetrics())
 
+    def known_target(self, name: str) -> TargetMetrics:
+        """Return the counters of a target; new ones, which are not shown, if it is new."""
+        return self.targets.get(name) or TargetMetrics()
+
 
 class FrontendMetrics:
     """One listener for clients of another system.
