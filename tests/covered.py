@@ -92,6 +92,7 @@ COVERED: Final[Mapping[str, str]] = {
         "systems.throttr.heartbeat systems.throttr.pipe systems.throttr.server_connection"
     ),
     "wiring/test_gateway.py": "net.start_errors wiring.limiter",
+    "wiring/test_reload.py": "wiring.client_listeners wiring.running",
     "workers/test_admin.py": "workers.reports",
     "workers/test_supervisor.py": "workers.*",
 }

@@ -261,7 +261,7 @@ async def _serve(
     ended = asyncio.Event()
     running = Gateway(config)
     # Handlers from the first moment: a signal must not kill a gateway that is just starting.
-    loop.add_signal_handler(signal.SIGHUP, running.refuse_reload)
+    loop.add_signal_handler(signal.SIGHUP, running.renew_certificates)
     loop.add_signal_handler(signal.SIGUSR1, running.reopen_log)
     await running.start()
     for number in (signal.SIGTERM, signal.SIGINT):

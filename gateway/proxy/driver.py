@@ -84,6 +84,17 @@ class Driver:
         self._pages = pages
         self._tasks = Tasks()
 
+    def reconfigure(
+        self, gate: Gate, access_log: AccessLog | None, pages: ErrorPages | None
+    ) -> None:
+        """Serve the requests that come from now on as another configuration says.
+
+        Those that are being served keep their routes; arguments as in the constructor.
+        """
+        self._gate = gate
+        self.access_log = access_log
+        self._pages = pages
+
     def __repr__(self) -> str:
         return f"<Driver: {len(self._tasks)} tasks>"
 

@@ -15,6 +15,7 @@ from gateway.config.values.store_url import capabilities_of
 from gateway.http.answer import Answer, LimitFields
 from gateway.http.editing.fields import FieldEdit
 from gateway.http.editing.pages import Page
+from gateway.limiter.decider import Decider
 from gateway.limiter.plan import CompiledPolicy, Plan, ReportedPlan
 from gateway.limits import ALGORITHMS
 from gateway.observe.metrics import GatewayMetrics
@@ -36,6 +37,7 @@ def compile_routes(
     config: GatewayConfig,
     upstreams: Mapping[str, Upstream],
     policies: dict[str, CompiledPolicy],
+    decider: Decider,
     metrics: GatewayMetrics,
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""
@@ -65,6 +67,7 @@ def compile_routes(
             pages,
             (pages.intercepted or None) if pages is not None else None,
             plan is not None and _repeats_refusals(plan, route.response_headers),
+            decider,
         )
         entries.append((pattern, compiled))
     return RouteTable(entries)

@@ -15,7 +15,7 @@ from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
 from gateway.config.values.address import UnixAddress
 from gateway.net.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places, untaken
 from gateway.net.start_errors import ADMIN, cannot_listen
-from gateway.wiring.gateway import BoundSocket
+from gateway.wiring.client_listeners import BoundSocket
 
 ADMIN_BACKLOG = 128
 

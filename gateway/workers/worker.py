@@ -14,7 +14,8 @@ from gateway.base.tasks import Tasks
 from gateway.config.models.gateway import GatewayConfig
 from gateway.net.binding import Sharing
 from gateway.stores.shared.store import SharedStore
-from gateway.wiring.gateway import BoundSocket, Gateway, WorkerResources
+from gateway.wiring.client_listeners import BoundSocket
+from gateway.wiring.gateway import Gateway, WorkerResources
 from gateway.wiring.limiter import memory_url
 from gateway.workers import orders
 from gateway.workers.reports import Reporter

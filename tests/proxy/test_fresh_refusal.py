@@ -95,7 +95,7 @@ async def test_a_repeated_refusal_is_what_a_fresh_one_would_be(
         answering(OK) as upstream,
         running(tmp_path, upstream, policies={"p": policy}, route=route) as run,
     ):
-        store: Any = run.gateway._store
+        store: Any = run.gateway._running.store
         store._clock = store._calendar_clock = clock
         one, other = await run.client(), await run.client()
         for _ in range(4):

@@ -102,7 +102,7 @@ async def test_while_the_store_is_away(
             complaint="store unavailable (connect",
         ) as run,
     ):
-        assert isinstance(run.gateway._decider._store, RedisStore)
+        assert isinstance(run.gateway._running.decider._store, RedisStore)
         answers = [await run.ask(get()) for _ in range(3)]
         assert [answer.status for answer in answers] == statuses
         assert counts(run, "p") == expected

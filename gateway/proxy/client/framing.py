@@ -106,14 +106,18 @@ class RequestFraming:
     )
 
     def __init__(self, max_line: int, max_head: int, max_fields: int) -> None:
-        self._max_line = max_line
-        self._max_head = max_head
-        self._max_fields = max_fields
+        self.limit(max_line, max_head, max_fields)
         self._left = 0
         self._chunks: Chunks | None = None
         self.is_in_body = False
         self.problem: BadRequestError | None = None
         self._begin_head()
+
+    def limit(self, max_line: int, max_head: int, max_fields: int) -> None:
+        """Apply other limits to what comes from now on; arguments as in the constructor."""
+        self._max_line = max_line
+        self._max_head = max_head
+        self._max_fields = max_fields
 
     def _begin_head(self) -> None:
         self._held = bytearray()

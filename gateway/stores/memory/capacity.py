@@ -80,10 +80,11 @@ class Capacity:
     Args:
         max_keys: how many keys there may be.
         clock: the store's.
-        remedy: what the operator can do, for the log.
+        remedy: see below.
 
     Attributes:
-        max_keys: see above.
+        max_keys: as given.
+        remedy: what the operator can do, for the log.
         count: how many keys have a place.
         memory: the counters of each policy's keys.
     """
@@ -93,7 +94,7 @@ class Capacity:
         self.count = 0
         self.memory: dict[str, MemoryMetrics] = {}
         self._clock = clock
-        self._remedy = remedy
+        self.remedy = remedy
         self._ring: deque[KeyHolder] = deque()
         self._told_us: dict[str, int] = {}
         self._charged: Counter[str] = Counter()
@@ -217,7 +218,7 @@ class Capacity:
                 policy,
                 self.max_keys,
                 refused,
-                self._remedy,
+                self.remedy,
             )
         else:
             log.warning(
@@ -225,7 +226,7 @@ class Capacity:
                 "expire, and of these only what they used is kept; %s",
                 self.max_keys,
                 policy,
-                self._remedy,
+                self.remedy,
             )
 
 

@@ -443,10 +443,10 @@ async def test_a_waiting_client_that_leaves_gives_its_turn_back(tmp_path: Path) 
             clients = [await run.client() for _ in range(2)]
             for client in clients:
                 client.send(get())
-            await until(lambda: len(run.gateway._decider.waiting) == 2)
+            await until(lambda: len(run.gateway._running.decider.waiting) == 2)
             for client in clients:
                 client.close()
-            await until(lambda: len(run.gateway._decider.waiting) == 0)
+            await until(lambda: len(run.gateway._running.decider.waiting) == 0)
         assert len(upstream.requests) == 1
         assert run.gateway.metrics.clients_left == 10
 
@@ -468,7 +468,7 @@ async def test_a_full_queue_refuses_in_one_voice(tmp_path: Path) -> None:
         assert (await run.ask(get())).status == 200
         waiting = await run.client()
         waiting.send(get())
-        await until(lambda: len(run.gateway._decider.waiting) == 1)
+        await until(lambda: len(run.gateway._running.decider.waiting) == 1)
         refused = await run.ask(get())
         assert refused.status == 429
         seconds = refused.get(b"Retry-After").decode()

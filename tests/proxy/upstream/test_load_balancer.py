@@ -75,7 +75,7 @@ async def fleet_of(
         ]
         u = {"targets": targets, **settings}
         run = await stack.enter_async_context(running(folder, "-", complaint, u=u))
-        run.upstream()._balancer._clock = clock
+        run.upstream().balancer._clock = clock
         yield fleet, run, clock
 
 
