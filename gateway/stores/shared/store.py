@@ -81,10 +81,6 @@ class SharedStore:
         """How many workers share the counts."""
         return self._workers
 
-    def reconfigure(self, deadline_us: int) -> None:
-        """Let callers wait for another time; see the constructor."""
-        self._deadline_us = deadline_us
-
     async def start(self) -> None:
         """Do nothing: connections are passed to `attach`."""
 
