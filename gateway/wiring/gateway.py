@@ -122,6 +122,7 @@ class Gateway:
                 sharing=resources.sharing,
             )
         self._running = RunningConfig(config, self._around)
+        self._running.compile()
         self._frontends: list[Frontend] = []
         if self._around.has_frontends:
             self._frontends = make_frontends(self._running.frontend_context())
@@ -304,6 +305,7 @@ class Gateway:
         listeners, admin = None, self._admin
         change = FrontendChange(self._frontends, [], [])
         try:
+            await asyncio.to_thread(running.compile)
             await asyncio.to_thread(running.certificates.load)
             listeners = await self._listeners.prepare(config, running.certificates, bound)
             if config.admin != present.config.admin:
@@ -324,7 +326,13 @@ class Gateway:
         return Prepared(running, listeners, change, admin, output)
 
     async def commit(self, prepared: Prepared) -> None:
-        """Serve as the prepared configuration says, and end what it does not use."""
+        """Serve as the prepared configuration says, and end what it does not use.
+
+        If the gateway is shutting down meanwhile, nothing is changed.
+        """
+        if self._phase is not Phase.SERVING:
+            await self.discard(prepared)
+            return
         running, listeners, frontends, admin, output = prepared
         config = running.config
         before, self._running = self._running, running

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gateway.base.errors import ConfigError, Problem, StartError
@@ -54,6 +54,7 @@ def store_of(
     migrate, domain, deadline_us = settings.migrate, config.domain, settings.deadline
     make_old = _maker(settings.url, memory, workers)
     make_new = _maker(migrate.to, memory, workers) if migrate is not None else None
+    limits = limits_by_policy(config)
 
     def make() -> Store:
         store = make_old(settings.url, domain=domain, deadline_us=deadline_us)
@@ -62,7 +63,7 @@ def store_of(
             is_moving = chosen(parts(migrate.share), migrate.policies)
             counters = metrics.store("new")
             store = moving_store(store, new, is_moving, deadline_us=deadline_us, metrics=counters)
-        expect_limits(config, store)
+        expect_limits(limits, store)
         show_memory(store, metrics)
         return store
 
@@ -104,12 +105,11 @@ def show_memory(store: Store, metrics: GatewayMetrics) -> None:
     metrics.memory = memory.memory if memory is not None else {}
 
 
-def expect_limits(config: GatewayConfig, store: Store) -> None:
-    """Tell a store which limits there are."""
-    expected = limits_by_policy(config)
+def expect_limits(limits: Mapping[str, list[Limit]], store: Store) -> None:
+    """Tell a store which limits there are, by the names of policies."""
     for one in parts_of(store):
         if isinstance(one, PreparedStore):
-            one.expect(expected)
+            one.expect(limits)
 
 
 async def close_store(store: Store, kept: Store | None) -> None:

@@ -35,6 +35,7 @@ from gateway.wiring.limiter import (
     close_store,
     decider_of,
     expect_limits,
+    limits_by_policy,
     memory_store_of,
     memory_url,
     overrides_of,
@@ -116,11 +117,29 @@ class RunningConfig:
         )
         self.upstreams = {name: self._upstream(name, elder) for name in config.upstreams}
         self.overrides = self._take_overrides(elder)
+        for route in config.routes:
+            # Here, and not in another thread, where it could interrupt a scrape.
+            metrics.route(route.name)
         self.policies = compile_policies(config, metrics, self.overrides)
-        self._gate = Gate(
-            compile_routes(config, self.upstreams, self.policies, self.decider, metrics),
+
+    def compile(self) -> None:
+        """Compile what requests need; thousands of routes take a while, so call it in a thread."""
+        config = self.config
+        gate = Gate(
+            compile_routes(
+                config, self.upstreams, self.policies, self.decider, self._around.metrics
+            ),
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
             hidden_fields(config),
+        )
+        self._limits = limits_by_policy(config)
+        self._settings = ProxySettings(
+            gate,
+            config.server,
+            None,
+            max_connections=max_connections(config),
+            reserved=reserved_fields(config),
+            pages=compile_pages(config),
         )
 
     # What is made, or taken over.
@@ -169,15 +188,7 @@ class RunningConfig:
 
     def settings(self, access_log: AccessLog | None) -> ProxySettings:
         """Return what it says of HTTP clients."""
-        config = self.config
-        return ProxySettings(
-            self._gate,
-            config.server,
-            access_log,
-            max_connections=max_connections(config),
-            reserved=reserved_fields(config),
-            pages=compile_pages(config),
-        )
+        return self._settings._replace(access_log=access_log)
 
     def frontend_context(self) -> FrontendContext:
         """Return what the clients of other systems share with routes."""
@@ -210,6 +221,13 @@ class RunningConfig:
         elder, self._elder = self._elder, None
         config, metrics = self.config, self._around.metrics
         self.publish()
+        if elder is not None:
+            metrics.keep(
+                routes={route.name for route in config.routes},
+                policies=config.policies,
+                upstreams=config.upstreams,
+                frontends=titles(config.listeners),
+            )
         if config.store.migrate is None:
             metrics.stores.pop("new", None)
         if elder is not None and elder.decider is self.decider:
@@ -220,7 +238,7 @@ class RunningConfig:
                 max_waiting=server.max_waiting,
                 terms=[policy.terms for policy in config.policies.values() if policy.terms],
             )
-            expect_limits(config, self.store)
+            expect_limits(self._limits, self.store)
         if isinstance(self._memory, MemoryStore):
             reconfigure_memory(self._memory, memory_url(config))
         elif isinstance(self._memory, SharedStore):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from gateway.base.clock import Clock, wall_us
@@ -352,6 +352,20 @@ class GatewayMetrics:
         self.upstreams: dict[str, UpstreamMetrics] = {}
         self.stores: dict[str, StoreMetrics] = {}
         self.frontends: dict[str, FrontendMetrics] = {}
+
+    def keep(
+        self,
+        *,
+        routes: Collection[str],
+        policies: Collection[str],
+        upstreams: Collection[str],
+        frontends: Collection[str],
+    ) -> None:
+        """Forget the counters of all others: they are not configured any more."""
+        self.routes = {name: one for name, one in self.routes.items() if name in routes}
+        self.policies = {name: one for name, one in self.policies.items() if name in policies}
+        self.upstreams = {name: one for name, one in self.upstreams.items() if name in upstreams}
+        self.frontends = {name: one for name, one in self.frontends.items() if name in frontends}
 
     def route(self, name: str) -> RouteMetrics:
         """Return the counters of a route, created on first use."""
