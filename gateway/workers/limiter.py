@@ -29,7 +29,7 @@ from gateway.workers.fleet import Fleet
 from gateway.workers.preparing import Preparing
 from gateway.workers.reload import ConfigurationSource
 from gateway.workers.reload_requests import ReloadRequests
-from gateway.workers.retired_counters import Past
+from gateway.workers.retired_counters import RetiredCounters
 from gateway.workers.worker import Post
 
 log = logging.getLogger(__name__)
@@ -43,19 +43,19 @@ async def serve(
     Args:
         config: the configuration of the gateway.
         workers: how many workers there are.
-        past_file: the file of `Past`.
+        past_file: the file of `RetiredCounters`.
         post: its channel, name and the sockets of the admin listener.
         source: where the configuration comes from.
 
     Raises:
         StartError: the log's file cannot be opened.
     """
-    running = _Limiter(config, workers, past_file, post, source)
+    running = _LimiterProcess(config, workers, past_file, post, source)
     await running.serve()
     return 0
 
 
-class _Prepared(NamedTuple):
+class _PreparedLimiter(NamedTuple):
     """Another configuration, and what was opened for it."""
 
     config: GatewayConfig
@@ -63,7 +63,7 @@ class _Prepared(NamedTuple):
     sockets: list[socket]
 
 
-class _Limiter:
+class _LimiterProcess:
     """The limiter of a gateway; arguments as in `serve`."""
 
     def __init__(
@@ -86,13 +86,13 @@ class _Limiter:
         self._store = open_memory(url, domain=config.domain, deadline_us=deadline_us)
         self._use_store(config)
         # A restarted limiter does not wait for all workers: one may be missing by now.
-        past = Past(past_file, self._metrics.started_us)
+        retired = RetiredCounters(past_file, self._metrics.started_us)
         phase = Phase.SERVING if post.reason else Phase.STARTING
-        self._fleet = Fleet(workers, self._metrics, past, phase, lambda: self._store.warning)
+        self._fleet = Fleet(workers, self._metrics, retired, phase, lambda: self._store.warning)
         self._ended = asyncio.Event()
         self._tasks = Tasks()
         preparing = Preparing(self)
-        self._told = orders.Orders(
+        self._supervisor = orders.Orders(
             post.channel,
             {
                 **preparing.acts,
@@ -104,7 +104,9 @@ class _Limiter:
             },
         )
         self._preparing = preparing
-        self._requests = ReloadRequests(source.name, self._told.ask_for_reload, self._fleet.reloads)
+        self._requests = ReloadRequests(
+            source.name, self._supervisor.ask_for_reload, self._fleet.reloads
+        )
         self._watcher = Watcher(source.digest, self._requests.reload, source.loaded)
         self._sockets = [one.socket for one in post.sockets]
         self._admin: AdminServer | None = None
@@ -114,8 +116,8 @@ class _Limiter:
         """Serve until the supervisor stops it or is gone."""
         await self._start_admin()
         self._watcher.start(self._config.server.watch)
-        self._told.say_started()
-        self._preparing.start(self._told)
+        self._supervisor.report_started()
+        self._preparing.start(self._supervisor)
         gc.collect()
         gc.freeze()
         await self._ended.wait()
@@ -129,7 +131,9 @@ class _Limiter:
 
     # Another configuration.
 
-    async def prepare(self, config: GatewayConfig, sockets: Sequence[BoundSocket]) -> _Prepared:
+    async def prepare(
+        self, config: GatewayConfig, sockets: Sequence[BoundSocket]
+    ) -> _PreparedLimiter:
         """Open what another configuration needs.
 
         Raises:
@@ -137,9 +141,9 @@ class _Limiter:
         """
         is_same = config.log.output == self._config.log.output
         output = self._output if is_same else self._open_output(config)
-        return _Prepared(config, output, [one.socket for one in sockets])
+        return _PreparedLimiter(config, output, [one.socket for one in sockets])
 
-    async def commit(self, prepared: _Prepared) -> None:
+    async def commit(self, prepared: _PreparedLimiter) -> None:
         """Use it; counts are kept."""
         before, self._config = self._config, prepared.config
         left, self._output = self._output, prepared.output
@@ -160,7 +164,7 @@ class _Limiter:
             self._sockets = prepared.sockets
         await self._start_admin()
 
-    async def discard(self, prepared: _Prepared) -> None:
+    async def discard(self, prepared: _PreparedLimiter) -> None:
         """Close what was opened."""
         if prepared.output is not self._output:
             prepared.output.close()

@@ -51,7 +51,7 @@ ORPHAN_S: Final = 2.0
 """How long a child may continue without its supervisor, to finish requests in flight."""
 
 
-class Said(NamedTuple):
+class ChildMessage(NamedTuple):
     """A message of a child.
 
     Attributes:
@@ -106,25 +106,25 @@ class Orders:
         self._loop.add_reader(channel.fileno(), self._read)
         self._beat()
 
-    def say_started(self) -> None:
+    def report_started(self) -> None:
         """Report to the supervisor that this child serves."""
-        _say(self._channel, Said(is_started=True))
+        _send(self._channel, ChildMessage(is_started=True))
 
-    def say_leaving(self) -> None:
+    def report_leaving(self) -> None:
         """Report to the supervisor that this child will end when another serves in its place."""
-        _say(self._channel, Said(is_leaving=True))
+        _send(self._channel, ChildMessage(is_leaving=True))
 
-    def say_prepared(self, number: int, error: GatewayError | None) -> None:
+    def report_prepared(self, number: int, error: GatewayError | None) -> None:
         """Report to the supervisor that a configuration is prepared, or why it cannot be used."""
-        _say(self._channel, Said(prepared=number, error=_words(error) if error else ()))
+        _send(self._channel, ChildMessage(prepared=number, error=_words(error) if error else ()))
 
-    def say_committed(self, number: int) -> None:
+    def report_committed(self, number: int) -> None:
         """Report to the supervisor that a configuration is in use."""
-        _say(self._channel, Said(committed=number))
+        _send(self._channel, ChildMessage(committed=number))
 
     def ask_for_reload(self, reloads: int) -> None:
         """Ask the supervisor for a reload; `reloads` is how many were requested so far."""
-        _say(self._channel, Said(reloads=reloads))
+        _send(self._channel, ChildMessage(reloads=reloads))
 
     def _beat(self) -> None:
         """Report to the supervisor that the loop runs; see `watchdog`."""
@@ -141,7 +141,7 @@ class Orders:
         except OSError:
             order, files = b"", []
         if order:
-            self._acts.get(order, _let_go)(files)
+            self._acts.get(order, _close_all)(files)
             return
         self._loop.remove_reader(self._channel.fileno())
         log.warning("the supervisor has ended; this process shuts down as well")
@@ -149,14 +149,14 @@ class Orders:
         self._acts[STOP]([])
 
 
-def _let_go(files: list[int]) -> None:
+def _close_all(files: list[int]) -> None:
     for one in files:
         os.close(one)
 
 
-def say_failed(channel: socket, error: GatewayError) -> None:
+def report_failed(channel: socket, error: GatewayError) -> None:
     """Report to the supervisor why a child cannot start."""
-    _say(channel, Said(error=_words(error)))
+    _send(channel, ChildMessage(error=_words(error)))
 
 
 def _words(error: GatewayError) -> tuple[str, ...]:
@@ -165,12 +165,12 @@ def _words(error: GatewayError) -> tuple[str, ...]:
     return (str(error),)
 
 
-def _say(channel: socket, said: Said) -> None:
+def _send(channel: socket, said: ChildMessage) -> None:
     with suppress(OSError):
         channel.sendall(json.dumps(said).encode() + b"\n")
 
 
-def understand(line: bytes) -> Said:
+def read_message(line: bytes) -> ChildMessage:
     """Return the message of a child."""
     is_started, is_leaving, error, *numbers = json.loads(line)
-    return Said(is_started, is_leaving, tuple(error), *numbers)
+    return ChildMessage(is_started, is_leaving, tuple(error), *numbers)

@@ -61,7 +61,7 @@ class Preparing(Generic[Made]):
         self._prepared: tuple[int, Made] | None = None
         self._todo: asyncio.Queue[Callable[[], Coroutine[Any, Any, None]]] = asyncio.Queue()
         self._background = Background(self._work)
-        self._told: orders.Orders | None = None
+        self._supervisor: orders.Orders | None = None
 
     @property
     def acts(self) -> Mapping[bytes, Callable[[list[int]], object]]:
@@ -73,9 +73,9 @@ class Preparing(Generic[Made]):
             orders.DISCARD: lambda _: self._todo.put_nowait(self._discard),
         }
 
-    def start(self, told: orders.Orders) -> None:
+    def start(self, supervisor: orders.Orders) -> None:
         """Carry out orders from now on, those that came before included."""
-        self._told = told
+        self._supervisor = supervisor
         self._background.start()
 
     async def close(self) -> None:
@@ -112,15 +112,15 @@ class Preparing(Generic[Made]):
             error = GatewayError(f"{type(reason).__name__} (the log has the details)")
         if error is not None:
             _close(sockets)
-        if self._told is not None:
-            self._told.say_prepared(enclosed.number, error)
+        if self._supervisor is not None:
+            self._supervisor.report_prepared(enclosed.number, error)
 
     async def _commit(self) -> None:
         prepared, self._prepared = self._prepared, None
-        if prepared is not None and self._told is not None:
+        if prepared is not None and self._supervisor is not None:
             number, made = prepared
             await self._target.commit(made)
-            self._told.say_committed(number)
+            self._supervisor.report_committed(number)
 
     async def _discard(self) -> None:
         prepared, self._prepared = self._prepared, None

@@ -20,7 +20,7 @@ from gateway.base.errors import GatewayError, StartError
 from gateway.config.checking.check import Checked
 from gateway.config.models.gateway import GatewayConfig
 from gateway.workers import limiter, orders, worker
-from gateway.workers.child import HANDLED, LIMITER, Child, end_at_once, start_child
+from gateway.workers.child import HANDLED, LIMITER, Child, kill_and_wait, start_child
 from gateway.workers.files import SharedFiles, shared_files
 from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
@@ -106,8 +106,8 @@ class _Supervisor:
                 self._start_those_due()
                 is_late = self._wait()
                 for number in self._signals():
-                    self._heed(number)
-                self._bury()
+                    self._on_signal(number)
+                self._reap()
                 if self._ends_us is None:
                     self._kill_hung(is_late=is_late)
                     self._go_on_with_reload(is_late=is_late)
@@ -124,7 +124,7 @@ class _Supervisor:
             siblings = list(self._children.values())
             try:
                 self._children[name] = start_child(
-                    name, siblings, partial(self._be, name), self._watchdog_us
+                    name, siblings, partial(self._make_runner, name), self._watchdog_us
                 )
                 self._link_with(name)
                 self._reloads.joined(self._children[name])
@@ -137,7 +137,7 @@ class _Supervisor:
                 if name in self._children:
                     self._children[name].kill()
 
-    def _be(self, name: str, channel: socket) -> int:
+    def _make_runner(self, name: str, channel: socket) -> int:
         """Return what a child runs."""
         for end in (self._woken, self._waker):
             end.close()
@@ -154,8 +154,8 @@ class _Supervisor:
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
         is_first = number == 0
-        elders = frozenset(child.pid for child in self._elders(name))
-        post = worker.Post(name, channel, sockets, lock, reason, is_first, elders)
+        predecessors = frozenset(child.pid for child in self._predecessors(name))
+        post = worker.Post(name, channel, sockets, lock, reason, is_first, predecessors)
         return run_in_loop(lambda: worker.serve(config, count, post))
 
     def _link_with(self, name: str) -> None:
@@ -197,16 +197,16 @@ class _Supervisor:
         except BlockingIOError:
             return b""
 
-    def _heed(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         if number in {signal.SIGTERM, signal.SIGINT}:
             if self._ends_us is not None:
                 self._die(number)
             self._stop()
         elif number == signal.SIGUSR1:
-            self._tell_all(orders.REOPEN)
+            self._order_all(orders.REOPEN)
         elif number == signal.SIGHUP:
             # Also if the configuration cannot be used, or has not changed.
-            self._tell_all(orders.RENEW)
+            self._order_all(orders.RENEW)
             self._reloads.ask()
 
     def _go_on_with_reload(self, *, is_late: bool) -> None:
@@ -227,16 +227,16 @@ class _Supervisor:
     @property
     def _serving(self) -> list[Child]:
         """The children that are not about to end."""
-        return [child for child in self._children.values() if not child.is_relieved]
+        return [child for child in self._children.values() if not child.is_replaced]
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         """Reap ended children, and schedule their restarts."""
         for name, child in list(self._children.items()):
             child.listen()
-            end = child.how_it_ended()
+            end = child.exit_description()
             if end is None:
                 if child.is_leaving and name in self._names:
-                    self._let_leave(name, child)
+                    self._replace(name, child)
                 continue
             del self._children[name]
             self._reloads.ended(child)
@@ -245,7 +245,7 @@ class _Supervisor:
             is_needed = self._ends_us is None or (name == LIMITER and bool(self._children))
             if is_needed and name in self._names and name not in self._restarts:
                 self._start_again(name, child, end)
-        self._relieve()
+        self._stop_replaced()
         if self._is_starting and not self._restarts:
             self._is_starting = not all(child.is_started for child in self._children.values())
         if self._ends_us is not None:
@@ -264,29 +264,29 @@ class _Supervisor:
                 child.watchdog.beat(now_us)
             child.kill_if_hung(now_us)
 
-    def _elders(self, name: str) -> list[Child]:
+    def _predecessors(self, name: str) -> list[Child]:
         """Return the predecessors of a child that have not ended yet."""
         return [child for key, child in self._children.items() if child.name == name != key]
 
-    def _relieve(self) -> None:
+    def _stop_replaced(self) -> None:
         """Let workers end whose successors serve."""
         for name in self._names:
             child = self._children.get(name)
             if child is None or not child.is_started:
                 continue
-            for elder in self._elders(name):
-                if not elder.is_relieved:
-                    elder.is_relieved = True
-                    self._reloads.ended(elder)
-                    orders.give(elder.channel, orders.YIELD)
+            for predecessor in self._predecessors(name):
+                if not predecessor.is_replaced:
+                    predecessor.is_replaced = True
+                    self._reloads.ended(predecessor)
+                    orders.give(predecessor.channel, orders.YIELD)
 
-    def _let_leave(self, name: str, child: Child) -> None:
+    def _replace(self, name: str, child: Child) -> None:
         """Replace a worker that another process stopped: it ends when its successor serves."""
         del self._children[name]
         self._children[f"{name} ({child.pid})"] = child
         if self._ends_us is None:
             # Not immediately: a process that stops all processes is about to stop this one, too.
-            self._restarts.soon(name, monotonic_us())
+            self._restarts.schedule_successor(name, monotonic_us())
             self._reasons[name] = f"{name} ({child.pid}) was stopped and has been replaced"
 
     def _start_again(self, name: str, child: Child, end: str) -> None:
@@ -316,12 +316,12 @@ class _Supervisor:
         if monotonic_us() >= ends_us:
             self._kill_all()
 
-    def _tell_all(self, order: bytes) -> None:
+    def _order_all(self, order: bytes) -> None:
         for child in self._children.values():
             orders.give(child.channel, order)
 
     def _kill_all(self) -> None:
-        end_at_once(self._children.values())
+        kill_and_wait(self._children.values())
         self._children.clear()
 
     def _die(self, number: int) -> NoReturn:

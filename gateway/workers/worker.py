@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 REPLACED_S: Final = 10.0
 """How long a stopped worker continues to serve if no other replaces it."""
-LAST_WORDS_S: Final = 1.0
+LAST_REPORT_S: Final = 1.0
 """How long a worker that ends may take to report its counters."""
 
 
@@ -40,7 +40,7 @@ class Post(NamedTuple):
         log_lock: as in `gateway.observe.logs.open_output`.
         reason: why it was restarted; empty for the first start.
         is_first: as in `WorkerResources`.
-        elders: the ids of the processes that it replaces: they serve until it does.
+        predecessors: the ids of the processes that it replaces: they serve until it does.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Post(NamedTuple):
     log_lock: int
     reason: str
     is_first: bool
-    elders: frozenset[int] = frozenset()
+    predecessors: frozenset[int] = frozenset()
 
 
 async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
@@ -63,7 +63,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     is_replaced = False
     own = _of_worker(config)
     memory = SharedStore(workers, own.store.deadline)
-    sharing = Sharing(is_on=True, elders=post.elders)
+    sharing = Sharing(is_on=True, predecessors=post.predecessors)
     resources = WorkerResources(
         post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing
     )
@@ -79,34 +79,34 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         tasks.start(_link(reporter, memory, files))
 
     preparing = Preparing(_Reconfigured(running))
-    told = orders.Orders(
+    supervisor = orders.Orders(
         post.channel,
         {
             **preparing.acts,
             orders.LINK: link,
             orders.STOP: lambda _: ended.set(),
-            orders.YIELD: lambda _: yield_place(),
+            orders.YIELD: lambda _: leave_when_replaced(),
             orders.REOPEN: lambda _: running.reopen_log(),
             orders.RENEW: lambda _: running.renew_certificates(),
         },
     )
 
-    def yield_place() -> None:
+    def leave_when_replaced() -> None:
         nonlocal is_replaced
         is_replaced = True
         ended.set()
 
     def leave() -> None:
         # Without this, clients would find no server until the successor is there.
-        told.say_leaving()
+        supervisor.report_leaving()
         loop.call_later(REPLACED_S, ended.set)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         # A process that stops a whole process group signals each member; once is enough.
         loop.add_signal_handler(number, leave)
     await running.start()
-    told.say_started()
-    preparing.start(told)
+    supervisor.report_started()
+    preparing.start(supervisor)
     # Everything made so far lives as long as the process; collections can skip it.
     gc.collect()
     gc.freeze()
@@ -115,7 +115,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     await running.stop(is_replaced=is_replaced)
     memory.close()
     with suppress(TimeoutError):
-        async with asyncio.timeout(LAST_WORDS_S):
+        async with asyncio.timeout(LAST_REPORT_S):
             await reporter.finish()
     tasks.cancel()
     return 0

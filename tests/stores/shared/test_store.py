@@ -122,7 +122,7 @@ async def test_limits_that_change_again_and_again_fill_no_memory() -> None:
         assert len(link._seen) <= 4
         await store.give_back(ask(IN_FLIGHT), held)
         assert await remaining(store, IN_FLIGHT) == IN_FLIGHT.count
-        assert len(server._holdings) == 0
+        assert len(server._slots) == 0
         store.close()
 
 
@@ -172,7 +172,7 @@ async def test_what_expired_unnoticed_is_forgotten() -> None:
         for _ in range(20):
             clock.advance(us=2_000)
             await store.decide([ask(short)] * (FIRST_LOOK // 4))
-        assert len(server._holdings) <= 2 * FIRST_LOOK
+        assert len(server._slots) <= 2 * FIRST_LOOK
         store.close()
 
 
