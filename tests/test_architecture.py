@@ -189,6 +189,7 @@ PURE: Final = (
     "gateway.net.tls.certificate",
     "gateway.proxy.client.proxy_header",
     "gateway.workers.restarts",
+    "gateway.workers.rollout",
     "gateway.workers.watchdog",
 )
 """Modules (and all below them) that decide, and neither ask the world nor tell it."""

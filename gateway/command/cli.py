@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -181,10 +182,11 @@ def _print_problems(problems: Iterable[Problem], label: str = "") -> None:
 
 def _run(options: argparse.Namespace) -> int:
     _get_ready()
-    from gateway.config.checking.load import load
+    from gateway.config.checking.load import ConfigFiles
     from gateway.wiring.certificates import inspection
 
-    loaded = load(_config(options), os.environ, inspect=inspection(is_start=True))
+    files = ConfigFiles(_config(options), os.environ, partial(inspection, is_start=True))
+    loaded = files.load()
     _print_problems(loaded.warnings, "warning")
     if loaded.config.server.workers != 1:
         from gateway.workers.cpus import worker_count
@@ -192,7 +194,7 @@ def _run(options: argparse.Namespace) -> int:
 
         workers = worker_count(loaded.config.server.workers)
         if workers > 1:
-            return supervise(loaded.config, workers)
+            return supervise(loaded, workers, files)
     return _run_alone(loaded.config)
 
 

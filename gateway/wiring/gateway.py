@@ -13,6 +13,7 @@ from aiohttp import http_parser
 import gateway
 from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
+from gateway.admin.reloading import Reloadable, ReloadRecord
 from gateway.admin.resources import OneProcess
 from gateway.base.clock import US
 from gateway.base.errors import GatewayError, StartError
@@ -92,6 +93,12 @@ class Gateway:
         config: checked and complete.
         resources: its place among several workers; None if it is the only one.
 
+    Attributes:
+        metrics: its counters.
+        reloads: what came of its reloads.
+        reloadable: what `POST /reload` reloads; None if it was not started with a file. Set it
+            before the start.
+
     Raises:
         StartError: the log's file cannot be opened, or the store's URL cannot be used.
         GatewayError: the installed aiohttp is not safe to use.
@@ -101,6 +108,8 @@ class Gateway:
         _require_strict_parser()
         self._resources = resources
         self.metrics = GatewayMetrics(gateway.__version__)
+        self.reloads = ReloadRecord(self.metrics)
+        self.reloadable: Reloadable | None = None
         self._phase = Phase.STARTING
         self._output = self._open_output(config)
         self._log_as(config)
@@ -232,8 +241,8 @@ class Gateway:
         if config.admin is None or self._resources is not None:
             return None
         address = config.admin.listen
-        subject = OneProcess(self.metrics, lambda: self.readiness)
-        server = AdminServer(address.host, address.port, subject)
+        subject = OneProcess(self.metrics, lambda: self.readiness, self.reloads)
+        server = AdminServer(address.host, address.port, subject, reloadable=self.reloadable)
         try:
             await server.start()
         except OSError as error:

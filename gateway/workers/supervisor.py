@@ -17,16 +17,16 @@ from typing import Final, NoReturn
 
 from gateway.base.clock import monotonic_us
 from gateway.base.errors import GatewayError, StartError
+from gateway.config.checking.check import Checked
 from gateway.config.models.gateway import GatewayConfig
-from gateway.wiring.limiter import memory_url
 from gateway.workers import limiter, orders, worker
-from gateway.workers.child import HANDLED, Child, kill_and_wait, start_child
+from gateway.workers.child import HANDLED, LIMITER, Child, kill_and_wait, start_child
 from gateway.workers.files import SharedFiles, shared_files
 from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
+from gateway.workers.reload import ConfigurationSource, Reloads
 from gateway.workers.restarts import Restarts
 
-LIMITER: Final = "limiter"
 GRACE_US: Final = 10_000_000
 """How much longer than its own timeouts a worker may take to shut down."""
 LATE_US: Final = 1_000_000
@@ -34,12 +34,13 @@ LATE_US: Final = 1_000_000
 EXIT_OK: Final = 0
 
 
-def supervise(config: GatewayConfig, workers: int) -> int:
+def supervise(loaded: Checked, workers: int, source: ConfigurationSource) -> int:
     """Run a gateway of several workers until a signal stops it.
 
     Args:
-        config: the checked, complete configuration.
+        loaded: the checked, complete configuration.
         workers: how many workers, at least 2.
+        source: where it comes from, for reloads.
 
     Returns:
         The exit status.
@@ -48,11 +49,11 @@ def supervise(config: GatewayConfig, workers: int) -> int:
         StartError: an address or a file is not available, or a child reports such an error.
         GatewayError: a child cannot be started at all.
     """
-    listeners = bind(config, workers)
+    listeners = bind(loaded.config, workers)
     with ExitStack() as stack:
         try:
             files = stack.enter_context(shared_files())
-            supervisor = _Supervisor(config, workers, listeners, files)
+            supervisor = _Supervisor(loaded, source, listeners, files)
         except OSError as error:
             # Each worker has its own sockets, so the number of workers is too high.
             hint = "raise the limit (ulimit -n, LimitNOFILE), or use fewer workers"
@@ -65,20 +66,22 @@ class _Supervisor:
     """The supervisor of a gateway.
 
     Args:
-        config: the configuration of the gateway.
-        workers: how many workers.
-        listeners: their sockets.
+        loaded: the configuration of the gateway.
+        source: where it comes from.
+        listeners: the sockets of the limiter and of each worker.
         files: the files that they share.
     """
 
     def __init__(
-        self, config: GatewayConfig, workers: int, listeners: Listeners, files: SharedFiles
+        self, loaded: Checked, source: ConfigurationSource, listeners: Listeners, files: SharedFiles
     ) -> None:
-        self._config = config
-        self._count = workers
+        self._config = config = loaded.config
+        self._source = source
+        self._count = len(listeners.workers)
         self._listeners = listeners
         self._files = files
-        self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(workers)))
+        self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(self._count)))
+        self._reloads = Reloads(source, loaded.secrets, self._names, self._use)
         self._children: dict[str, Child] = {}
         self._reasons = dict.fromkeys(self._names, "")
         self._restarts = Restarts(self._names)
@@ -107,6 +110,7 @@ class _Supervisor:
                 self._reap()
                 if self._ends_us is None:
                     self._kill_hung(is_late=is_late)
+                    self._go_on_with_reload(is_late=is_late)
         except BaseException:
             self._kill_all()
             raise
@@ -123,6 +127,7 @@ class _Supervisor:
                     name, siblings, partial(self._run_in_child, name), self._watchdog_us
                 )
                 self._link_with(name)
+                self._reloads.joined(self._children[name])
             except OSError as error:
                 if self._is_starting:
                     message = f"{name} cannot be started: {error.strerror or error}"
@@ -136,6 +141,7 @@ class _Supervisor:
         """Run a child's part, in the child; return its exit status."""
         for end in (self._woken, self._waker):
             end.close()
+        self._reloads.close_in_child()
         number = self._names.index(name) - 1
         self._listeners.close_workers(but=number)
         config, count = self._config, self._count
@@ -143,8 +149,8 @@ class _Supervisor:
         if name == LIMITER:
             admin = self._listeners.admin
             post = worker.Post(name, channel, admin, lock, reason, is_first=False)
-            url, past = memory_url(config), self._files.past
-            return run_in_loop(lambda: limiter.serve(config, count, url, past, post))
+            past, source = self._files.past, self._source
+            return run_in_loop(lambda: limiter.serve(config, count, past, post, source))
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
         is_first = number == 0
@@ -158,10 +164,11 @@ class _Supervisor:
         for other in others:
             if LIMITER not in self._children or other not in self._children:
                 continue
-            pairs = [socketpair() for _ in range(orders.MAX_SOCKETS)]
+            pairs = [socketpair() for _ in range(orders.LINK_SOCKETS)]
             for end, child in enumerate((LIMITER, other)):
                 sockets = [pair[end] for pair in pairs]
-                orders.give(self._children[child].channel, orders.LINK, sockets)
+                numbers = [one.fileno() for one in sockets]
+                orders.give(self._children[child].channel, orders.LINK, numbers)
                 for one in sockets:
                     one.close()
         if name == LIMITER and self._ends_us is not None:
@@ -171,7 +178,8 @@ class _Supervisor:
 
     def _wait(self) -> bool:
         """Wait for an event or the next due time; return whether this process is late."""
-        moments = [us for us in (self._restarts.next_us(), self._ends_us) if us is not None]
+        known = (self._restarts.next_us(), self._ends_us, self._reloads.next_us())
+        moments = [us for us in known if us is not None]
         if self._ends_us is None:
             watchdogs = (child.watchdog for child in self._children.values() if not child.hung_us)
             moments += [watchdog.next_us() for watchdog in watchdogs if watchdog is not None]
@@ -197,8 +205,29 @@ class _Supervisor:
         elif number == signal.SIGUSR1:
             self._order_all(orders.REOPEN)
         elif number == signal.SIGHUP:
-            for name, child in self._children.items():
-                orders.give(child.channel, orders.REFUSE if name == LIMITER else orders.RENEW)
+            # Also if the configuration cannot be used, or has not changed.
+            self._order_all(orders.RENEW)
+            self._reloads.ask()
+
+    def _go_on_with_reload(self, *, is_late: bool) -> None:
+        """Reload if that was requested, or continue."""
+        if is_late:
+            self._reloads.extend()
+        if not self._is_starting:
+            self._reloads.step(self._config, self._listeners, self._serving)
+
+    def _use(self, config: GatewayConfig, listeners: Listeners) -> None:
+        """Start children with another configuration from now on."""
+        self._config, self._listeners = config, listeners
+        if self._watchdog_us != config.server.watchdog:
+            self._watchdog_us = config.server.watchdog
+            for child in self._children.values():
+                child.watch(self._watchdog_us)
+
+    @property
+    def _serving(self) -> list[Child]:
+        """The children that are not about to end."""
+        return [child for child in self._children.values() if not child.is_replaced]
 
     def _reap(self) -> None:
         """Reap ended children, and schedule their restarts."""
@@ -210,6 +239,7 @@ class _Supervisor:
                     self._replace(name, child)
                 continue
             del self._children[name]
+            self._reloads.ended(child)
             if self._is_starting and self._ends_us is None:
                 raise child.error or GatewayError(f"{name} cannot be started: it {end}")
             is_needed = self._ends_us is None or (name == LIMITER and bool(self._children))
@@ -247,6 +277,7 @@ class _Supervisor:
             for predecessor in self._predecessors(name):
                 if not predecessor.is_replaced:
                     predecessor.is_replaced = True
+                    self._reloads.ended(predecessor)
                     orders.give(predecessor.channel, orders.YIELD)
 
     def _replace(self, name: str, child: Child) -> None:
@@ -272,6 +303,7 @@ class _Supervisor:
         times_us = server.shutdown_delay + server.shutdown_timeout
         self._ends_us = monotonic_us() + times_us + GRACE_US
         self._restarts.forget()
+        self._reloads.stop(self._serving)
         # If they stayed open here, they would accept connections that no process serves.
         self._listeners.remove_files()
         self._listeners.close_workers()

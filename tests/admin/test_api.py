@@ -16,12 +16,29 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from gateway.admin import AdminAnswer, AdminServer, OneProcess, Phase, Query, Readiness, Resource
+from gateway.admin import (
+    AdminAnswer,
+    AdminServer,
+    OneProcess,
+    Phase,
+    Query,
+    Readiness,
+    ReloadRecord,
+    Resource,
+)
 from gateway.admin.mux import SECURITY_HEADERS
 from gateway.observe.metrics import GatewayMetrics
 from tests.breaking import abort
 
 READY = Readiness(True, Phase.SERVING, ())
+
+
+def subject(
+    readiness: Callable[[], Readiness] = lambda: READY, metrics: GatewayMetrics | None = None
+) -> OneProcess:
+    """A gateway that was started a second after 1970 began."""
+    metrics = metrics or GatewayMetrics("1", lambda: 1_000_000)
+    return OneProcess(metrics, readiness, ReloadRecord(metrics))
 
 
 @asynccontextmanager
@@ -31,8 +48,7 @@ async def admin(
     **options: Any,
 ) -> AsyncIterator[AdminServer]:
     """A listener on a free loopback port."""
-    subject = OneProcess(metrics or GatewayMetrics("1"), readiness)
-    server = AdminServer("127.0.0.1", 0, subject, **options)
+    server = AdminServer("127.0.0.1", 0, subject(readiness, metrics), **options)
     await server.start()
     try:
         yield server
@@ -101,11 +117,12 @@ async def test_readyz_follows_the_gateway() -> None:
             "ready": False,
             "phase": "starting",
             "reasons": ["the gateway is starting"],
+            "config": {"applied_at": "1970-01-01T00:00:01Z"},
         }
         state = READY
         status, headers, body = await get(server, "/readyz")
     assert (status, headers["Content-Type"]) == (200, "application/json")
-    assert json.loads(body) == {"ready": True, "phase": "serving", "reasons": []}
+    assert json.loads(body).items() > {"ready": True, "phase": "serving", "reasons": []}.items()
 
 
 async def test_metrics_in_both_formats() -> None:
@@ -315,7 +332,7 @@ async def test_idle_connections_do_not_lock_anybody_out() -> None:
 async def test_address_in_use_is_an_error() -> None:
     """If two listeners use one port, the second fails at its start."""
     async with admin() as first:
-        second = AdminServer("127.0.0.1", first.port, OneProcess(GatewayMetrics(), lambda: READY))
+        second = AdminServer("127.0.0.1", first.port, subject())
         with pytest.raises(OSError, match="in use"):
             await second.start()
         await second.close()

@@ -187,16 +187,6 @@ def test_the_limiter_is_not_ended_by_a_signal_to_all(start_gateway: StartGateway
         assert limiter_of(gateway) == limiter
 
 
-def test_sighup_changes_nothing(start_gateway: StartGateway) -> None:
-    """The gateway continues, and logs once that a changed configuration needs a restart."""
-    with RecordingUpstream() as upstream:
-        gateway = start_gateway(CONFIG.format(url=upstream.url, more=""))
-        gateway.server.signal(signal.SIGHUP)
-        wait_until(lambda: any("SIGHUP" in line for line in _messages(gateway)), "nothing is said")
-        assert {get(gateway.port).status for _ in range(10)} == {200}
-    assert sum("SIGHUP" in line for line in _messages(gateway)) == 1
-
-
 def test_every_process_opens_a_renamed_log_again(
     start_gateway: StartGateway, tmp_path: Path
 ) -> None:

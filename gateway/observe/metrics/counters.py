@@ -325,6 +325,10 @@ class GatewayMetrics:
         client_errors: invalid requests, by a short kind from our own code.
         clients_left: clients that left before their response was complete.
         certificates: when each certificate in use expires, in seconds since 1970, by its file.
+        config_reloads: reloads of the configuration, by result: applied or failed.
+        is_last_reload_applied: whether the last reload succeeded; also if there was none.
+        config_applied_us: when the configuration in force was read and applied, in microseconds
+            since 1970.
         memory: the keys of the memory store, by policy; empty if counts are elsewhere.
     """
 
@@ -338,6 +342,9 @@ class GatewayMetrics:
         self.client_errors: defaultdict[str, int] = defaultdict(int)
         self.clients_left = 0
         self.certificates: dict[str, int] = {}
+        self.config_reloads: defaultdict[str, int] = defaultdict(int)
+        self.is_last_reload_applied = True
+        self.config_applied_us = self.started_us
         self.log = LogMetrics()
         self.memory: dict[str, MemoryMetrics] = {}
         self.routes: dict[str, RouteMetrics] = {}

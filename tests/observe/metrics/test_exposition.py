@@ -395,6 +395,8 @@ def counted(seed: int) -> GatewayMetrics:
     store.messages["ACCEPTED", "sent"] = seed
     metrics.connections, metrics.clients_left, metrics.log.lines_dropped = seed, seed, seed
     metrics.client_errors["framing"] += seed
+    metrics.config_reloads["failed"] += seed
+    metrics.is_last_reload_applied = seed != 2
     metrics.memory["p"] = memory = MemoryMetrics()
     memory.keys, memory.evicted, memory.overflowed, memory.refused = seed, 2, 3 * seed, 4
     return metrics
@@ -402,6 +404,7 @@ def counted(seed: int) -> GatewayMetrics:
 
 NO_SUMS = (
     "_ready",
+    "_successful",
     "_breaker",
     "_healthy",
     "_ejected",
@@ -410,7 +413,17 @@ NO_SUMS = (
     "_info",
     "_workers",
 )
-GAUGES = ("waiting", "keys", "connections", "ready", "breaker", "gateways", "healthy", "ejected")
+GAUGES = (
+    "successful",
+    "waiting",
+    "keys",
+    "connections",
+    "ready",
+    "breaker",
+    "gateways",
+    "healthy",
+    "ejected",
+)
 
 
 def test_what_several_processes_counted_is_one_sum() -> None:
@@ -425,6 +438,7 @@ def test_what_several_processes_counted_is_one_sum() -> None:
         if not name[0].endswith(NO_SUMS):
             expected = sum(part.get(name, 0) for part in parts)
             assert summed[name] == pytest.approx(expected), name
+    assert summed[key("sluice_config_last_reload_successful")] == 0
     assert summed[key("sluice_store_ready", store="main")] == 0
     assert summed[key("sluice_store_breaker", store="main", state="open")] == 1
     assert summed[key("sluice_store_gateways", store="main")] == 3
