@@ -109,8 +109,8 @@ def _log(outcome: ReloadOutcome) -> None:
         _log_each(logging.ERROR, outcome.problems)
     else:
         changes, more = outcome.changes[:MOST_LINES], len(outcome.changes) - MOST_LINES
-        words = "; ".join(changes) or "nothing has changed"
-        also = f"; and {more} more" if more > 0 else ""
+        words = " ".join(changes) or "nothing has changed"
+        also = f" And {more} more." if more > 0 else ""
         log.info("configuration reloaded: %s%s", words, also)
         _log_each(logging.WARNING, outcome.problems)
 
