@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gateway.command.arguments import Once, address
+from gateway.command.arguments import StoreOnce, address
 from gateway.command.printing import EXIT_FAILED, EXIT_OK, print_problems
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def add_admin(parser: argparse.ArgumentParser, about: str, *, is_positional: boo
     if is_positional:
         where.add_argument("file", nargs="?", type=Path, metavar="FILE", help=about)
         about = "the same as FILE"
-    where.add_argument("-c", "--config", action=Once, type=Path, metavar="FILE", help=about)
+    where.add_argument("-c", "--config", action=StoreOnce, type=Path, metavar="FILE", help=about)
     text = f"the gateway's admin listener (default: {DEFAULT_ADMIN})"
     where.add_argument("--admin", type=address, metavar="HOST:PORT", help=text)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import gateway
 from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
-from gateway.command.arguments import Once, address
+from gateway.command.arguments import StoreOnce, address
 from gateway.command.asking import add_admin, healthcheck, reload
 from gateway.command.preload import preload
 from gateway.command.printing import EXIT_FAILED, EXIT_OK, EXIT_USAGE, print_problems
@@ -162,7 +162,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     either = parser.add_mutually_exclusive_group(required=True)
     either.add_argument("file", nargs="?", type=Path, metavar="FILE", help=text)
     text = "the same as FILE"
-    either.add_argument("-c", "--config", action=Once, type=Path, metavar="FILE", help=text)
+    either.add_argument("-c", "--config", action=StoreOnce, type=Path, metavar="FILE", help=text)
 
 
 def _config(options: argparse.Namespace) -> Path:
@@ -189,7 +189,7 @@ def _run(options: argparse.Namespace) -> int:
 
         workers = worker_count(loaded.config.server.workers)
         if workers > 1:
-            return supervise(loaded.config, workers)
+            return supervise(loaded, workers, files)
     from gateway.wiring.reloading import Reloader
 
     reloader_of = partial(Reloader, source=files, secrets=loaded.secrets)

@@ -129,8 +129,8 @@ class Decider:
         self.holding = Tasks()
         self._loop = asyncio.get_running_loop()
         self._calendar_clock = calendar_clock
-        self._near: LocalDecider | None = None
-        self._decide_near(tuple(terms))
+        self._local: LocalDecider | None = None
+        self._decide_locally(tuple(terms))
         self.waiting = WaitingRoom(max_waiting)
         self.publish()
 
@@ -140,14 +140,14 @@ class Decider:
             self._metrics.messages = self._store.messages
         self._metrics.refresh = self._refresh_metrics
 
-    def _decide_near(self, terms: Sequence[Terms]) -> None:
+    def _decide_locally(self, terms: Sequence[Terms]) -> None:
         """Decide here on policies with these terms; those with others may still hold something."""
         if not terms or self._immediate is not None:
             return
-        if self._near is not None:
-            self._near.reconfigure(terms)
+        if self._local is not None:
+            self._local.reconfigure(terms)
             return
-        self._near = LocalDecider(
+        self._local = LocalDecider(
             terms,
             self._ask,
             self._send,
@@ -167,7 +167,7 @@ class Decider:
         self._deadline = deadline_us / US
         self._share = share
         self.waiting.reconfigure(max_waiting)
-        self._decide_near(tuple(terms))
+        self._decide_locally(tuple(terms))
 
     @property
     def is_busy(self) -> bool:
@@ -205,8 +205,8 @@ class Decider:
             await self._shards.aclose()
             await self._watching.finish(0)
             await self.holding.finish(0)
-            if self._near is not None:
-                self._near.close()
+            if self._local is not None:
+                self._local.close()
                 await asyncio.sleep(0)  # Sends what was asked in this turn.
                 # Asks in flight may still bring tokens, which are returned immediately.
                 await self._tasks.finish(1)
@@ -229,7 +229,7 @@ class Decider:
         if self._immediate is not None:
             return Outcome(self._immediate.decide_now(ask), rules, None, False, ask)
         # Only the store knows what is owed.
-        near = None if ask.max_wait_us == DEBIT else self._near
+        near = None if ask.max_wait_us == DEBIT else self._local
         pending = Pending(ask, rules) if near is None else near.decide(ask, rules)
         if isinstance(pending, Outcome):
             return pending
@@ -298,12 +298,12 @@ class Decider:
                 verdicts = await self._within_deadline(asks)
         except StoreError as error:
             self._shards.failed(shard, error, asks[0])
-            self._lose(batch)
+            self._fail_batch(batch)
             self._backfill.tell()
             return
         except asyncio.CancelledError:
             # The gateway stops; the requests that wait still need an outcome.
-            self._lose(batch)
+            self._fail_batch(batch)
             raise
         self._shards.succeeded(shard, asks, verdicts)
         now_us = self._clock()
@@ -327,7 +327,7 @@ class Decider:
             verdicts = await self._within_deadline(reports + asks)
         return verdicts[len(reports) :]
 
-    def _lose(self, batch: list[Pending]) -> None:
+    def _fail_batch(self, batch: list[Pending]) -> None:
         for pending in batch:
             if not pending.is_abandoned:
                 pending.lost(self._decide_alone)
@@ -393,9 +393,9 @@ class Decider:
         """Undo an allowed outcome, since the request is not made. Debits cannot be undone."""
         if outcome.ask.max_wait_us == DEBIT:
             return
-        if outcome.near and self._near is not None:
+        if outcome.near and self._local is not None:
             outcome, taken = split(outcome)
-            self._near.put_back(taken, outcome.ask.cost)
+            self._local.put_back(taken, outcome.ask.cost)
             if not outcome.rules:
                 return
         if outcome.alone:

@@ -39,11 +39,11 @@ class Sharing(NamedTuple):
 
     Attributes:
         is_on: whether there may be any, now or later.
-        elders: the ids of the processes that use it now and that this process replaces.
+        predecessors: the ids of the processes that use it now and that this process replaces.
     """
 
     is_on: bool = False
-    elders: frozenset[int] = frozenset()
+    predecessors: frozenset[int] = frozenset()
 
 
 ALONE: Final = Sharing()
@@ -123,7 +123,7 @@ def bound_shared(
     """
     if not sharing.is_on:
         return bound(family, place)
-    if not sharing.elders:
+    if not sharing.predecessors:
         place = untaken(family, place)
     return bound(family, place, shares_port=True)
 
@@ -166,22 +166,22 @@ class SocketFile(NamedTuple):
 
 
 def bound_file(
-    address: UnixAddress, mode: int | None, elders: frozenset[int] = frozenset()
+    address: UnixAddress, mode: int | None, predecessors: frozenset[int] = frozenset()
 ) -> tuple[socket.socket, SocketFile]:
-    """Return a socket with a file, which may replace an unused one or that of an elder.
+    """Return a socket with a file, which may replace an unused one or that of a predecessor.
 
     It listens already: otherwise another process that starts now would treat it as unused. Blocks.
 
     Args:
         address: the path of the file.
-        mode: who may connect; None for the umask.
-        elders: as in `Sharing`.
+        mode: the permissions of the file; None for the umask.
+        predecessors: as in `Sharing`.
 
     Raises:
         OSError: the file cannot be created.
     """
-    is_elders = _clear(Path(address.path), elders)
-    first = _name_beside(address) if is_elders else address
+    is_predecessors = _clear(Path(address.path), predecessors)
+    first = _name_beside(address) if is_predecessors else address
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         one.setblocking(False)
@@ -190,15 +190,15 @@ def bound_file(
             # No client can have connected yet.
             Path(first.path).chmod(mode)
         one.listen(BACKLOG)
-        # Clients find a listener at every moment of the handover from an elder.
-        file = renamed(first, address) if is_elders else _file_at(Path(address.path))
+        # Clients find a listener at every moment of the handover.
+        file = renamed(first, address) if is_predecessors else _file_at(Path(address.path))
     except OSError:
         one.close()
         raise
     return one, file
 
 
-def place_beside(address: UnixAddress, elders: frozenset[int]) -> UnixAddress:
+def place_beside(address: UnixAddress, predecessors: frozenset[int]) -> UnixAddress:
     """Return a temporary path for a socket's file, which `renamed` moves into place; blocks.
 
     For libraries that create the file themselves, do not report why they cannot, and remove the
@@ -207,7 +207,7 @@ def place_beside(address: UnixAddress, elders: frozenset[int]) -> UnixAddress:
     Raises:
         OSError: the file cannot be created.
     """
-    _clear(Path(address.path), elders)
+    _clear(Path(address.path), predecessors)
     beside = _name_beside(address)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.bind(beside.path)
@@ -241,8 +241,8 @@ def _file_at(path: Path) -> SocketFile:
     return SocketFile(str(path), found.st_dev, found.st_ino)
 
 
-def _clear(path: Path, elders: frozenset[int]) -> bool:
-    """Remove an unused socket's file; returns whether an elder listens on it.
+def _clear(path: Path, predecessors: frozenset[int]) -> bool:
+    """Remove an unused socket's file; return whether a predecessor listens on it.
 
     Raises:
         OSError: another process listens on it, or it is not a socket.
@@ -267,7 +267,7 @@ def _clear(path: Path, elders: frozenset[int]) -> bool:
             if error.errno not in {errno.EAGAIN, errno.EPROTOTYPE}:
                 raise
         else:
-            if elders and _listener(probe) in {*elders, None}:
+            if predecessors and _listener(probe) in {*predecessors, None}:
                 return True
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 

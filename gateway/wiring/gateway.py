@@ -176,14 +176,14 @@ class Gateway:
         """Return whether this gateway should get traffic."""
         running = self._running
         store = running.store
-        states = [StoreState("main", running.decider.is_ready, self._who_needs_store())]
+        states = [StoreState("main", running.decider.is_ready, self._reason_to_need_store())]
         if isinstance(store, MovingStore):
             # Policies need the old store.
             states.append(StoreState("new", store.is_new_ready, needed_by=""))
         warning = store.warning if isinstance(store, WarningStore) else ""
         return judge(self._phase, states, warning)
 
-    def _who_needs_store(self) -> str:
+    def _reason_to_need_store(self) -> str:
         if any(policy.on_store_error == "closed" for policy in self.config.policies.values()):
             return "a policy"
         if any(listener.throttr is not None for listener in self.config.listeners):

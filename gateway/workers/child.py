@@ -23,6 +23,8 @@ HANDLED: Final = (
 )
 """Signals that the supervisor handles; its children ignore them, or handle them themselves."""
 EXIT_FAILED: Final = 1
+LIMITER: Final = "limiter"
+"""The name of the process that keeps the counts."""
 
 
 class Child:
@@ -39,9 +41,11 @@ class Child:
         watchdog: detects whether it hangs; None if that is switched off.
         is_started: whether it has reported that it serves.
         is_leaving: whether it has reported that it will end.
-        is_relieved: whether it was notified that another serves in its place.
+        is_replaced: whether it was notified that another serves in its place.
         hung_us: how long it had sent no beat when it was killed for that.
         error: why it cannot start, as reported.
+        reloads: how many requests for a reload it has passed on.
+        is_asking: whether there was one since this was last set to False.
     """
 
     def __init__(self, name: str, pid: int, channel: socket, limit_us: int | None) -> None:
@@ -53,8 +57,11 @@ class Child:
         self.hung_us = 0
         self.is_started = False
         self.is_leaving = False
-        self.is_relieved = False
+        self.is_replaced = False
         self.error: GatewayError | None = None
+        self.reloads = 0
+        self.is_asking = False
+        self._answers: list[orders.ChildMessage] = []
         self._said = b""
 
     def listen(self) -> bool:
@@ -68,11 +75,25 @@ class Child:
         if lines and self.watchdog is not None:
             self.watchdog.beat(monotonic_us())
         for line in filter(None, lines):
-            said = orders.understand(line)
+            said = orders.read_message(line)
             self.is_started = self.is_started or said.is_started
             self.is_leaving = self.is_leaving or said.is_leaving
-            self.error = said.reason() if said.error else self.error
+            if said.reloads:
+                self.reloads, self.is_asking = said.reloads, True
+            if said.prepared or said.committed:
+                self._answers.append(said)
+            elif said.error:
+                self.error = said.reason()
         return bool(data)
+
+    def take_answers(self) -> list[orders.ChildMessage]:
+        """Return what it has said about new configurations since the last call."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def watch(self, limit_us: int | None) -> None:
+        """Change how long it may send no beat."""
+        self.watchdog = None if limit_us is None else Watchdog(limit_us, monotonic_us())
 
     def kill_if_hung(self, now_us: int) -> None:
         """Kill it if it has sent no beat for too long."""
@@ -80,15 +101,19 @@ class Child:
         if watchdog is None or self.hung_us or now_us < watchdog.next_us():
             return
         if watchdog.hangs(now_us, _sample(self.pid)):
-            self.hung_us = watchdog.silent_us(now_us)
-            self.kill()
+            self.give_up(watchdog.silent_us(now_us))
+
+    def give_up(self, silent_us: int) -> None:
+        """Kill it, because it has not responded for some time."""
+        self.hung_us = silent_us
+        self.kill()
 
     def kill(self) -> None:
         """Kill it."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
-    def how_it_ended(self) -> str | None:
+    def exit_description(self) -> str | None:
         """Return how it ended, in words; None while it runs."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if not pid:
@@ -115,7 +140,7 @@ def _sample(pid: int) -> Sample | None:
     return Sample(words[0], ticks * US // os.sysconf("SC_CLK_TCK"))
 
 
-def end_at_once(children: Collection[Child]) -> None:
+def kill_and_wait(children: Collection[Child]) -> None:
     """Kill processes, and return when they have ended."""
     for child in children:
         child.kill()
@@ -143,7 +168,7 @@ def start_child(
             for sibling in siblings:
                 sibling.channel.close()
             ours.close()
-            _be_child(theirs, run)
+            _run_child(theirs, run)
     theirs.close()
     ours.setblocking(False)
     return Child(name, pid, ours, limit_us)
@@ -159,7 +184,7 @@ def _no_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _be_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:
+def _run_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:
     """Run the function, and never return."""
     code = EXIT_FAILED
     try:
@@ -170,8 +195,8 @@ def _be_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         code = run(channel)
     except GatewayError as error:
-        orders.say_failed(channel, error)
-    except BaseException:  # noqa: BLE001 - there is nobody above who could be told
+        orders.report_failed(channel, error)
+    except BaseException:  # noqa: BLE001 - no caller could handle it
         traceback.print_exc()
     finally:
         with suppress(Exception):  # It may be closed.

@@ -17,16 +17,17 @@ from typing import Final, NoReturn
 
 from gateway.base.clock import monotonic_us
 from gateway.base.errors import GatewayError, StartError
+from gateway.config.checking.check import Checked
 from gateway.config.models.gateway import GatewayConfig
-from gateway.wiring.limiter import memory_url
+from gateway.wiring.reloading import ConfigSource
 from gateway.workers import limiter, orders, worker
-from gateway.workers.child import HANDLED, Child, end_at_once, start_child
+from gateway.workers.child import HANDLED, LIMITER, Child, kill_and_wait, start_child
 from gateway.workers.files import SharedFiles, shared_files
 from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
+from gateway.workers.reload import Reloads
 from gateway.workers.restarts import Restarts
 
-LIMITER: Final = "limiter"
 GRACE_US: Final = 10_000_000
 """How much longer than its own timeouts a worker may take to shut down."""
 LATE_US: Final = 1_000_000
@@ -34,12 +35,13 @@ LATE_US: Final = 1_000_000
 EXIT_OK: Final = 0
 
 
-def supervise(config: GatewayConfig, workers: int) -> int:
+def supervise(loaded: Checked, workers: int, source: ConfigSource) -> int:
     """Run a gateway of several workers until a signal stops it.
 
     Args:
-        config: the checked, complete configuration.
+        loaded: the checked, complete configuration.
         workers: how many workers, at least 2.
+        source: where it comes from, for reloads.
 
     Returns:
         The exit status.
@@ -48,11 +50,11 @@ def supervise(config: GatewayConfig, workers: int) -> int:
         StartError: an address or a file is not available, or a child reports such an error.
         GatewayError: a child cannot be started at all.
     """
-    listeners = bind(config, workers)
+    listeners = bind(loaded.config, workers)
     with ExitStack() as stack:
         try:
             files = stack.enter_context(shared_files())
-            supervisor = _Supervisor(config, workers, listeners, files)
+            supervisor = _Supervisor(loaded, source, listeners, files)
         except OSError as error:
             # Each worker has its own sockets, so the number of workers is too high.
             hint = "raise the limit (ulimit -n, LimitNOFILE), or use fewer workers"
@@ -65,20 +67,22 @@ class _Supervisor:
     """The supervisor of a gateway.
 
     Args:
-        config: the configuration of the gateway.
-        workers: how many workers.
-        listeners: their sockets.
+        loaded: the configuration of the gateway.
+        source: where it comes from.
+        listeners: the sockets of the limiter and of each worker.
         files: the files that they share.
     """
 
     def __init__(
-        self, config: GatewayConfig, workers: int, listeners: Listeners, files: SharedFiles
+        self, loaded: Checked, source: ConfigSource, listeners: Listeners, files: SharedFiles
     ) -> None:
-        self._config = config
-        self._count = workers
+        self._config = config = loaded.config
+        self._source = source
+        self._count = len(listeners.workers)
         self._listeners = listeners
         self._files = files
-        self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(workers)))
+        self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(self._count)))
+        self._reloads = Reloads(source, loaded.secrets, self._names, self._use)
         self._children: dict[str, Child] = {}
         self._reasons = dict.fromkeys(self._names, "")
         self._restarts = Restarts(self._names)
@@ -103,10 +107,11 @@ class _Supervisor:
                 self._start_those_due()
                 is_late = self._wait()
                 for number in self._signals():
-                    self._heed(number)
-                self._bury()
+                    self._on_signal(number)
+                self._reap()
                 if self._ends_us is None:
                     self._kill_hung(is_late=is_late)
+                    self._go_on_with_reload(is_late=is_late)
         except BaseException:
             self._kill_all()
             raise
@@ -120,9 +125,10 @@ class _Supervisor:
             siblings = list(self._children.values())
             try:
                 self._children[name] = start_child(
-                    name, siblings, partial(self._be, name), self._watchdog_us
+                    name, siblings, partial(self._make_runner, name), self._watchdog_us
                 )
                 self._link_with(name)
+                self._reloads.joined(self._children[name])
             except OSError as error:
                 if self._is_starting:
                     message = f"{name} cannot be started: {error.strerror or error}"
@@ -132,10 +138,11 @@ class _Supervisor:
                 if name in self._children:
                     self._children[name].kill()
 
-    def _be(self, name: str, channel: socket) -> int:
+    def _make_runner(self, name: str, channel: socket) -> int:
         """Return what a child runs."""
         for end in (self._woken, self._waker):
             end.close()
+        self._reloads.close_in_child()
         number = self._names.index(name) - 1
         self._listeners.close_workers(but=number)
         config, count = self._config, self._count
@@ -143,13 +150,13 @@ class _Supervisor:
         if name == LIMITER:
             admin = self._listeners.admin
             post = worker.Post(name, channel, admin, lock, reason, is_first=False)
-            url, past = memory_url(config), self._files.past
-            return run_in_loop(lambda: limiter.serve(config, count, url, past, post))
+            past, source = self._files.past, self._source
+            return run_in_loop(lambda: limiter.serve(config, count, past, post, source))
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
         is_first = number == 0
-        elders = frozenset(child.pid for child in self._elders(name))
-        post = worker.Post(name, channel, sockets, lock, reason, is_first, elders)
+        predecessors = frozenset(child.pid for child in self._predecessors(name))
+        post = worker.Post(name, channel, sockets, lock, reason, is_first, predecessors)
         return run_in_loop(lambda: worker.serve(config, count, post))
 
     def _link_with(self, name: str) -> None:
@@ -158,10 +165,11 @@ class _Supervisor:
         for other in others:
             if LIMITER not in self._children or other not in self._children:
                 continue
-            pairs = [socketpair() for _ in range(orders.MAX_SOCKETS)]
+            pairs = [socketpair() for _ in range(orders.LINK_SOCKETS)]
             for end, child in enumerate((LIMITER, other)):
                 sockets = [pair[end] for pair in pairs]
-                orders.give(self._children[child].channel, orders.LINK, sockets)
+                numbers = [one.fileno() for one in sockets]
+                orders.give(self._children[child].channel, orders.LINK, numbers)
                 for one in sockets:
                     one.close()
         if name == LIMITER and self._ends_us is not None:
@@ -171,7 +179,8 @@ class _Supervisor:
 
     def _wait(self) -> bool:
         """Wait until something happens, or is due; returns whether that was long ago."""
-        moments = [us for us in (self._restarts.next_us(), self._ends_us) if us is not None]
+        known = (self._restarts.next_us(), self._ends_us, self._reloads.next_us())
+        moments = [us for us in known if us is not None]
         if self._ends_us is None:
             watchdogs = (child.watchdog for child in self._children.values() if not child.hung_us)
             moments += [watchdog.next_us() for watchdog in watchdogs if watchdog is not None]
@@ -189,33 +198,55 @@ class _Supervisor:
         except BlockingIOError:
             return b""
 
-    def _heed(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         if number in {signal.SIGTERM, signal.SIGINT}:
             if self._ends_us is not None:
                 self._die(number)
             self._stop()
         elif number == signal.SIGUSR1:
-            self._tell_all(orders.REOPEN)
+            self._order_all(orders.REOPEN)
         elif number == signal.SIGHUP:
-            for name, child in self._children.items():
-                orders.give(child.channel, orders.REFUSE if name == LIMITER else orders.RENEW)
+            # Also if the configuration cannot be used, or has not changed.
+            self._order_all(orders.RENEW)
+            self._reloads.ask()
 
-    def _bury(self) -> None:
+    def _go_on_with_reload(self, *, is_late: bool) -> None:
+        """Reload if that was requested, or continue."""
+        if is_late:
+            self._reloads.extend()
+        if not self._is_starting:
+            self._reloads.step(self._config, self._listeners, self._serving)
+
+    def _use(self, config: GatewayConfig, listeners: Listeners) -> None:
+        """Start children with another configuration from now on."""
+        self._config, self._listeners = config, listeners
+        if self._watchdog_us != config.server.watchdog:
+            self._watchdog_us = config.server.watchdog
+            for child in self._children.values():
+                child.watch(self._watchdog_us)
+
+    @property
+    def _serving(self) -> list[Child]:
+        """The children that are not about to end."""
+        return [child for child in self._children.values() if not child.is_replaced]
+
+    def _reap(self) -> None:
         """Reap ended children, and schedule their restarts."""
         for name, child in list(self._children.items()):
             child.listen()
-            end = child.how_it_ended()
+            end = child.exit_description()
             if end is None:
                 if child.is_leaving and name in self._names:
-                    self._let_leave(name, child)
+                    self._replace(name, child)
                 continue
             del self._children[name]
+            self._reloads.ended(child)
             if self._is_starting and self._ends_us is None:
                 raise child.error or GatewayError(f"{name} cannot be started: it {end}")
             is_needed = self._ends_us is None or (name == LIMITER and bool(self._children))
             if is_needed and name in self._names and name not in self._restarts:
                 self._start_again(name, child, end)
-        self._relieve()
+        self._stop_replaced()
         if self._is_starting and not self._restarts:
             self._is_starting = not all(child.is_started for child in self._children.values())
         if self._ends_us is not None:
@@ -234,28 +265,29 @@ class _Supervisor:
                 child.watchdog.beat(now_us)
             child.kill_if_hung(now_us)
 
-    def _elders(self, name: str) -> list[Child]:
+    def _predecessors(self, name: str) -> list[Child]:
         """Return the predecessors of a child that have not ended yet."""
         return [child for key, child in self._children.items() if child.name == name != key]
 
-    def _relieve(self) -> None:
+    def _stop_replaced(self) -> None:
         """Let workers end whose successors serve."""
         for name in self._names:
             child = self._children.get(name)
             if child is None or not child.is_started:
                 continue
-            for elder in self._elders(name):
-                if not elder.is_relieved:
-                    elder.is_relieved = True
-                    orders.give(elder.channel, orders.YIELD)
+            for predecessor in self._predecessors(name):
+                if not predecessor.is_replaced:
+                    predecessor.is_replaced = True
+                    self._reloads.ended(predecessor)
+                    orders.give(predecessor.channel, orders.YIELD)
 
-    def _let_leave(self, name: str, child: Child) -> None:
+    def _replace(self, name: str, child: Child) -> None:
         """Replace a worker that another process stopped: it ends when its successor serves."""
         del self._children[name]
         self._children[f"{name} ({child.pid})"] = child
         if self._ends_us is None:
             # Not immediately: a process that stops all processes is about to stop this one, too.
-            self._restarts.soon(name, monotonic_us())
+            self._restarts.schedule_successor(name, monotonic_us())
             self._reasons[name] = f"{name} ({child.pid}) was stopped and has been replaced"
 
     def _start_again(self, name: str, child: Child, end: str) -> None:
@@ -272,6 +304,7 @@ class _Supervisor:
         times_us = server.shutdown_delay + server.shutdown_timeout
         self._ends_us = monotonic_us() + times_us + GRACE_US
         self._restarts.forget()
+        self._reloads.stop(self._serving)
         # If they stayed open here, they would accept connections that no process serves.
         self._listeners.remove_files()
         self._listeners.close_workers()
@@ -284,12 +317,12 @@ class _Supervisor:
         if monotonic_us() >= ends_us:
             self._kill_all()
 
-    def _tell_all(self, order: bytes) -> None:
+    def _order_all(self, order: bytes) -> None:
         for child in self._children.values():
             orders.give(child.channel, order)
 
     def _kill_all(self) -> None:
-        end_at_once(self._children.values())
+        kill_and_wait(self._children.values())
         self._children.clear()
 
     def _die(self, number: int) -> NoReturn:

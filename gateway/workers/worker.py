@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from socket import socket
 from typing import Final, NamedTuple
@@ -15,16 +16,17 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.net.binding import Sharing
 from gateway.stores.shared.store import SharedStore
 from gateway.wiring.client_listeners import BoundSocket
-from gateway.wiring.gateway import Gateway, WorkerResources
+from gateway.wiring.gateway import Gateway, Prepared, WorkerResources
 from gateway.wiring.limiter import memory_url
 from gateway.workers import orders
+from gateway.workers.preparing import Preparing
 from gateway.workers.reports import Reporter
 
 log = logging.getLogger(__name__)
 
 REPLACED_S: Final = 10.0
 """How long a stopped worker continues to serve if no other replaces it."""
-LAST_WORDS_S: Final = 1.0
+LAST_REPORT_S: Final = 1.0
 """How long a worker that ends may take to report its counters."""
 
 
@@ -38,7 +40,7 @@ class Post(NamedTuple):
         log_lock: as in `gateway.observe.logs.open_output`.
         reason: why it was restarted; empty for the first start.
         is_first: as in `WorkerResources`.
-        elders: the ids of the processes that it replaces: they serve until it does.
+        predecessors: the ids of the processes that it replaces: they serve until it does.
     """
 
     name: str
@@ -47,7 +49,7 @@ class Post(NamedTuple):
     log_lock: int
     reason: str
     is_first: bool
-    elders: frozenset[int] = frozenset()
+    predecessors: frozenset[int] = frozenset()
 
 
 async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
@@ -59,66 +61,89 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     is_replaced = False
-    store = config.store
-    if memory_url(config) == store.url:
-        store = store.model_copy(update={"deadline": store.deadline_of_workers})
-    memory = SharedStore(workers, store.deadline)
-    sharing = Sharing(is_on=True, elders=post.elders)
+    own = _of_worker(config)
+    memory = SharedStore(workers, own.store.deadline)
+    sharing = Sharing(is_on=True, predecessors=post.predecessors)
     resources = WorkerResources(
         post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing
     )
-    running = Gateway(config.model_copy(update={"admin": None, "store": store}), resources)
+    running = Gateway(own, resources)
     if post.reason:
         log.warning("%s", post.reason)
     tasks = Tasks()
     reporter = Reporter(running)
 
-    def link(connections: list[socket]) -> None:
+    def link(files: list[int]) -> None:
         nonlocal reporter
         reporter = Reporter(running)
-        tasks.start(_link(reporter, memory, connections))
+        tasks.start(_link(reporter, memory, files))
 
-    told = orders.Orders(
+    preparing = Preparing(_Reconfigured(running))
+    supervisor = orders.Orders(
         post.channel,
         {
+            **preparing.acts,
             orders.LINK: link,
             orders.STOP: lambda _: ended.set(),
-            orders.YIELD: lambda _: yield_place(),
+            orders.YIELD: lambda _: leave_when_replaced(),
             orders.REOPEN: lambda _: running.reopen_log(),
             orders.RENEW: lambda _: running.renew_certificates(),
         },
     )
 
-    def yield_place() -> None:
+    def leave_when_replaced() -> None:
         nonlocal is_replaced
         is_replaced = True
         ended.set()
 
     def leave() -> None:
         # Without this, clients would find no server until the successor is there.
-        told.say_leaving()
+        supervisor.report_leaving()
         loop.call_later(REPLACED_S, ended.set)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         # A process that stops a whole process group signals each member; once is enough.
         loop.add_signal_handler(number, leave)
     await running.start()
-    told.say_started()
+    supervisor.report_started()
+    preparing.start(supervisor)
     # Everything made so far lives as long as the process; collections can skip it.
     gc.collect()
     gc.freeze()
     await ended.wait()
+    await preparing.close()
     await running.stop(is_replaced=is_replaced)
+    memory.close()
     with suppress(TimeoutError):
-        async with asyncio.timeout(LAST_WORDS_S):
+        async with asyncio.timeout(LAST_REPORT_S):
             await reporter.finish()
     tasks.cancel()
     return 0
 
 
-async def _link(reporter: Reporter, memory: SharedStore, connections: list[socket]) -> None:
+def _of_worker(config: GatewayConfig) -> GatewayConfig:
+    """Return the configuration of a worker, which has no admin listener of its own."""
+    store = config.store
+    if memory_url(config) == store.url:
+        store = store.model_copy(update={"deadline": store.deadline_of_workers})
+    return config.model_copy(update={"admin": None, "store": store})
+
+
+class _Reconfigured:
+    """A worker whose configuration changes; see `Reconfigurable`."""
+
+    def __init__(self, running: Gateway) -> None:
+        self._running = running
+        self.commit = running.commit
+        self.discard = running.discard
+
+    async def prepare(self, config: GatewayConfig, sockets: Sequence[BoundSocket]) -> Prepared:
+        return await self._running.prepare(_of_worker(config), sockets)
+
+
+async def _link(reporter: Reporter, memory: SharedStore, files: list[int]) -> None:
     """Connect to a new limiter."""
-    asking, reporting = connections
+    asking, reporting = (socket(fileno=number) for number in files)
     await memory.attach(asking)
     loop = asyncio.get_running_loop()
     await loop.create_unix_connection(lambda: reporter, sock=reporting)

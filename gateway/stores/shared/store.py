@@ -20,6 +20,7 @@ from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 from gateway.stores.shared.frames import (
+    FORGET,
     GIVE_BACK,
     LATE,
     RENEW,
@@ -31,6 +32,7 @@ from gateway.stores.shared.frames import (
     encode_asks,
     encode_plan,
     encode_undo,
+    frame,
 )
 
 MAX_CALLS: Final = 2048
@@ -39,6 +41,10 @@ MAX_UNSENT: Final = 8 << 20
 """Bytes that may wait for a limiter that does not read."""
 STALLED_US: Final = 1_000_000
 """When the oldest answer is overdue by this much, the limiter counts as stalled."""
+MAX_PLANS_KEPT: Final = 1 << 14
+"""Plans that both ends keep. Limits change while a gateway runs, so beyond this number all are
+forgotten, and those still in use are sent again.
+"""
 MAX_SEEN: Final = 4096
 """Plans that are found by object; any others are encoded anew for each request, and looked up."""
 
@@ -58,7 +64,7 @@ class SharedStore:
         self._workers = workers
         self._deadline_us = deadline_us
         self._clock = clock
-        self._link: _Link | None = None
+        self._link: _FrameConnection | None = None
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -75,17 +81,15 @@ class SharedStore:
         """How many workers share the counts."""
         return self._workers
 
-    def reconfigure(self, deadline_us: int) -> None:
-        """Let callers wait for another time; see the constructor."""
-        self._deadline_us = deadline_us
-
     async def start(self) -> None:
         """Do nothing: connections are passed to `attach`."""
 
     async def attach(self, connection: socket) -> None:
         """Use this connection from now on; it belongs to the store."""
         loop = asyncio.get_running_loop()
-        _, link = await loop.create_unix_connection(lambda: _Link(self._clock), sock=connection)
+        _, link = await loop.create_unix_connection(
+            lambda: _FrameConnection(self._clock), sock=connection
+        )
         if self._is_closed:
             link.drop()
             return
@@ -93,8 +97,17 @@ class SharedStore:
         if before is not None:
             before.drop()
 
+    def reconfigure(self, deadline_us: int) -> None:
+        """Serve another configuration: its limits are others, and its callers wait this long."""
+        self._deadline_us = deadline_us
+        if self._link is not None:
+            self._link.forget_plans()
+
     async def aclose(self) -> None:
-        """Close the connection; what this worker holds is released."""
+        """Do nothing: a later configuration of this worker may count here again; see `close`."""
+
+    def close(self) -> None:
+        """Close the connection at the worker's end; what it holds is released."""
         self._is_closed = True
         link, self._link = self._link, None
         if link is not None:
@@ -126,7 +139,7 @@ class SharedStore:
         """Undo `verdict`; without a connection this worker holds nothing any more."""
         link = self._link
         if verdict.allowed and ask.cost and link is not None and link.has_room:
-            link.tell(encode_undo(GIVE_BACK, ask, verdict, link.number_of))
+            link.tell(link.encode_undo(GIVE_BACK, ask, verdict))
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
         """Keep what an allowed ask holds for another lease; see `Store.renew`."""
@@ -135,19 +148,19 @@ class SharedStore:
         if all(ALGORITHMS[limit.algorithm].renew is None for limit in ask.limits):
             return True
         link = self._open()
-        reply = await link.ask(encode_undo(RENEW, ask, verdict, link.number_of))
+        reply = await link.ask(link.encode_undo(RENEW, ask, verdict))
         if reply[0] != RENEWED:
             raise StoreReplyError("the limiter answered something else")
         return reply[1:] == b"\1"
 
-    def _open(self) -> _Link:
+    def _open(self) -> _FrameConnection:
         link = self._link
         if link is None or not link.is_open:
             raise StoreUnavailable("the limiter is not connected", "not_connected")
         return link
 
 
-class _Link(asyncio.Protocol):
+class _FrameConnection(asyncio.Protocol):
     """One connection: frames out, answers in, matched in order.
 
     A caller that gives up leaves its place in the queue, so its answer is read and discarded and
@@ -204,16 +217,32 @@ class _Link(asyncio.Protocol):
         self._seen[id(limits)] = (limits, number)
         return number
 
+    def forget_plans(self) -> None:
+        """Forget all plans, at both ends; call this between frames."""
+        self.tell(frame(FORGET))
+        self._numbers.clear()
+        self._seen.clear()
+
     def encode(self, asks: Sequence[Ask], not_after_us: int) -> bytes:
         """Return the frame of a batch.
 
         Raises:
             StoreUnavailable: it is longer than the limiter reads.
         """
+        self._bound_plans()
         try:
             return encode_asks(asks, self.number_of, not_after_us)
         except ValueError as error:
             raise StoreUnavailable(str(error), "backlog") from error
+
+    def encode_undo(self, kind: int, ask: Ask, verdict: Verdict) -> bytes:
+        """Return the frame of `GIVE_BACK` or `RENEW`."""
+        self._bound_plans()
+        return encode_undo(kind, ask, verdict, self.number_of)
+
+    def _bound_plans(self) -> None:
+        if len(self._numbers) >= MAX_PLANS_KEPT:
+            self.forget_plans()
 
     def tell(self, sent: bytes) -> None:
         """Send a frame that is not answered."""
