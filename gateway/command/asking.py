@@ -26,7 +26,7 @@ RELOAD_S: Final = 60
 """How long a reload may take; the admin listener itself gives up earlier."""
 
 
-class _Answer(NamedTuple):
+class _AdminReply(NamedTuple):
     """The response of an admin listener."""
 
     status: int
@@ -109,13 +109,13 @@ def _admin(options: argparse.Namespace, consequence: str) -> str:
 
 def _ask(
     options: argparse.Namespace, admin: str, method: str, path: str, timeout_s: float
-) -> _Answer:
+) -> _AdminReply:
     connection = http.client.HTTPConnection(admin, timeout=timeout_s)
     headers = {"Content-Type": "application/json"} if method == "POST" else {}
     try:
         connection.request(method, path, headers=headers)
         response = connection.getresponse()
-        return _Answer(response.status, response.read().decode("utf-8", "replace").strip())
+        return _AdminReply(response.status, response.read().decode("utf-8", "replace").strip())
     except (OSError, http.client.HTTPException) as error:
         hint = _WHERE if _file(options) is None else _OLD_ADDRESS
         raise _NoAnswer(f"no answer from {admin}: {error}\n  hint: {hint}") from error

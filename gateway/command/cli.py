@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 for success, 1 for failure, 2 for an invalid command line.
     """
     _take_standard_files()
-    _let_print_anything()
+    _escape_unprintable()
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_FAILED
 
 
-class _Parser(argparse.ArgumentParser):
+class _ArgumentParser(argparse.ArgumentParser):
     """Reports misuse with the mistake and where to look, instead of the whole usage."""
 
     def error(self, message: str) -> NoReturn:
@@ -100,7 +100,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = _ArgumentParser(
         prog="sluice", description="A rate-limiting reverse-proxy gateway.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"sluice {gateway.__version__}")
@@ -199,7 +199,7 @@ def _run(options: argparse.Namespace) -> int:
 def _get_ready() -> None:
     """Prepare the process for serving; every process that serves does this."""
     _allow_open_files()
-    _quieten_grpc()
+    _silence_grpc_log()
     _import("gateway.wiring.gateway")
 
 
@@ -224,7 +224,7 @@ def _take_standard_files() -> None:
     os.close(number)
 
 
-def _let_print_anything() -> None:
+def _escape_unprintable() -> None:
     """Print characters that the terminal cannot encode, such as bytes of a path, as escapes."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -238,7 +238,7 @@ def _allow_open_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _quieten_grpc() -> None:
+def _silence_grpc_log() -> None:
     """Silence the log that gRPC's library writes to stderr, unless the environment asks for it.
 
     It writes a line for each failed handshake and an error for each name that no certificate has,

@@ -13,7 +13,7 @@ from socket import socket
 from typing import NamedTuple
 
 import gateway
-from gateway.admin import AdminServer, Phase
+from gateway.admin import AdminServer, Phase, ReloadState
 from gateway.base.tasks import Tasks
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.net.start_errors import cannot_log
@@ -36,7 +36,12 @@ log = logging.getLogger(__name__)
 
 
 async def serve(
-    config: GatewayConfig, workers: int, past_file: int, post: Post, source: ConfigSource
+    config: GatewayConfig,
+    workers: int,
+    past_file: int,
+    post: Post,
+    source: ConfigSource,
+    state: ReloadState,
 ) -> int:
     """Serve until the supervisor stops it or is gone; returns the exit status.
 
@@ -46,11 +51,12 @@ async def serve(
         past_file: the file of `RetiredCounters`.
         post: its channel, name and the sockets of the admin listener.
         source: where the configuration comes from.
+        state: what came of reloads so far.
 
     Raises:
         StartError: the log's file cannot be opened.
     """
-    running = _LimiterProcess(config, workers, past_file, post, source)
+    running = _LimiterProcess(config, workers, past_file, post, source, state)
     await running.serve()
     return 0
 
@@ -73,6 +79,7 @@ class _LimiterProcess:
         past_file: int,
         post: Post,
         source: ConfigSource,
+        state: ReloadState,
     ) -> None:
         self._config = config
         self._post = post
@@ -89,6 +96,7 @@ class _LimiterProcess:
         retired = RetiredCounters(past_file, self._metrics.started_us)
         phase = Phase.SERVING if post.reason else Phase.STARTING
         self._fleet = Fleet(workers, self._metrics, retired, phase, lambda: self._store.warning)
+        self._fleet.reloads.restore(state)
         self._ended = asyncio.Event()
         self._tasks = Tasks()
         preparing = Preparing(self)

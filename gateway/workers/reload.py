@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.admin import ReloadOutcome, not_possible
-from gateway.base.clock import US, Clock, monotonic_us
+from gateway.admin import ReloadOutcome, ReloadState, not_possible
+from gateway.base.clock import US, Clock, monotonic_us, wall_us
 from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
 from gateway.config.checking.check import Checked
 from gateway.config.explaining.differences import differences
@@ -82,6 +82,9 @@ class Reloads:
         names: the names of the limiter and of all workers, in this order.
         use: called with a configuration and its sockets when it takes effect.
         clock: the current time.
+
+    Attributes:
+        state: what came of reloads so far.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Reloads:
         self._names = names
         self._use = use
         self._clock = clock
+        self.state = ReloadState(wall_us())
         self._number = 0
         self._is_asked = False
         self._asking: tuple[Child | None, int] = (None, 0)
@@ -335,6 +339,7 @@ class Reloads:
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             os.close(attempt.parcel)
+        self.state = self.state.after(outcome, wall_us())
         limiter, requests = self._asking
         self._asking = (None, 0)
         self._unreported.append((limiter, ReloadReport(requests, self._source.loaded, outcome)))

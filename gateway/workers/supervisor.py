@@ -150,8 +150,8 @@ class _Supervisor:
         if name == LIMITER:
             admin = self._listeners.admin
             post = worker.Post(name, channel, admin, lock, reason, is_first=False)
-            past, source = self._files.past, self._source
-            return run_in_loop(lambda: limiter.serve(config, count, past, post, source))
+            past, source, state = self._files.past, self._source, self._reloads.state
+            return run_in_loop(lambda: limiter.serve(config, count, past, post, source, state))
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
         is_first = number == 0

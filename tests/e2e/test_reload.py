@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from tests.e2e.raw import RawClient, get
 from tests.e2e.signs import PATIENCE_S, log_lines, metric, wait_for_metric
 from tests.processes import ROOT, Gateway, ServerProcess, answers, free_port
 from tests.upstreams import Upstream
+from tests.workers.family import limiter_of, wait_until_ready
 
 ANSWER: Final = """\
 server: {{ {server} }}
@@ -28,7 +30,9 @@ routes:
   /**: {{ respond: {{ status: 200, body: '{body}' }}, limit: 3/h burst 3 per all }}
 """
 JSON: Final = {"Content-Type": "application/json"}
-BAD: Final = "routes:\n  /**: { respond: { status: 200 }, limit: 10/s burts 20 }\n"
+BAD: Final = (
+    "server: { workers: 1 }\nroutes:\n  /**: { respond: { status: 200 }, limit: 10/s burts 20 }\n"
+)
 KEPT: Final = "stays in force"
 
 
@@ -39,15 +43,20 @@ def _text(body: str, server: str = "workers: 1") -> str:
 class _Configured:
     """A gateway, and the file that it was started with."""
 
-    def __init__(self, gateway: Gateway, folder: Path) -> None:
-        self.gateway = gateway
-        self.file = folder / f"gateway-{gateway.port}.yaml"
+    def __init__(self, start: StartGateway, folder: Path, text: str, workers: int) -> None:
+        self.workers = workers
+        self.gateway: Gateway = start(self.counted(text))
+        self.file = folder / f"gateway-{self.gateway.port}.yaml"
         self.first = "".join(self.file.read_text().splitlines(keepends=True)[:2])
+
+    def counted(self, text: str) -> str:
+        """The text with the number of workers of this gateway."""
+        return text.replace("workers: 1", f"workers: {self.workers}")
 
     def write(self, text: str) -> None:
         """Change the file, as an editor does: another one is renamed over it."""
         other = self.file.with_suffix(".new")
-        other.write_text(self.first + text)
+        other.write_text(self.first + self.counted(text))
         other.rename(self.file)
 
     def body(self) -> str:
@@ -75,10 +84,12 @@ class _Configured:
 Configure = Callable[[str], _Configured]
 
 
-@pytest.fixture
-def configure(start_gateway: StartGateway, tmp_path: Path) -> Configure:
-    """Starts a gateway with a file that may change."""
-    return lambda text: _Configured(start_gateway(text), tmp_path)
+@pytest.fixture(params=[1, 2], ids=["one", "two"])
+def configure(
+    request: pytest.FixtureRequest, start_gateway: StartGateway, tmp_path: Path
+) -> Configure:
+    """Starts a gateway, of one process or of several, with a file that may change."""
+    return lambda text: _Configured(start_gateway, tmp_path, text, request.param)
 
 
 def _messages(gateway: Gateway, words: str) -> list[str]:
@@ -137,7 +148,7 @@ def test_sighup_with_a_bad_file_changes_nothing(configure: Configure) -> None:
     assert one.body() == "one"
     (line,) = _messages(one.gateway, KEPT)
     assert line.endswith("1 problem")
-    place = f"{one.file}:4:48: routes./**.limit: "
+    place = f"{one.file}:5:48: routes./**.limit: "
     (problem,) = _messages(one.gateway, place)
     assert "burts" in problem
     shown = one.config()
@@ -155,8 +166,8 @@ def test_the_time_of_the_last_reload_is_a_metric(configure: Configure) -> None:
     """First the time of the start; it stays when a reload fails."""
     one = configure(_text("one"))
     name = "sluice_config_applied_timestamp_seconds"
-    started = metric(one.gateway, "sluice_start_time_seconds")
-    assert metric(one.gateway, name) == started
+    started = metric(one.gateway, name)
+    assert started == pytest.approx(metric(one.gateway, "sluice_start_time_seconds"), abs=30)
     one.write(BAD)
     assert one.post().status_code == 422
     assert metric(one.gateway, name) == started
@@ -185,6 +196,27 @@ def test_a_signal_that_comes_early_is_heeded(tmp_path: Path) -> None:
         _until(lambda: "reloaded: nothing has changed" in server.stdout, "nothing is said")
     finally:
         assert server.stop() == 0
+
+
+def test_a_restarted_limiter_knows_what_came_of_reloads(
+    start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    """It is the one that shows it; when it dies, its successor does."""
+    one = _Configured(start_gateway, tmp_path, _text("one"), 2)
+    one.write(_text("two"))
+    assert one.post().status_code == 200
+    one.write(BAD)
+    assert one.post().status_code == 422
+    shown = one.config()
+    applied = metric(one.gateway, "sluice_config_applied_timestamp_seconds")
+    os.kill(limiter_of(one.gateway), signal.SIGKILL)
+    _until(lambda: bool(_messages(one.gateway, "has been restarted")), "it is not restarted")
+    wait_until_ready(one.gateway, 3)
+    assert one.config() == shown
+    assert metric(one.gateway, "sluice_config_last_reload_successful") == 0
+    now = metric(one.gateway, "sluice_config_applied_timestamp_seconds")
+    assert now == pytest.approx(applied, abs=1)
+    assert one.results() == {"applied": 1, "failed": 1}
 
 
 # The command.
@@ -232,10 +264,8 @@ def test_what_only_the_gateway_can_read_is_no_obstacle(
     start_gateway: StartGateway, tmp_path: Path
 ) -> None:
     """Variables of its environment are not needed to find its admin listener."""
-    gateway = start_gateway(
-        "domain: ${DOMAIN_OF_GATEWAY}\n" + _text("one"), env={"DOMAIN_OF_GATEWAY": "shop"}
-    )
-    one = _Configured(gateway, tmp_path)
+    start = partial(start_gateway, env={"DOMAIN_OF_GATEWAY": "shop"})
+    one = _Configured(start, tmp_path, "domain: ${DOMAIN_OF_GATEWAY}\n" + _text("one"), 1)
     assert _sluice("check", one.file).returncode == 1
     assert _sluice("reload", one.file).stdout == "Nothing has changed.\n"
 
@@ -307,7 +337,7 @@ def test_the_request_answers_with_what_came_of_it(configure: Configure) -> None:
     one.write(BAD + "store: 'reddis://u:hunter3hunter@127.0.0.1:1/0'\n")
     failed = one.post()
     assert (failed.status_code, failed.json()["applied"]) == (422, False)
-    assert [each["line"] for each in failed.json()["problems"]] == [4, 5]
+    assert [each["line"] for each in failed.json()["problems"]] == [5, 6]
     seen = answer.text + failed.text + one.gateway.server.stdout + str(one.config())
     assert "hunter" not in seen
 
@@ -385,7 +415,7 @@ def test_a_watched_file_is_reloaded_when_it_changes(configure: Configure) -> Non
     one.write(BAD)
     assert wait_for_metric(one.gateway, "sluice_config_reloads_total", 1, result="failed")
     assert one.body() == "two"
-    one.file.write_text(one.first + _text("three", WATCH))
+    one.file.write_text(one.first + one.counted(_text("three", WATCH)))
     assert wait_for_metric(one.gateway, "sluice_config_reloads_total", 2, result="applied")
     assert get(one.gateway.port).body == b"three"
     assert len(_messages(one.gateway, "burts")) == 1
@@ -397,7 +427,7 @@ def test_watching_is_switched_on_and_off_by_the_file(configure: Configure) -> No
     one = configure(_text("one"))
     one.write(_text("two", WATCH))
     assert one.post().status_code == 200
-    one.write(_text("three", "watch: off"))
+    one.write(_text("three", "workers: 1, watch: off"))
     assert wait_for_metric(one.gateway, "sluice_config_reloads_total", 2, result="applied")
     one.write(_text("four"))
     assert one.post().status_code == 200
