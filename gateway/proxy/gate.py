@@ -12,7 +12,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway.base.clock import monotonic_us, wall_us
 from gateway.base.errors import BadRequestError
-from gateway.config.models.listeners import HTTPS_PORT
+from gateway.config.values.address import DEFAULT_PORTS
 from gateway.http import answer
 from gateway.http.answer import Answer
 from gateway.limiter.decider import (
@@ -159,7 +159,7 @@ class Gate:
         canonical_path(_path(request))
         host = request.host = normal_host(request.raw_host)
         port = request.connection.https_port
-        where = host if port == HTTPS_PORT else f"{host}:{port}"
+        where = host if port == DEFAULT_PORTS["https"] else f"{host}:{port}"
         target = request.target if request.target != "*" else "/"
         location = f"https://{where}{target}".encode("utf-8", "surrogateescape")
         return Answer(308, b"Location: %b\r\nCache-Control: no-store\r\n" % location, b"")

@@ -55,7 +55,7 @@ def chosen(parts: int, policies: Sequence[str] = ()) -> IsMoving:
 
 
 class _NewStorePart(NamedTuple):
-    """What the new store is asked: some limits of one ask."""
+    """The question to the new store: some limits of one ask."""
 
     at: int
     places: tuple[int, ...]

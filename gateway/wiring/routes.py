@@ -93,7 +93,7 @@ def _repeats_refusals(plan: Plan, edits: FieldEdits) -> bool:
 
 
 def _retry(route: RouteConfig, config: GatewayConfig, upstream: Upstream) -> RetryRule | None:
-    """What a route says of retries, and for the rest what its upstream says."""
+    """Return the retries of a route, with its upstream's as defaults."""
     rule = compile_rule(retry_of(route, config.upstreams[upstream.name]))
     if rule is not None and rule.timeout_s is not None:
         upstream.keep_to(rule.timeout_s)
@@ -124,7 +124,7 @@ def compile_rule(config: RetryConfig | None) -> RetryRule | None:
 
 
 def compile_outgoing(route: RouteConfig) -> Outgoing | None:
-    """What a route changes of its requests; None for nothing."""
+    """Return the changes to a route's requests; None for none."""
     rewrite = compile_rewrite(route.path, route.path_change)
     edit = compile_edit(route.request_headers, route.name)
     upstream_host = route.upstream_host

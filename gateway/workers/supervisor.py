@@ -31,7 +31,7 @@ from gateway.workers.restarts import Restarts
 GRACE_US: Final = 10_000_000
 """How much longer than its own timeouts a worker may take to shut down."""
 LATE_US: Final = 1_000_000
-"""If this process runs this much later than planned, it does not trust what it sees."""
+"""If this process runs this much later than planned, it does not judge its children."""
 EXIT_OK: Final = 0
 
 
@@ -125,7 +125,7 @@ class _Supervisor:
             siblings = list(self._children.values())
             try:
                 self._children[name] = start_child(
-                    name, siblings, partial(self._make_runner, name), self._watchdog_us
+                    name, siblings, partial(self._run_in_child, name), self._watchdog_us
                 )
                 self._link_with(name)
                 self._reloads.joined(self._children[name])
@@ -138,8 +138,8 @@ class _Supervisor:
                 if name in self._children:
                     self._children[name].kill()
 
-    def _make_runner(self, name: str, channel: socket) -> int:
-        """Return what a child runs."""
+    def _run_in_child(self, name: str, channel: socket) -> int:
+        """Run a child's part, in the child; return its exit status."""
         for end in (self._woken, self._waker):
             end.close()
         self._reloads.close_in_child()
@@ -178,7 +178,7 @@ class _Supervisor:
     # Managing them.
 
     def _wait(self) -> bool:
-        """Wait until something happens, or is due; returns whether that was long ago."""
+        """Wait for an event or the next due time; return whether this process is late."""
         known = (self._restarts.next_us(), self._ends_us, self._reloads.next_us())
         moments = [us for us in known if us is not None]
         if self._ends_us is None:
@@ -201,7 +201,7 @@ class _Supervisor:
     def _on_signal(self, number: int) -> None:
         if number in {signal.SIGTERM, signal.SIGINT}:
             if self._ends_us is not None:
-                self._die(number)
+                self._end_by_signal(number)
             self._stop()
         elif number == signal.SIGUSR1:
             self._order_all(orders.REOPEN)
@@ -325,8 +325,8 @@ class _Supervisor:
         kill_and_wait(self._children.values())
         self._children.clear()
 
-    def _die(self, number: int) -> NoReturn:
-        """Kill them at the second signal."""
+    def _end_by_signal(self, number: int) -> NoReturn:
+        """Kill all children, and end by this signal, the second one."""
         self._kill_all()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

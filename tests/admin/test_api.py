@@ -108,7 +108,7 @@ async def test_healthz() -> None:
 
 
 async def test_readyz_follows_the_gateway() -> None:
-    """Each request asks anew; the reasons are in the body."""
+    """Each request evaluates the state again; the reasons are in the body."""
     state = Readiness(False, Phase.STARTING, ("the gateway is starting",))
     async with admin(lambda: state) as server:
         status, _, body = await get(server, "/readyz")
@@ -277,7 +277,7 @@ async def test_a_failing_resource_is_a_500_and_a_log_line(
 
 
 async def test_garbage_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Who sends nonsense cannot fill the log with it."""
+    """A client that sends nonsense cannot fill the log with it."""
     caplog.set_level(logging.INFO)
     async with admin() as server:
         await exchange(server, b"\x16\x03\x01\x02 garbage\r\n\r\n")
@@ -304,7 +304,7 @@ async def test_slow_clients_are_cut_off(start: bytes) -> None:
 
 
 async def test_clients_that_do_not_read_are_cut_off() -> None:
-    """An answer that nobody takes is not kept beyond the deadline."""
+    """An answer that a client does not read is not kept beyond the deadline."""
 
     async def read(_query: Query) -> AdminAnswer:
         return AdminAnswer(200, "text/plain", b"x" * 50_000_000)
@@ -330,7 +330,7 @@ async def test_idle_connections_do_not_lock_anybody_out() -> None:
 
 
 async def test_address_in_use_is_an_error() -> None:
-    """Two listeners on one port: the second says so at its start."""
+    """If two listeners use one port, the second fails at its start."""
     async with admin() as first:
         second = AdminServer("127.0.0.1", first.port, subject())
         with pytest.raises(OSError, match="in use"):
@@ -339,7 +339,7 @@ async def test_address_in_use_is_an_error() -> None:
 
 
 async def test_close_ends_idle_connections_quickly() -> None:
-    """Nobody can hold up the gateway's end."""
+    """No client can delay the gateway's end."""
     async with admin() as server:
         async with connection(server) as (reader, _):
             await get(server, "/healthz")

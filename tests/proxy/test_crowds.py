@@ -31,7 +31,7 @@ async def _lines_per_leaver(folder: Path, crowd: int) -> float:
 
 
 async def test_leaving_a_queue_costs_the_same_however_many_wait(tmp_path: Path) -> None:
-    """Of eight times as many who leave at once, each costs as much as before."""
+    """If eight times as many leave together, each costs as much as before."""
     few = await _lines_per_leaver(tmp_path, 50)
     many = await _lines_per_leaver(tmp_path, 400)
     assert many < few * 1.5

@@ -66,7 +66,7 @@ async def test_each_event_is_here_before_the_next_is_made(
 
 @pytest.mark.parametrize("is_silent", [True, False])
 async def test_who_leaves_a_stream_ends_it(tmp_path: Path, is_silent: bool) -> None:
-    """The upstream is told within a second, whether it has anything to send meanwhile or not."""
+    """The upstream is told within a second, whether it has data to send or not."""
     ended = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -122,7 +122,7 @@ async def test_a_stream_lasts_as_long_as_it_is_never_silent_for_long(tmp_path: P
 
 
 async def test_a_long_poll_has_the_time_of_a_first_byte(tmp_path: Path) -> None:
-    """An answer that is made when there is something to tell is no silence within an answer."""
+    """Waiting for the first data of an answer is not an idle time within it."""
 
     async def script(peer: Peer) -> None:
         await peer.head()

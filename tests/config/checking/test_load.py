@@ -70,7 +70,7 @@ def test_the_same_name_in_two_files_is_a_problem_that_names_both(tmp_path: Path)
 
 
 def test_problems_of_all_files_are_shown_together(tmp_path: Path) -> None:
-    """In order of files and places; what a broken file would have said is not missed."""
+    """In the order of files and places; a broken file does not hide the problems of others."""
     folder = tmp_path / "conf"
     folder.mkdir()
     (folder / "a.yaml").write_text("routes:\n  /a: {upstream: u, polices: [p]}\n")

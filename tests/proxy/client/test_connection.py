@@ -129,7 +129,7 @@ def pace(request: pytest.FixtureRequest) -> str:
 async def test_what_cannot_be_one_request(
     tmp_path: Path, status: int, data: bytes, pace: str
 ) -> None:
-    """One answer in constant words, then the end, which the client can read; nothing goes on."""
+    """One constant answer, then the end, which the client can read; nothing follows."""
     async with answering(OK) as upstream, running(tmp_path, upstream) as run:
         client = await run.client()
         data = data.replace(b"Foo", b"F" + EVIL)
@@ -157,7 +157,7 @@ async def test_what_cannot_be_one_request(
 
 @pytest.mark.parametrize("size", [1_000, 10_000_000])
 async def test_a_refused_upload_can_be_read(tmp_path: Path, size: int) -> None:
-    """429 arrives whole though the client is still sending, and nobody resets the connection."""
+    """429 arrives complete though the client is still sending, and the connection is not reset."""
     async with (
         answering(OK) as upstream,
         running(tmp_path, upstream, route={"limit": "1/h"}) as run,
@@ -192,7 +192,7 @@ async def test_a_refused_request_that_is_here_goes_on(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_instead_of_a_continue(tmp_path: Path) -> None:
-    """Who asks before sending a body is told 429 at once, without 100."""
+    """A client that asks before sending a body gets 429 immediately, without 100."""
     async with (
         answering(OK) as upstream,
         running(tmp_path, upstream, route={"limit": "1/h"}) as run,
@@ -300,7 +300,7 @@ async def test_options_for_the_server_as_a_whole(tmp_path: Path) -> None:
     [b"CONNECT a.test:443", b"CONNECT /", b"TRACE /", b"CONNECT http://a.test/"],
 )
 async def test_methods_that_a_gateway_must_not_serve(tmp_path: Path, line: bytes) -> None:
-    """No tunnel is opened, and the bytes behind are nobody's request."""
+    """No tunnel is opened, and the bytes after it are not a request."""
     async with answering(OK) as upstream, running(tmp_path, upstream) as run:
         client = await run.client()
         client.send(line + b" HTTP/1.1\r\nHost: a.test\r\n\r\n" + get("/smuggled"))
@@ -415,7 +415,7 @@ async def test_a_slow_body_is_no_offence_while_it_comes(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_never_stops_sending_is_cut_off(tmp_path: Path) -> None:
-    """Reading a refusal may take a while, but not for ever."""
+    """Reading a refusal may take a while, but not forever."""
     async with (
         answering(OK) as upstream,
         running(tmp_path, upstream, server={"max_body": "1KiB"}) as run,
@@ -432,7 +432,7 @@ async def test_a_client_that_never_stops_sending_is_cut_off(tmp_path: Path) -> N
 
 
 async def test_a_waiting_client_that_leaves_gives_its_turn_back(tmp_path: Path) -> None:
-    """Nobody waits for a turn that is not used."""
+    """No request waits for a turn that is not used."""
     policies = {"p": {"limits": ["1/m burst 1"], "queue": {"max": 2, "max_wait": "10m"}}}
     async with (
         answering(OK) as upstream,
@@ -452,7 +452,7 @@ async def test_a_waiting_client_that_leaves_gives_its_turn_back(tmp_path: Path) 
 
 
 async def test_a_full_queue_refuses_in_one_voice(tmp_path: Path) -> None:
-    """429; `Retry-After` and the `RateLimit` fields say the same."""
+    """429; `Retry-After` and the `RateLimit` fields agree."""
     policies = {"p": {"limits": ["1/m burst 1"], "queue": {"max": 5, "max_wait": "10m"}}}
     async with (
         answering(OK) as upstream,

@@ -59,7 +59,7 @@ async def test_the_longest_idle_makes_room(tmp_path: Path) -> None:
 
 
 async def test_whoever_is_busy_stays(tmp_path: Path) -> None:
-    """Where all are being served a newcomer is told 503; one that ends makes its place free."""
+    """If all are being served, a new client gets 503; one that ends makes room."""
     go_on = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -93,7 +93,7 @@ async def test_whoever_is_busy_stays(tmp_path: Path) -> None:
 
 
 async def test_who_never_finishes_a_head_keeps_nobody_out(tmp_path: Path) -> None:
-    """After a second of it the slowest head makes room, and before that nobody does."""
+    """After a second the slowest head makes room, and before that none does."""
     async with (
         answering(OK) as upstream,
         running(
@@ -116,7 +116,7 @@ async def test_who_never_finishes_a_head_keeps_nobody_out(tmp_path: Path) -> Non
 
 
 async def test_an_address_has_so_many_connections(tmp_path: Path) -> None:
-    """One more is told 503 and closed; the others go on, and a place that is left is free."""
+    """One more gets 503 and is closed; the others continue, and a freed place can be used."""
     async with (
         answering(OK) as upstream,
         running(
@@ -150,7 +150,7 @@ async def test_a_trusted_proxy_speaks_for_many(tmp_path: Path) -> None:
 
 
 async def test_a_request_that_came_with_its_connection_reads_why(tmp_path: Path) -> None:
-    """The refusal is there to be read, though the request was sent before and nobody read it."""
+    """The client can read the refusal of a request that it had already sent."""
     server = {**LONG, "max_connections_per_ip": 1}
     async with (
         answering(OK) as upstream,
@@ -193,7 +193,7 @@ async def test_a_body_that_trickles_for_ever(tmp_path: Path, is_chunked: bool) -
 
 
 async def test_an_upload_is_not_to_blame_for_its_upstream(tmp_path: Path) -> None:
-    """While the upstream does not take it, the time of its rate stands still."""
+    """While the upstream does not read it, the time of its rate does not count."""
     size = 8_000_000
 
     async def script(peer: Peer) -> None:

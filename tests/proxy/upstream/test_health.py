@@ -74,7 +74,7 @@ def checks(run: Running) -> int:
 
 
 async def test_a_check_says_what_is_configured(tmp_path: Path) -> None:
-    """Path, host and fields; over a connection of its own, which ends with it."""
+    """Path, host and fields; over a separate connection, which is closed afterwards."""
     patient = Patient()
     health = {**QUICK, "path": "/well?deep=1", "host": "app.internal", "headers": {"X-Key": "a b"}}
     async with checked(tmp_path, patient, health=health):
@@ -157,7 +157,7 @@ async def test_it_takes_some_checks_in_a_row(tmp_path: Path) -> None:
 
 
 async def test_with_nobody_left_requests_are_sent_nevertheless(tmp_path: Path) -> None:
-    """Unless the configuration says otherwise: the check may be what is wrong."""
+    """Unless configured otherwise: the checks may be at fault."""
     patient = Patient(b"")
     async with checked(tmp_path, patient) as run:
         await until(lambda: not is_healthy(run))
@@ -180,7 +180,7 @@ async def test_with_nobody_left_requests_may_be_refused(tmp_path: Path) -> None:
 
 
 async def test_without_a_path_a_connection_is_enough(tmp_path: Path) -> None:
-    """Nothing is asked; and a port that nobody listens on is not well."""
+    """Nothing is sent; and a port without a listener is unhealthy."""
     patient = Patient(b"")
     async with checked(tmp_path, patient, health={**QUICK}) as run:
         (target,) = run.gateway.metrics.upstream("u").targets.values()
@@ -193,7 +193,7 @@ async def test_without_a_path_a_connection_is_enough(tmp_path: Path) -> None:
 
 
 async def test_a_target_of_tls_is_checked_over_tls(tmp_path: Path) -> None:
-    """A certificate that nobody trusts is no connection; one that is trusted is."""
+    """An untrusted certificate is no connection; a trusted one is."""
     certificate = Certificate.make(tmp_path / "tls")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate.file, certificate.key)

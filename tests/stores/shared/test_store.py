@@ -229,7 +229,7 @@ async def test_without_a_limiter_calls_fail_at_once() -> None:
 
 
 async def test_what_a_silent_limiter_is_asked_is_bounded() -> None:
-    """Calls beyond the bound fail at once, and the store is not ready meanwhile."""
+    """Calls beyond the bound fail immediately, and the store is not ready meanwhile."""
     clock = ManualClock(1)
     async with silence(clock) as (store, limiters_end):
         tasks = [asyncio.create_task(store.decide([ask(BUCKET)])) for _ in range(MAX_CALLS)]
@@ -261,7 +261,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_hostile_bytes_end_their_own_connection_only(name: str) -> None:
-    """Whoever sends them is hung up on; a worker beside goes on, with its counts as they were."""
+    """The sender is disconnected; another worker continues, with its counts as they were."""
     memory = MemoryStore()
     async with worker(memory) as honest, limiter(memory) as (hostile, _):
         assert (await honest.decide([ask(BUCKET, cost=2)]))[0].allowed
