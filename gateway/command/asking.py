@@ -81,6 +81,7 @@ _OLD_ADDRESS: Final = (
     "if the running gateway has another admin listener than the file says, "
     "name it with --admin HOST:PORT"
 )
+_STILL_AT_WORK: Final = "if it is the gateway, its log says what came of the reload"
 _SIGHUP: Final = (
     "send SIGHUP to the gateway instead: kill -HUP PID, "
     "or systemctl kill --signal=HUP --kill-whom=main sluice"
@@ -113,11 +114,16 @@ def _ask(
     connection = http.client.HTTPConnection(admin, timeout=timeout_s)
     headers = {"Content-Type": "application/json"} if method == "POST" else {}
     try:
+        connection.connect()
+    except OSError as error:
+        hint = _WHERE if _file(options) is None else _OLD_ADDRESS
+        raise _NoAnswer(f"no answer from {admin}: {error}\n  hint: {hint}") from error
+    try:
         connection.request(method, path, headers=headers)
         response = connection.getresponse()
         return _AdminReply(response.status, response.read().decode("utf-8", "replace").strip())
     except (OSError, http.client.HTTPException) as error:
-        hint = _WHERE if _file(options) is None else _OLD_ADDRESS
+        hint = _WHERE if method == "GET" else _STILL_AT_WORK
         raise _NoAnswer(f"no answer from {admin}: {error}\n  hint: {hint}") from error
     finally:
         connection.close()

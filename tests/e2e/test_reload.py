@@ -18,7 +18,7 @@ import requests
 
 from tests.configmap import ConfigMapVolume
 from tests.conftest import StartGateway
-from tests.e2e.raw import RawClient, get
+from tests.e2e.raw import RawClient, RawConnection, RawUpstream, get
 from tests.e2e.signs import PATIENCE_S, log_lines, metric, wait_for_metric
 from tests.processes import ROOT, Gateway, ServerProcess, answers, free_port
 from tests.upstreams import Upstream
@@ -313,6 +313,19 @@ def test_another_server_is_not_taken_for_a_gateway(nginx_upstream: Upstream) -> 
     assert (done.returncode, done.stdout) == (1, "")
     assert address in done.stderr
     assert "hint" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_answer_that_does_not_come() -> None:
+    """A gateway that takes too long closes the connection; its log has the outcome."""
+
+    def leave(connection: RawConnection) -> None:
+        connection.read_head()
+
+    with RawUpstream(leave) as server:
+        done = _sluice("reload", "--admin", server.url.removeprefix("http://"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "its log says" in done.stderr
     assert "Traceback" not in done.stderr
 
 

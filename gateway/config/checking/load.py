@@ -129,7 +129,7 @@ def load_admin(path: Path, environ: Mapping[str, str]) -> AdminConfig | None:
     roots: list[Node] = []
     for file, content in fetch(path):
         root, problems = read(file, content, environ, partial(_text_of, folder), Secrets())
-        if root is None:
+        if root is None or any(one.path.split(".")[0] == "admin" for one in problems):
             raise ConfigError(problems)
         roots.append(without_extensions(root))
     joined, _ = merge(roots)
