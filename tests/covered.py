@@ -84,6 +84,7 @@ COVERED: Final[Mapping[str, str]] = {
     "systems/ratio/test_listener.py": "systems.asking systems.base",
     "systems/smockron/test_listener.py": "systems.open_files systems.smockron.*",
     "systems/smockron/test_zeromq.py": "systems.smockron.zeromq_peers",
+    "systems/test_changing.py": "wiring.frontends",
     "systems/test_sharing.py": "net.binding workers.files",
     "systems/test_unix_listeners.py": "systems.listeners",
     "systems/throttr/test_listener.py": "systems.throttr.client_connection",

@@ -118,7 +118,7 @@ class Gateway:
                 workers=resources.workers,
                 memory=resources.memory,
                 has_frontends=resources.is_first,
-                sharing=resources.sharing,
+                sharing=resources.sharing._replace(is_on=True),
             )
         self._running = RunningConfig(config, self._around)
         self._running.compile()
@@ -296,7 +296,7 @@ class Gateway:
             raise
         bound = None if self._resources is None else sockets
         listeners, admin = None, self._admin
-        change = FrontendChange(self._frontends, [], [])
+        change = FrontendChange(self._frontends, [], [], [])
         try:
             await asyncio.to_thread(running.compile)
             await asyncio.to_thread(running.certificates.load)
@@ -306,12 +306,8 @@ class Gateway:
             await running.start()
             await becomes(lambda: running.decider.is_ready, STORE_S)
             if self._around.has_frontends:
-                change = change_frontends(
-                    running.frontend_context(),
-                    present.config,
-                    self._frontends,
-                    is_same_decider=running.decider is present.decider,
-                )
+                context = running.frontend_context()
+                change = change_frontends(context, present.config, self._frontends)
                 await self._start_frontends(config, change.new)
         except BaseException:
             await self._undo(running, listeners, change.new, admin, output)
@@ -341,6 +337,8 @@ class Gateway:
         self._renewal.watch(running.certificates.all)
         self._renewal.look_now()
         self._note_certificates()
+        for apply in frontends.changes:
+            apply()
         for frontend in frontends.retired:
             self._retiring.start(self._drain(frontend, before.config))
         self._retiring.start(before.retire(running))

@@ -221,8 +221,8 @@ async def test_all_tries_together_have_one_end(tmp_path: Path) -> None:
     """`timeouts.total` is for all of them, pauses included."""
     async with silent() as slow:
         u = {
-            "retry": {"tries": 10, "when": ["timeout"], "timeout": "40ms", **QUICK},
-            "timeouts": {"total": "150ms"},
+            "retry": {"tries": 10, "when": ["timeout"], "timeout": "300ms", **QUICK},
+            "timeouts": {"total": "1100ms"},
         }
         async with running(tmp_path, slow, u=u) as run:
             answer = await run.ask(get())

@@ -208,6 +208,7 @@ class ClientConnection(asyncio.Protocol):
     def _leave(self) -> asyncio.Transport | None:
         self.is_last = self._is_ending = True
         self._flow.stop()
+        self.repeatable = None
         transport, self.transport = self.transport, None
         return transport
 

@@ -316,7 +316,7 @@ async def test_a_head_that_does_not_come(tmp_path: Path, sent: bytes) -> None:
     """The connection ends after `header_timeout`, however slowly the bytes drip."""
     async with (
         answering(OK) as upstream,
-        running(tmp_path, upstream, server={"header_timeout": "80ms"}) as run,
+        running(tmp_path, upstream, server={"header_timeout": "400ms"}) as run,
     ):
         client = await run.client()
 
@@ -337,11 +337,11 @@ async def test_a_slow_head_after_the_first_request(tmp_path: Path) -> None:
     """From its first byte the next head is due, though the idle time is long."""
     async with (
         answering(OK) as upstream,
-        running(tmp_path, upstream, server={"header_timeout": "80ms"}) as run,
+        running(tmp_path, upstream, server={"header_timeout": "400ms"}) as run,
     ):
         client = await run.client()
         assert (await client.get()).status == 200
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.6)
         assert (await client.get()).status == 200  # idle is no offence
         client.send(b"GET / HT")
         assert await client.is_closed()
@@ -352,7 +352,7 @@ async def test_an_idle_client_is_let_go(tmp_path: Path) -> None:
     """After `keepalive_timeout` without a word."""
     async with (
         answering(OK) as upstream,
-        running(tmp_path, upstream, server={"keepalive_timeout": "60ms"}) as run,
+        running(tmp_path, upstream, server={"keepalive_timeout": "1s"}) as run,
     ):
         client = await run.client()
         for _ in range(3):
@@ -403,12 +403,12 @@ async def test_a_slow_body_is_no_offence_while_it_comes(tmp_path: Path) -> None:
     """The time counts from piece to piece."""
     async with (
         answering(OK) as upstream,
-        running(tmp_path, upstream, server={"body_timeout": "400ms", "min_rate": "off"}) as run,
+        running(tmp_path, upstream, server={"body_timeout": "1s", "min_rate": "off"}) as run,
     ):
         client = await run.client()
         client.send(post(b"").replace(b"Length: 0", b"Length: 10"))
         for _ in range(10):
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.15)
             client.send(b"x")
         assert (await client.read()).status == 200
         assert upstream.requests[0].endswith(b"x" * 10)

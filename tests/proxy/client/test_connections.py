@@ -198,12 +198,12 @@ async def test_an_upload_is_not_to_blame_for_its_upstream(tmp_path: Path) -> Non
 
     async def script(peer: Peer) -> None:
         head = await peer.head()
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.5)
         await peer.reader.readexactly(size)
         upstream.requests.append(head)
         await peer.send(OK)
 
-    server = {"body_timeout": "200ms", "min_rate": "100MiB/s"}
+    server = {"body_timeout": "1s", "min_rate": "100MiB/s"}
     async with (
         ScriptedUpstream(script) as upstream,
         running(tmp_path, upstream, server=server) as run,
@@ -215,7 +215,7 @@ async def test_an_upload_is_not_to_blame_for_its_upstream(tmp_path: Path) -> Non
 
 async def test_a_reader_that_takes_a_little_for_ever(tmp_path: Path) -> None:
     """It is cut off, though there is progress in each `body_timeout`; a steady one is not."""
-    server = {"body_timeout": "300ms", "min_rate": "100kB/s"}
+    server = {"body_timeout": "1s", "min_rate": "30kB/s"}
     async with answering(LARGE) as upstream, running(tmp_path, upstream, server=server) as run:
         slow, steady = [await run.client(receive_buffer=4096) for _ in range(2)]
         for client in (slow, steady):
@@ -224,7 +224,7 @@ async def test_a_reader_that_takes_a_little_for_ever(tmp_path: Path) -> None:
         while not is_cut.done():
             await slow.reader.read(100)
             await steady.reader.read(16_384)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.01)
         await is_cut
         slow.close()
         (left,) = run.gateway._proxy._clients
@@ -234,13 +234,13 @@ async def test_a_reader_that_takes_a_little_for_ever(tmp_path: Path) -> None:
 
 async def test_a_reader_of_little_is_seen_to_read(tmp_path: Path) -> None:
     """Less than a buffer in each `body_timeout` is progress, as long as it is above the rate."""
-    server = {"body_timeout": "200ms", "min_rate": "1B/s"}
+    server = {"body_timeout": "1s", "min_rate": "1B/s"}
     async with answering(LARGE) as upstream, running(tmp_path, upstream, server=server) as run:
         client = await run.client(receive_buffer=4096)
         client.send(get())
         taken = 0
-        for _ in range(40):
-            taken += len(await client.reader.read(2048))
+        for _ in range(100):
+            taken += len(await client.reader.read(1024))
             await asyncio.sleep(0.03)
         assert taken < 200_000
         assert run.gateway.metrics.connections == 1

@@ -113,7 +113,7 @@ async def test_slow_headers_end(tmp_path: Path) -> None:
     """A peer that sends none, or half of one, is disconnected after `header_timeout`."""
     async with (
         answering(OK) as upstream,
-        running(tmp_path, upstream, listen=listen(), server={"header_timeout": "200ms"}) as run,
+        running(tmp_path, upstream, listen=listen(), server={"header_timeout": "500ms"}) as run,
     ):
         clients = [await run.client() for _ in range(2)]
         clients[1].send(b"PROXY TCP4 ")

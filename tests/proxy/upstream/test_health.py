@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -25,11 +25,13 @@ class Patient:
 
     Attributes:
         answer: to a check; empty closes the connection, None says nothing.
+        begun: called as each check comes.
         checks: heads of all checks.
     """
 
     def __init__(self, answer: bytes | None = OK) -> None:
         self.answer = answer
+        self.begun: Callable[[], object] = lambda: None
         self.checks: list[bytes] = []
         self.server = ScriptedUpstream(self._script)
 
@@ -38,6 +40,7 @@ class Patient:
             if not head.startswith(b"GET /well"):
                 await peer.send(OK)
                 continue
+            self.begun()
             self.checks.append(head)
             if self.answer is None:
                 await peer.at_end()
@@ -142,18 +145,25 @@ async def test_it_takes_some_checks_in_a_row(tmp_path: Path) -> None:
     """To be left out, and to be used again."""
     patient = Patient()
     health = {"path": "/well", "every": "20ms", "healthy_after": 3, "unhealthy_after": 4}
+    # As each check begins: how many failed and passed before, and what was made of them.
+    seen: list[tuple[int, int, bool]] = []
     async with checked(tmp_path, patient, health=health) as run:
-        await until(lambda: len(patient.checks) >= 2)
         (target,) = run.gateway.metrics.upstream("u").targets.values()
+
+        def look() -> None:
+            failed = target.checks_failed
+            seen.append((failed, target.checks - failed, target.is_healthy))
+
+        patient.begun = look
+        await until(lambda: len(patient.checks) >= 2)
         patient.answer = b""
-        await until(lambda: target.checks_failed == 3)
-        assert target.is_healthy
         await until(lambda: not target.is_healthy)
-        assert target.checks_failed == 4
-        passed = target.checks - target.checks_failed
         patient.answer = OK
-        await until(lambda: target.is_healthy)
-        assert target.checks - target.checks_failed == passed + 3
+        await until(lambda: seen[-1][0] >= 4 and seen[-1][2])
+    before = next(passed for failed, passed, _ in seen if failed == 4)
+    assert [is_used for *_, is_used in seen] == [
+        failed < 4 or passed >= before + 3 for failed, passed, _ in seen
+    ]
 
 
 async def test_with_nobody_left_requests_are_sent_nevertheless(tmp_path: Path) -> None:

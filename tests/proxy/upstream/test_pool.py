@@ -345,7 +345,7 @@ async def test_clients_of_a_busy_upstream(tmp_path: Path) -> None:
             await go_on.wait()
             await peer.send(OK)
 
-    settings = {"max_connections": 1, "max_pending": 1, "timeouts": {"queue": "150ms"}}
+    settings = {"max_connections": 1, "max_pending": 1, "timeouts": {"queue": "1s"}}
     said = "are answered 503"
     async with (
         ScriptedUpstream(script) as upstream,

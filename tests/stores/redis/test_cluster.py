@@ -47,7 +47,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterServers
 @pytest.fixture
 def own_cluster(tmp_path: Path) -> Iterator[ClusterServers]:
     """A Cluster of the test's own, which it may break; with a replica for each primary."""
-    servers = ClusterServers(tmp_path / "own")
+    servers = ClusterServers(tmp_path / "own", node_timeout_ms=800)
     servers.start()
     yield servers
     servers.stop()

@@ -21,8 +21,9 @@ from gateway.limiter.decider import Decider
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.memory.store import MemoryStore
 from gateway.stores.opening import find_store
+from gateway.systems.smockron.bounded_log import LINES_PER_SECOND
 from gateway.systems.smockron.codec import DelayUntil
-from gateway.systems.smockron.listener import LINES_PER_SECOND, SmockronMaster, make_master
+from gateway.systems.smockron.listener import SmockronMaster, make_master
 from gateway.systems.smockron.other_masters import WAITING_MAX
 from gateway.systems.smockron.relay_codec import write_relay
 from tests.processes import free_pair
