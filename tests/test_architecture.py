@@ -143,7 +143,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
         "load",
     ),
     "gateway.config.explaining": (
-        "changes consistency limits render retry schema_listeners store tls upstreams",
+        "changes consistency differences limits render retry schema_listeners store tls upstreams",
         "frontends schema",
         "explain",
     ),
@@ -707,7 +707,8 @@ def test_only_the_composition_root_and_the_command_line_load_configurations() ->
         for _, name in _imports(path.read_text())
         if _is_in(name, "gateway.config.checking.load") and not _is_in(module, "gateway.config")
     }
-    assert users <= {"gateway.wiring.gateway", "gateway.command.cli", "gateway.library.limiter"}
+    commands = {"gateway.command.asking", "gateway.command.cli"}
+    assert users <= {*commands, "gateway.library.limiter"}
 
 
 MODELED: Final = (

@@ -10,7 +10,13 @@ from __future__ import annotations
 from gateway.admin.api import AdminServer
 from gateway.admin.mux import AdminAnswer, GuardFields, Query, Resource
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge, judge_workers
-from gateway.admin.reloading import Reloadable, ReloadOutcome, ReloadRecord, not_possible
+from gateway.admin.reloading import (
+    Reloadable,
+    ReloadOutcome,
+    ReloadRecord,
+    ReloadState,
+    not_possible,
+)
 from gateway.admin.resources import OneProcess, Scrape, Subject, of_process
 
 __all__ = [
@@ -23,6 +29,7 @@ __all__ = [
     "Readiness",
     "ReloadOutcome",
     "ReloadRecord",
+    "ReloadState",
     "Reloadable",
     "Resource",
     "Scrape",

@@ -59,6 +59,28 @@ class Reloadable(Protocol):
         """
 
 
+class ReloadState(NamedTuple):
+    """Which configuration is in force.
+
+    Attributes:
+        applied_us: when it was read and applied, in microseconds since 1970.
+        failed_us: when a later reload failed last; 0 if none has.
+        problem: the first problem of that reload.
+    """
+
+    applied_us: int
+    failed_us: int = 0
+    problem: str = ""
+
+    def after(self, outcome: ReloadOutcome, now_us: int) -> ReloadState:
+        """Return the state after a reload."""
+        if not outcome.is_possible:
+            return self
+        if outcome.is_applied:
+            return ReloadState(now_us)
+        return self._replace(failed_us=now_us, problem=str(_first(outcome)))
+
+
 class ReloadRecord:
     """What came of the reloads of a gateway, for the log, the metrics and `/readyz`.
 
@@ -70,30 +92,29 @@ class ReloadRecord:
     def __init__(self, metrics: GatewayMetrics, clock: Clock = wall_us) -> None:
         self._metrics = metrics
         self._clock = clock
-        self._failed_us = 0
-        self._problem = ""
+        self._state = ReloadState(metrics.config_applied_us)
+
+    def restore(self, state: ReloadState) -> None:
+        """Continue the record of a process that this one replaces."""
+        self._state = state
+        self._metrics.config_applied_us = state.applied_us
+        self._metrics.is_last_reload_applied = not state.failed_us
 
     def note(self, outcome: ReloadOutcome) -> None:
         """Log and count an outcome."""
         _log(outcome)
         if not outcome.is_possible:
             return
-        metrics = self._metrics
-        metrics.config_reloads["applied" if outcome.is_applied else "failed"] += 1
-        metrics.is_last_reload_applied = outcome.is_applied
-        if outcome.is_applied:
-            metrics.config_applied_us = self._clock()
-            self._failed_us, self._problem = 0, ""
-        else:
-            self._failed_us = self._clock()
-            self._problem = str(outcome.problems[0]) if outcome.problems else ""
+        self._metrics.config_reloads["applied" if outcome.is_applied else "failed"] += 1
+        self.restore(self._state.after(outcome, self._clock()))
 
     @property
     def document(self) -> dict[str, str]:
         """Return when the configuration was applied; and if a reload has failed since, why."""
-        shown = {"applied_at": _date(self._metrics.config_applied_us)}
-        if self._failed_us:
-            shown |= {"failed_at": _date(self._failed_us), "problem": self._problem}
+        applied_us, failed_us, problem = self._state
+        shown = {"applied_at": _date(applied_us)}
+        if failed_us:
+            shown |= {"failed_at": _date(failed_us), "problem": problem}
         return shown
 
 
@@ -109,8 +130,8 @@ def _log(outcome: ReloadOutcome) -> None:
         _log_each(logging.ERROR, outcome.problems)
     else:
         changes, more = outcome.changes[:MOST_LINES], len(outcome.changes) - MOST_LINES
-        words = "; ".join(changes) or "nothing has changed"
-        also = f"; and {more} more" if more > 0 else ""
+        words = " ".join(changes) or "nothing has changed"
+        also = f" And {more} more." if more > 0 else ""
         log.info("configuration reloaded: %s%s", words, also)
         _log_each(logging.WARNING, outcome.problems)
 

@@ -14,7 +14,7 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -23,20 +23,22 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import gateway
 from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
 from gateway.command.arguments import StoreOnce, address
+from gateway.command.asking import add_admin, healthcheck, reload
 from gateway.command.preload import preload
+from gateway.command.printing import EXIT_FAILED, EXIT_OK, EXIT_USAGE, print_problems
 
 if TYPE_CHECKING:
     import asyncio
 
     from gateway.config.models.gateway import GatewayConfig
+    from gateway.wiring.gateway import Gateway
+    from gateway.wiring.reloading import Reloader
 
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 STDERR: Final = 2
-COMMANDS: Final = ("run", "check", "schema", "import", "ratio", "demo", "healthcheck", "version")
+COMMANDS: Final = (
+    *("run", "reload", "check", "schema", "import", "ratio", "demo", "healthcheck", "version"),
+)
 SYSTEMS: Final = ("envoy-ratelimit",)
-DEFAULT_ADMIN: Final = "127.0.0.1:9901"
 RATIO_VARIABLES: Final = (
     "Environment variables and their defaults: RATIO_PORT (50051), "
     "RATIO_CONNECTION_TIMEOUT (1s), RATIO_STORAGE (redis://redis:6379/0), RATIO_LIMIT "
@@ -60,10 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(options)
     except ConfigError as error:
-        _print_problems(error.problems)
+        print_problems(error.problems)
     except StartError as error:
         file = str(_config(options))
-        _print_problems([Problem(file, 0, 0, error.path, error.message, error.hint)])
+        print_problems([Problem(file, 0, 0, error.path, error.message, error.hint)])
     except GatewayError as error:
         print(f"sluice: {error}", file=sys.stderr)
     except BrokenPipeError:
@@ -108,6 +110,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(run)
     run.set_defaults(command=_run)
 
+    again = commands.add_parser("reload", help="let a running gateway reload its configuration")
+    text = "the configuration that the gateway runs with, to find its admin listener in"
+    add_admin(again, text, is_positional=True)
+    again.set_defaults(command=reload)
+
     check = commands.add_parser("check", help="check a configuration and report all mistakes")
     _add_config(check)
     check.add_argument("--explain", action="store_true", help="explain what the configuration does")
@@ -141,12 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(command=_demo)
 
     health = commands.add_parser("healthcheck", help="check whether a running gateway is ready")
-    where = health.add_mutually_exclusive_group()
-    text = "the configuration that the gateway runs with"
-    where.add_argument("-c", "--config", action=StoreOnce, type=Path, metavar="FILE", help=text)
-    text = f"the gateway's admin listener (default: {DEFAULT_ADMIN})"
-    where.add_argument("--admin", type=address, metavar="HOST:PORT", help=text)
-    health.set_defaults(command=_healthcheck)
+    add_admin(health, "the configuration that the gateway runs with")
+    health.set_defaults(command=healthcheck)
 
     version = commands.add_parser("version", help="print the versions of Sluice and its libraries")
     version.set_defaults(command=_version)
@@ -172,14 +175,6 @@ def _config(options: argparse.Namespace) -> Path:
     return chosen
 
 
-def _print_problems(problems: Iterable[Problem], label: str = "") -> None:
-    from gateway.config.explaining.render import render
-
-    text = render(problems, label)
-    if text:
-        print(text, file=sys.stderr)
-
-
 def _run(options: argparse.Namespace) -> int:
     _get_ready()
     from gateway.config.checking.load import ConfigFiles
@@ -187,7 +182,7 @@ def _run(options: argparse.Namespace) -> int:
 
     files = ConfigFiles(_config(options), os.environ, partial(inspection, is_start=True))
     loaded = files.load()
-    _print_problems(loaded.warnings, "warning")
+    print_problems(loaded.warnings, "warning")
     if loaded.config.server.workers != 1:
         from gateway.workers.cpus import worker_count
         from gateway.workers.supervisor import supervise
@@ -195,7 +190,10 @@ def _run(options: argparse.Namespace) -> int:
         workers = worker_count(loaded.config.server.workers)
         if workers > 1:
             return supervise(loaded, workers, files)
-    return _run_alone(loaded.config)
+    from gateway.wiring.reloading import Reloader
+
+    reloader_of = partial(Reloader, source=files, secrets=loaded.secrets)
+    return _run_alone(loaded.config, reloader_of)
 
 
 def _get_ready() -> None:
@@ -210,11 +208,13 @@ def _import(*names: str) -> None:
     preload(*names, "gateway.config.checking.load", "gateway.wiring.certificates")
 
 
-def _run_alone(config: GatewayConfig) -> int:
-    """Run a gateway in this process until a signal stops it."""
+def _run_alone(
+    config: GatewayConfig, reloader_of: Callable[[Gateway], Reloader] | None = None
+) -> int:
+    """Run a gateway in this process until a signal stops it; as `_serve`."""
     from gateway.workers.loop import run_in_loop
 
-    return run_in_loop(lambda: _serve(config, _nothing))
+    return run_in_loop(lambda: _serve(config, _nothing, reloader_of))
 
 
 def _take_standard_files() -> None:
@@ -252,18 +252,29 @@ async def _nothing(_addresses: Sequence[object]) -> None:
 
 
 async def _serve(
-    config: GatewayConfig, started: Callable[[Sequence[object]], Awaitable[None]]
+    config: GatewayConfig,
+    started: Callable[[Sequence[object]], Awaitable[None]],
+    reloader_of: Callable[[Gateway], Reloader] | None = None,
 ) -> int:
-    """Run a gateway until a signal stops it."""
+    """Run a gateway until a signal stops it.
+
+    Args:
+        config: its configuration.
+        started: called with its addresses when it serves.
+        reloader_of: returns what reloads its configuration; None if there are no files.
+    """
     import asyncio
 
     from gateway.wiring.gateway import Gateway
+    from gateway.wiring.reloading import renew_only
 
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     running = Gateway(config)
+    running.reloadable = reloader = reloader_of(running) if reloader_of is not None else None
     # Handlers from the first moment: a signal must not kill a gateway that is just starting.
-    loop.add_signal_handler(signal.SIGHUP, running.renew_certificates)
+    reload = reloader.ask if reloader is not None else partial(renew_only, running)
+    loop.add_signal_handler(signal.SIGHUP, reload)
     loop.add_signal_handler(signal.SIGUSR1, running.reopen_log)
     await running.start()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -272,7 +283,11 @@ async def _serve(
     gc.collect()
     gc.freeze()
     await started(running.addresses)
+    if reloader is not None:
+        reloader.start()
     await ended.wait()
+    if reloader is not None:
+        await reloader.end()
     await running.stop()
     return EXIT_OK
 
@@ -292,7 +307,7 @@ def _check(options: argparse.Namespace) -> int:
     path = _config(options)
     loaded = load(path, os.environ, inspect=inspection(is_start=False))
     missing = _missing_libraries(str(path), loaded.config)
-    _print_problems([*loaded.warnings, *missing], "warning")
+    print_problems([*loaded.warnings, *missing], "warning")
     if options.explain:
         from gateway.config.explaining.explain import explain
 
@@ -351,7 +366,7 @@ def _import_envoy_ratelimit(options: argparse.Namespace) -> int:
 
     sources = [source for path in options.sources for source in fetch(path)]
     imported = import_envoy_ratelimit(sources)
-    _print_problems(imported.notes, "note")
+    print_problems(imported.notes, "note")
     # The output must be a valid configuration, or nothing is printed.
     check_text(imported.text, file="the result")
     print(imported.text, end="")
@@ -363,7 +378,7 @@ def _ratio(_options: argparse.Namespace) -> int:
     from gateway.systems.ratio.environment import read_environment, told_of
 
     found = read_environment(os.environ)
-    _print_problems(found.warnings, "warning")
+    print_problems(found.warnings, "warning")
     try:
         return _run_alone(found.config)
     except StartError as error:
@@ -386,12 +401,15 @@ def _demo(options: argparse.Namespace) -> int:
 
 async def _serve_demo(listen: str) -> int:
     from gateway.command import demo
-    from gateway.config.checking.load import load
+    from gateway.config.checking.load import ConfigFiles
     from gateway.config.explaining.explain import outline
+    from gateway.wiring.reloading import Reloader
 
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(demo.DemoUpstream())
-        config = load(demo.CONFIG, demo.environment(upstream.url, listen)).config
+        files = ConfigFiles(demo.CONFIG, demo.environment(upstream.url, listen))
+        config, _, secrets = files.load()
+        reloader_of = partial(Reloader, source=files, secrets=secrets)
 
         async def announce(addresses: Sequence[object]) -> None:
             print(f"Sluice listens on http://{addresses[0]}, in front of a demo upstream.")
@@ -400,38 +418,8 @@ async def _serve_demo(listen: str) -> int:
             print("\nTry these in another terminal, in this order; press Ctrl-C here to stop:\n")
             print("\n".join(demo.suggestions(f"http://{addresses[0]}")), "\n", flush=True)
 
-        return await _serve(config, announce)
+        return await _serve(config, announce, reloader_of)
     raise AssertionError("the stack lets nothing pass")
-
-
-def _healthcheck(options: argparse.Namespace) -> int:
-    import http.client
-
-    admin = str(options.admin.reachable) if options.admin else DEFAULT_ADMIN
-    if options.config is not None:
-        from gateway.config.checking.load import load
-
-        listener = load(options.config, os.environ).config.admin
-        if listener is None:
-            print(f"sluice: {options.config} has admin: off, so no health check", file=sys.stderr)
-            return EXIT_FAILED
-        admin = str(listener.listen.reachable)
-    connection = http.client.HTTPConnection(admin, timeout=3)
-    try:
-        connection.request("GET", "/readyz")
-        response = connection.getresponse()
-        body = response.read().decode("utf-8", "replace").strip()
-    except (OSError, http.client.HTTPException) as error:
-        print(
-            f"sluice: no answer from {admin}: {error}\n"
-            "  hint: name the gateway's admin listener with -c FILE or --admin HOST:PORT",
-            file=sys.stderr,
-        )
-        return EXIT_FAILED
-    finally:
-        connection.close()
-    print(body)
-    return EXIT_OK if response.status == http.HTTPStatus.OK else EXIT_FAILED
 
 
 def _version(_options: argparse.Namespace) -> int:

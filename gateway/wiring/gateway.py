@@ -22,7 +22,7 @@ from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.config.values.address import UnixAddress
 from gateway.net.binding import ALONE, BindError, Sharing
-from gateway.net.start_errors import ADMIN, cannot_listen, cannot_log
+from gateway.net.start_errors import cannot_listen, cannot_log
 from gateway.net.tls.renewal import Renewal
 from gateway.observe.logs import AccessLog, LineWriter, Output, open_output, setup_logging
 from gateway.observe.metrics import GatewayMetrics
@@ -32,6 +32,7 @@ from gateway.stores.base import Store, WarningStore
 from gateway.stores.migrating import MovingStore
 from gateway.systems.base import Frontend
 from gateway.systems.listeners import make_frontends
+from gateway.wiring.admin import start_admin
 from gateway.wiring.client_listeners import BoundSocket, ChangedListeners, ClientListeners
 from gateway.wiring.frontends import FrontendChange, change_frontends
 from gateway.wiring.limiter import load_stores
@@ -94,10 +95,8 @@ class Gateway:
         resources: its place among several workers; None if it is the only one.
 
     Attributes:
-        metrics: its counters.
         reloads: what came of its reloads.
-        reloadable: what `POST /reload` reloads; None if it was not started with a file. Set it
-            before the start.
+        reloadable: reloads it for `POST /reload`; None without a file. Set it before the start.
 
     Raises:
         StartError: the log's file cannot be opened, or the store's URL cannot be used.
@@ -238,16 +237,10 @@ class Gateway:
 
     async def _start_admin(self, config: GatewayConfig) -> AdminServer | None:
         """Return the admin listener of a configuration; None if it has none, or not here."""
-        if config.admin is None or self._resources is not None:
+        if self._resources is not None:
             return None
-        address = config.admin.listen
         subject = OneProcess(self.metrics, lambda: self.readiness, self.reloads)
-        server = AdminServer(address.host, address.port, subject, reloadable=self.reloadable)
-        try:
-            await server.start()
-        except OSError as error:
-            raise cannot_listen(ADMIN, address, error) from error
-        return server
+        return await start_admin(config, subject, self.reloadable)
 
     async def _start_frontends(
         self, config: GatewayConfig, frontends: Sequence[tuple[int, Frontend]]

@@ -13,7 +13,7 @@ from socket import socket
 from typing import NamedTuple
 
 import gateway
-from gateway.admin import AdminServer, Phase
+from gateway.admin import AdminServer, Phase, ReloadState
 from gateway.base.tasks import Tasks
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.net.start_errors import cannot_log
@@ -23,11 +23,11 @@ from gateway.stores.opening import open_memory, reconfigure_memory
 from gateway.stores.shared.server import SharedServer
 from gateway.wiring.client_listeners import BoundSocket
 from gateway.wiring.limiter import limits_by_policy, memory_url
+from gateway.wiring.reloading import ConfigSource
 from gateway.wiring.watching import Watcher
 from gateway.workers import orders
 from gateway.workers.fleet import Fleet
 from gateway.workers.preparing import Preparing
-from gateway.workers.reload import ConfigurationSource
 from gateway.workers.reload_requests import ReloadRequests
 from gateway.workers.retired_counters import RetiredCounters
 from gateway.workers.worker import Post
@@ -36,7 +36,12 @@ log = logging.getLogger(__name__)
 
 
 async def serve(
-    config: GatewayConfig, workers: int, past_file: int, post: Post, source: ConfigurationSource
+    config: GatewayConfig,
+    workers: int,
+    past_file: int,
+    post: Post,
+    source: ConfigSource,
+    state: ReloadState,
 ) -> int:
     """Serve until the supervisor stops it or is gone; returns the exit status.
 
@@ -46,11 +51,12 @@ async def serve(
         past_file: the file of `RetiredCounters`.
         post: its channel, name and the sockets of the admin listener.
         source: where the configuration comes from.
+        state: what came of reloads so far.
 
     Raises:
         StartError: the log's file cannot be opened.
     """
-    running = _LimiterProcess(config, workers, past_file, post, source)
+    running = _LimiterProcess(config, workers, past_file, post, source, state)
     await running.serve()
     return 0
 
@@ -72,7 +78,8 @@ class _LimiterProcess:
         workers: int,
         past_file: int,
         post: Post,
-        source: ConfigurationSource,
+        source: ConfigSource,
+        state: ReloadState,
     ) -> None:
         self._config = config
         self._post = post
@@ -89,6 +96,7 @@ class _LimiterProcess:
         retired = RetiredCounters(past_file, self._metrics.started_us)
         phase = Phase.SERVING if post.reason else Phase.STARTING
         self._fleet = Fleet(workers, self._metrics, retired, phase, lambda: self._store.warning)
+        self._fleet.reloads.restore(state)
         self._ended = asyncio.Event()
         self._tasks = Tasks()
         preparing = Preparing(self)

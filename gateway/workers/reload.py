@@ -9,18 +9,20 @@ meanwhile. The limiter tells the operator what came of it (`ReloadReport`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from gateway.admin import ReloadOutcome, not_possible
-from gateway.base.clock import US, Clock, monotonic_us
+from gateway.admin import ReloadOutcome, ReloadState, not_possible
+from gateway.base.clock import US, Clock, monotonic_us, wall_us
 from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
 from gateway.config.checking.check import Checked
+from gateway.config.explaining.differences import differences
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.redaction import Secrets
 from gateway.wiring.client_listeners import BoundSocket
+from gateway.wiring.reloading import ConfigSource, is_same
 from gateway.workers import orders
 from gateway.workers.child import LIMITER, Child
 from gateway.workers.cpus import worker_count
@@ -30,30 +32,12 @@ from gateway.workers.preparing import Enclosed
 from gateway.workers.rollout import ANSWER_US, Answers
 
 
-class ConfigurationSource(Protocol):
-    """Where a configuration comes from; see `gateway.config.checking.load.ConfigFiles`."""
-
-    @property
-    def name(self) -> str:
-        """Its name, for messages."""
-
-    @property
-    def loaded(self) -> bytes:
-        """The digest of what was loaded last."""
-
-    def load(self) -> Checked:
-        """Read and check it; blocks."""
-
-    def digest(self) -> bytes:
-        """Return a digest of what there is to load now; blocks."""
-
-
 class ReloadReport(NamedTuple):
     """What the file of the order `OUTCOME` contains.
 
     Attributes:
         requests: how many requests for a reload, of those that the limiter passed on, it answers.
-        digest: of the files that were read, as in `ConfigurationSource`.
+        digest: of the files that were read, as in `ConfigSource`.
         outcome: what came of it.
     """
 
@@ -98,11 +82,14 @@ class Reloads:
         names: the names of the limiter and of all workers, in this order.
         use: called with a configuration and its sockets when it takes effect.
         clock: the current time.
+
+    Attributes:
+        state: what came of reloads so far.
     """
 
     def __init__(
         self,
-        source: ConfigurationSource,
+        source: ConfigSource,
         secrets: Secrets,
         names: Sequence[str],
         use: Callable[[GatewayConfig, Listeners], None],
@@ -113,6 +100,7 @@ class Reloads:
         self._names = names
         self._use = use
         self._clock = clock
+        self.state = ReloadState(wall_us())
         self._number = 0
         self._is_asked = False
         self._asking: tuple[Child | None, int] = (None, 0)
@@ -240,7 +228,7 @@ class Reloads:
         """Read the configuration, and send it to all children if anything has changed."""
         loaded = self._source.load()
         new = loaded.config
-        if new == config:
+        if is_same(config, new):
             self._end(ReloadOutcome(True, loaded.warnings, ()))
             return None
         if worker_count(new.server.workers) != len(listeners.workers):
@@ -250,7 +238,7 @@ class Reloads:
         both = Secrets()
         both.update(self._secrets)
         both.update(loaded.secrets)
-        changes = tuple(map(both.hide, _differences(config, new)))
+        changes = tuple(map(both.hide, differences(config, new)))
         parcel = pack(new)
         try:
             sockets = rebind(listeners, config, new)
@@ -351,6 +339,7 @@ class Reloads:
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             os.close(attempt.parcel)
+        self.state = self.state.after(outcome, wall_us())
         limiter, requests = self._asking
         self._asking = (None, 0)
         self._unreported.append((limiter, ReloadReport(requests, self._source.loaded, outcome)))
@@ -366,12 +355,6 @@ class Reloads:
             with suppress(OSError):
                 _give(limiter, orders.OUTCOME, fitting)
         self._unreported.clear()
-
-
-def _differences(old: GatewayConfig, new: GatewayConfig) -> Iterator[str]:
-    for name in type(new).model_fields:
-        if getattr(old, name) != getattr(new, name):
-            yield f"{name} has changed"
 
 
 def _limiter(children: Iterable[Child]) -> Child | None:

@@ -19,12 +19,13 @@ from gateway.base.clock import monotonic_us
 from gateway.base.errors import GatewayError, StartError
 from gateway.config.checking.check import Checked
 from gateway.config.models.gateway import GatewayConfig
+from gateway.wiring.reloading import ConfigSource
 from gateway.workers import limiter, orders, worker
 from gateway.workers.child import HANDLED, LIMITER, Child, kill_and_wait, start_child
 from gateway.workers.files import SharedFiles, shared_files
 from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
-from gateway.workers.reload import ConfigurationSource, Reloads
+from gateway.workers.reload import Reloads
 from gateway.workers.restarts import Restarts
 
 GRACE_US: Final = 10_000_000
@@ -34,7 +35,7 @@ LATE_US: Final = 1_000_000
 EXIT_OK: Final = 0
 
 
-def supervise(loaded: Checked, workers: int, source: ConfigurationSource) -> int:
+def supervise(loaded: Checked, workers: int, source: ConfigSource) -> int:
     """Run a gateway of several workers until a signal stops it.
 
     Args:
@@ -73,7 +74,7 @@ class _Supervisor:
     """
 
     def __init__(
-        self, loaded: Checked, source: ConfigurationSource, listeners: Listeners, files: SharedFiles
+        self, loaded: Checked, source: ConfigSource, listeners: Listeners, files: SharedFiles
     ) -> None:
         self._config = config = loaded.config
         self._source = source
@@ -149,8 +150,8 @@ class _Supervisor:
         if name == LIMITER:
             admin = self._listeners.admin
             post = worker.Post(name, channel, admin, lock, reason, is_first=False)
-            past, source = self._files.past, self._source
-            return run_in_loop(lambda: limiter.serve(config, count, past, post, source))
+            past, source, state = self._files.past, self._source, self._reloads.state
+            return run_in_loop(lambda: limiter.serve(config, count, past, post, source, state))
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
         is_first = number == 0

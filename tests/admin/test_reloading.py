@@ -175,8 +175,8 @@ def test_metrics_and_readiness_follow() -> None:
         (APPLIED, ["INFO configuration reloaded: Route /x is new."]),
         (ReloadOutcome(True, (), ()), ["INFO configuration reloaded: nothing has changed"]),
         (
-            ReloadOutcome(True, (BAD,), ("a", "b")),
-            ["INFO configuration reloaded: a; b", f"WARNING {BAD}"],
+            ReloadOutcome(True, (BAD,), ("A is new.", "B is gone.")),
+            ["INFO configuration reloaded: A is new. B is gone.", f"WARNING {BAD}"],
         ),
         (
             FAILED,
@@ -204,11 +204,11 @@ def test_the_log_stays_short(caplog: pytest.LogCaptureFixture) -> None:
     """Of thousands of changes or problems, some are logged, and how many more there are."""
     caplog.set_level(logging.INFO)
     record = _record()[0]
-    record.note(ReloadOutcome(True, (), ("a",) * 1000))
+    record.note(ReloadOutcome(True, (), ("A is new.",) * 1000))
     record.note(ReloadOutcome(False, (BAD,) * 1000, ()))
     first, _, *others, last = [one.getMessage() for one in caplog.records]
-    assert first.endswith(f"; and {1000 - MOST_LINES} more")
-    assert first.count("a;") == MOST_LINES
+    assert first.endswith(f" And {1000 - MOST_LINES} more.")
+    assert first.count("A is new.") == MOST_LINES
     assert len(others) == MOST_LINES
     assert last == f"and {1000 - MOST_LINES} more; sluice check lists all"
 

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.base.errors import ConfigError, Problem
 from gateway.config.checking.check import Checked, Inspect, Source, check
-from gateway.config.models.gateway import GatewayConfig
-from gateway.config.reading.source import MAX_BYTES
+from gateway.config.models.gateway import AdminConfig, GatewayConfig
+from gateway.config.reading.merge import merge
+from gateway.config.reading.node_findings import without_extensions
+from gateway.config.reading.nodes import Node, plain
+from gateway.config.reading.source import MAX_BYTES, read
 from gateway.config.reading.substitute import files_in
+from gateway.config.values.base import untouched
+from gateway.config.values.places import from_file
+from gateway.config.values.redaction import Secrets
+from gateway.config.values.types import Off
 
 MAX_FILES: Final = 1_000
 MAX_READS: Final = 5
@@ -99,6 +109,41 @@ def load(
     return _check(fetch(path), path, environ, model, inspect)
 
 
+class _AdminOnly(BaseModel):
+    """The section of a configuration that says where to ask a running gateway."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    admin: Annotated[AdminConfig | None, Off] = untouched(AdminConfig)
+
+
+def load_admin(path: Path, environ: Mapping[str, str]) -> AdminConfig | None:
+    """Return the admin listener of the configuration at `path`; None if it has none.
+
+    Mistakes elsewhere do not matter, nor variables and secret files that only the gateway has.
+
+    Raises:
+        ConfigError: the section cannot be read.
+    """
+    folder = _folder(path)
+    roots: list[Node] = []
+    for file, content in fetch(path):
+        root, problems = read(file, content, environ, partial(_text_of, folder), Secrets())
+        if root is None or any(one.path.split(".")[0] == "admin" for one in problems):
+            raise ConfigError(problems)
+        roots.append(without_extensions(root))
+    joined, _ = merge(roots)
+    try:
+        return _AdminOnly.model_validate(plain(joined), context=from_file(folder)).admin
+    except ValidationError:
+        # Raises all problems, this one included.
+        return load(path, environ).config.admin
+
+
+def _text_of(folder: Path, name: str) -> str:
+    return _read_secret(folder / name).decode()
+
+
 def _check(
     sources: Sequence[Source],
     path: Path,
@@ -107,11 +152,8 @@ def _check(
     inspect: Inspect | None = None,
 ) -> Loaded:
     folder = _folder(path)
-
-    def read(name: str) -> str:
-        return _read_secret(folder / name).decode()
-
-    return check(sources, environ, read, model, folder=folder.absolute(), inspect=inspect)
+    read_secret = partial(_text_of, folder)
+    return check(sources, environ, read_secret, model, folder=folder.absolute(), inspect=inspect)
 
 
 def _folder(path: Path) -> Path:

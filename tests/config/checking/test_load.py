@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.config.checking.load import ConfigFiles, load
+from gateway.config.checking.load import ConfigFiles, load, load_admin
 from tests.configmap import ConfigMapVolume
 
 ROUTES = "routes:\n  /a: {upstream: http://a:1}\n"
@@ -245,3 +245,47 @@ def test_files_of_a_folder_are_read_as_of_one_moment(
     monkeypatch.setattr(Path, "open", replace_after)
     config = load(folder, {}).config
     assert (config.domain, config.routes[0].name) == ("two", "/b")
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (ROUTES, "127.0.0.1:9901"),
+        ("admin: off\n" + ROUTES, "None"),
+        ("admin: 127.0.0.1:1\n" + ROUTES, "127.0.0.1:1"),
+        ("admin: { listen: '127.0.0.1:${PORT}' }\n", "127.0.0.1:5"),
+        # Mistakes elsewhere.
+        (
+            "admin: 127.0.0.1:1\nlimts: 1\nroutes: { /a: { limit: 1/, upstream: '${NONE}' } }\n",
+            "127.0.0.1:1",
+        ),
+        ("admin: 127.0.0.1:1\ndomain: '${file:/does/not/exist}'\n", "127.0.0.1:1"),
+    ],
+)
+def test_the_admin_listener_is_found_in_what_cannot_be_used(
+    tmp_path: Path, text: str, address: str
+) -> None:
+    """A running gateway is asked even if its file is wrong, or refers to what only it can read."""
+    file = tmp_path / "g.yaml"
+    file.write_text(text)
+    found = load_admin(file, {"PORT": "5"})
+    assert str(found and found.listen) == address
+
+
+BAD_ADMINS = (
+    "admin: 9901\n" + ROUTES,
+    "admin: '${NONE}'\n" + ROUTES,
+    "admin: { listen: '${NONE}' }\n" + ROUTES,
+    "[",
+    "",
+)
+
+
+@pytest.mark.parametrize("text", BAD_ADMINS)
+def test_an_admin_listener_that_cannot_be_found(tmp_path: Path, text: str) -> None:
+    """It is a problem like any other, with its place."""
+    file = tmp_path / "g.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_admin(file, {})
+    assert str(caught.value.problems[0]).startswith(str(file))
