@@ -69,6 +69,12 @@ def _cannot_have_file(path: str, address: UnixAddress, error: OSError) -> StartE
     return StartError(path, f"cannot listen on {address}: {error.strerror or error}")
 
 
+def cannot_change_workers() -> StartError:
+    """Return the error for a reload that would need another number of processes."""
+    message = "the number of workers cannot be changed while the gateway runs"
+    return StartError("server.workers", message, "restart the gateway")
+
+
 def cannot_use(path: str, error: TlsFileError) -> StartError:
     """Return the error for a certificate file that cannot be used."""
     field = "client_ca" if error.field == "ca" and path.startswith("listen") else error.field

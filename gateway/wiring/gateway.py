@@ -22,7 +22,7 @@ from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.config.values.address import UnixAddress
 from gateway.net.binding import ALONE, BindError, Sharing
-from gateway.net.start_errors import cannot_listen, cannot_log
+from gateway.net.start_errors import cannot_change_workers, cannot_listen, cannot_log
 from gateway.net.tls.renewal import Renewal
 from gateway.observe.logs import AccessLog, LineWriter, Output, open_output, setup_logging
 from gateway.observe.metrics import GatewayMetrics
@@ -281,9 +281,7 @@ class Gateway:
         """
         present = self._running
         if self._resources is None and config.server.workers != present.config.server.workers:
-            hint = "restart the gateway, or upgrade it with SIGUSR2"
-            message = "the number of processes cannot be changed while the gateway runs"
-            raise StartError("server.workers", message, hint)
+            raise cannot_change_workers()
         await asyncio.to_thread(load_stores, config)
         output = self._output
         if config.log.output != present.config.log.output:

@@ -21,6 +21,7 @@ from gateway.config.checking.check import Checked
 from gateway.config.explaining.differences import differences
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.redaction import Secrets
+from gateway.net.start_errors import cannot_change_workers
 from gateway.wiring.client_listeners import BoundSocket
 from gateway.wiring.reloading import ConfigSource, is_same
 from gateway.workers import orders
@@ -234,9 +235,7 @@ class Reloads:
             self._end(ReloadOutcome(True, loaded.warnings, ()))
             return None
         if worker_count(new.server.workers) != len(listeners.workers):
-            message = "the number of workers cannot be changed while the gateway runs"
-            hint = "restart the gateway, or upgrade it with SIGUSR2"
-            raise StartError("server.workers", message, hint)
+            raise cannot_change_workers()
         both = Secrets()
         both.update(self._secrets)
         both.update(loaded.secrets)

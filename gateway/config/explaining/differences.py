@@ -31,7 +31,8 @@ NAMED: Final = frozenset({"routes", "policies", "upstreams", "listen", "listener
 def differences(old: GatewayConfig, new: GatewayConfig) -> list[str]:
     """Return what differs, in sentences; empty if nothing does.
 
-    Passwords in URLs are hidden. Other secrets that the files refer to are for the caller to hide.
+    Passwords in URLs and the values of header fields are not shown. Other secrets that the files
+    refer to are for the caller to hide.
     """
     found = [
         *_routes(old, new),
@@ -141,8 +142,11 @@ def _mapping(
             continue
         if isinstance(one, Model) and isinstance(other, Model):
             yield from changes(f"{path}.{key}", one, other)
+        elif one is None or other is None:
+            yield f"{path}.{key} is {'new' if one is None else 'gone'}"
         else:
-            yield f"{path}.{key}: {_text(one, '')} becomes {_text(other, '')}"
+            # The value of a header field may be a credential.
+            yield f"{path}.{key} has changed"
 
 
 def _text(value: object, kind: str) -> str:
@@ -166,7 +170,8 @@ def _text(value: object, kind: str) -> str:
             for name, one in parts.items()
         )
         return f"{{{', '.join(shown)}}}"
-    if isinstance(value, tuple | frozenset):
+    if isinstance(value, Mapping | tuple | frozenset):
+        # Only the names of a mapping: the value of a header field may be a credential.
         return join([_text(one, kind) for one in value])
     return _number(value, kind) if isinstance(value, int) else redact(str(value))
 

@@ -117,3 +117,28 @@ def test_every_section_is_told(field: str) -> None:
     old, new = config(OLD), config(NEW)
     before = old.model_copy(update={field: getattr(new, field)})
     assert bool(differences(old, before)) == (getattr(old, field) != getattr(new, field))
+
+
+def test_the_values_of_header_fields_are_not_shown() -> None:
+    """They may be credentials: of upstreams, of health checks, and of the clients of a route."""
+    fields = """
+routes:
+  /a:
+    upstream: u
+    headers: {{ X-Api-Key: {0}-key }}
+    request_headers: {{ set: {{ Authorization: "Bearer {0}-token" }}, add: {{ X-{0}: {0}-more }} }}
+upstreams:
+  u: {{ targets: "http://a:1", health: {{ path: /, headers: {{ Authorization: "{0}-login" }} }} }}
+"""
+    none = "routes: { /a: { upstream: u } }\nupstreams: { u: http://a:1 }\n"
+    one, other, empty = (config(text) for text in (fields.format("a"), fields.format("b"), none))
+    assert differences(one, other) == [
+        "Route /a: headers.x-api-key has changed; request_headers.set.Authorization has changed; "
+        "request_headers.add.X-a is gone; request_headers.add.X-b is new.",
+        "Upstream u: health.headers.Authorization has changed.",
+    ]
+    for sentences in (differences(empty, one), differences(one, empty)):
+        assert len(sentences) == 2
+        assert not any(
+            word in " ".join(sentences) for word in ("a-key", "a-token", "a-more", "a-login")
+        )
