@@ -43,8 +43,7 @@ class Watch:
         self._items = items
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._tick_s = 0.0
-        self.set(shortest)
+        self._tick_s = _tick_s(shortest)
 
     def start(self) -> None:
         """An item was added: begin to look, if not yet begun."""
@@ -53,11 +52,11 @@ class Watch:
 
     def keep_to(self, shortest: float) -> None:
         """Look often enough for a limit of so many seconds as well."""
-        self._tick_s = min(self._tick_s, max(shortest / 4, SHORTEST_TICK_S))
+        self._tick_s = min(self._tick_s, _tick_s(shortest))
 
     def set(self, shortest: float) -> None:
         """Look often enough for a limit of so many seconds, in place of all others so far."""
-        self._tick_s = min(max(shortest / 4, SHORTEST_TICK_S), LONGEST_TICK_S)
+        self._tick_s = _tick_s(shortest)
 
     def stop(self) -> None:
         """Look no more."""
@@ -72,3 +71,8 @@ class Watch:
             item.expire()
         if len(self._items):
             self.start()
+
+
+def _tick_s(shortest: float) -> float:
+    """Return how often to look for a limit of so many seconds."""
+    return min(max(shortest / 4, SHORTEST_TICK_S), LONGEST_TICK_S)

@@ -76,6 +76,20 @@ class ConfigError(GatewayError):
         self.problems = problems
 
 
+def problems_of(error: GatewayError, file: str) -> tuple[Problem, ...]:
+    """Return an error about a configuration as problems.
+
+    Args:
+        error: the error; if it names no key, neither does the problem.
+        file: the configuration as the user named it.
+    """
+    if isinstance(error, ConfigError):
+        return tuple(error.problems)
+    if isinstance(error, StartError):
+        return (Problem(file, 0, 0, error.path, error.message, error.hint),)
+    return (Problem(file, 0, 0, "", str(error)),)
+
+
 class LimitSyntaxError(ConfigError):
     """A limit line that is not valid.
 

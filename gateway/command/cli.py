@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import gateway
-from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
+from gateway.base.errors import ConfigError, GatewayError, Problem, StartError, problems_of
 from gateway.command.arguments import StoreOnce, address
 from gateway.command.asking import add_admin, healthcheck, reload
 from gateway.command.comparing import add_diff
@@ -66,8 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print_problems(error.problems)
     except StartError as error:
-        file = str(_config(options))
-        print_problems([Problem(file, 0, 0, error.path, error.message, error.hint)])
+        print_problems(problems_of(error, str(_config(options))))
     except GatewayError as error:
         print(f"sluice: {error}", file=sys.stderr)
     except BrokenPipeError:
@@ -332,12 +331,10 @@ def _missing_libraries(file: str, config: GatewayConfig) -> list[Problem]:
 
     from gateway.stores.opening import find_store
     from gateway.systems.listeners import find_maker
+    from gateway.wiring.limiter import store_urls
 
     problems: list[Problem] = []
-    stores = {"store.url": config.store.url}
-    if config.store.migrate is not None:
-        stores["store.migrate.to"] = config.store.migrate.to
-    for place, url in stores.items():
+    for place, url in store_urls(config).items():
         try:
             find_store(url)
         except ConfigError as error:
@@ -346,7 +343,7 @@ def _missing_libraries(file: str, config: GatewayConfig) -> list[Problem]:
         try:
             find_maker(index, listener)
         except StartError as error:
-            problems.append(Problem(file, 0, 0, error.path, error.message, error.hint))
+            problems += problems_of(error, file)
     return problems
 
 

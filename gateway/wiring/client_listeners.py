@@ -36,7 +36,7 @@ class BoundSocket(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Door:
+class _ListenerGroup:
     """One listener, with a socket for each of its addresses.
 
     Attributes:
@@ -87,6 +87,11 @@ def kept_listeners(old: GatewayConfig, new: GatewayConfig) -> dict[int, int]:
     }
 
 
+def listener_key(config: GatewayConfig, number: int) -> str:
+    """Return the key of a listener, as problems name it."""
+    return "listen" if len(config.listen) == 1 else f"listen[{number}]"
+
+
 class ClientListeners:
     """All listeners of a gateway for HTTP clients.
 
@@ -99,20 +104,20 @@ class ClientListeners:
         self._proxy = proxy
         self._metrics = metrics
         self._config: GatewayConfig | None = None
-        self._doors: list[_Door] = []
+        self._groups: list[_ListenerGroup] = []
         self._retired: list[Listener | PlainListener] = []
 
     @property
     def addresses(self) -> list[tuple[ListenerConfig, Address | UnixAddress]]:
         """Return the addresses, with the actual ports."""
         found: list[tuple[ListenerConfig, Address | UnixAddress]] = []
-        for door in self._doors:
-            address = door.config.address
-            for listener in door.listeners:
+        for group in self._groups:
+            address = group.config.address
+            for listener in group.listeners:
                 for one in listener.sockets:
                     is_tcp = isinstance(address, Address)
                     actual = Address(*one.getsockname()[:2]) if is_tcp else address
-                    found.append((door.config, actual))
+                    found.append((group.config, actual))
         return found
 
     async def prepare(
@@ -144,32 +149,33 @@ class ClientListeners:
                 continue
             try:
                 await self._bind(number, listener, changed)
-                if self._config is not None:
-                    # An error must be known before anything is changed.
-                    for one in changed.bound:
-                        one.socket.listen(BACKLOG)
             except OSError as error:
                 changed.close()
-                path = "listen" if len(config.listen) == 1 else f"listen[{number}]"
-                raise cannot_listen(path, listener.address, error) from error
+                raise cannot_listen(
+                    listener_key(config, number), listener.address, error
+                ) from error
         return changed
 
     async def _bind(self, number: int, listener: ListenerConfig, changed: ChangedListeners) -> None:
         address = listener.address
         if isinstance(address, UnixAddress):
             # The file may be that of a listener that is about to go.
-            elders = frozenset({os.getpid()} if self._config is not None else ())
-            one, file = await asyncio.to_thread(bound_file, address, listener.mode, elders)
+            predecessors = frozenset({os.getpid()} if self._config is not None else ())
+            one, file = await asyncio.to_thread(bound_file, address, listener.mode, predecessors)
             changed.files[number] = file
             changed.bound.append(BoundSocket(number, one))
         else:
-            for one in await bound_everywhere(address):
-                changed.bound.append(BoundSocket(number, one))
+            found = await bound_everywhere(address)
+            changed.bound.extend(BoundSocket(number, one) for one in found)
+            if self._config is not None:
+                # An error must be known before anything is changed.
+                for one in found:
+                    one.listen(BACKLOG)
 
     def acceptors(self, changed: ChangedListeners) -> dict[Configured, int]:
         """Return what creates the connections of listeners that stay, and the port of redirects."""
         return {
-            self._doors[before].acceptor: changed.config.listen[number].redirect_to_https or 0
+            self._groups[before].acceptor: changed.config.listen[number].redirect_to_https or 0
             for number, before in changed.kept.items()
         }
 
@@ -183,48 +189,48 @@ class ClientListeners:
         config = changed.config
         times = config.server
         patience = HandshakeTimeouts(times.header_timeout / US, times.body_timeout / US)
-        before, doors = self._doors, []
+        before, groups = self._groups, []
         retired = [
-            door for number, door in enumerate(before) if number not in changed.kept.values()
+            group for number, group in enumerate(before) if number not in changed.kept.values()
         ]
-        ended: set[Configured] = {door.acceptor for door in retired}
+        ended: set[Configured] = {group.acceptor for group in retired}
         for number, (listener, plan) in enumerate(zip(config.listen, changed.plans, strict=True)):
             old = before[changed.kept[number]] if number in changed.kept else None
             if old is None:
                 sockets = [one.socket for one in changed.bound if one.number == number]
                 acceptor = self._proxy.acceptor(listener.redirect_to_https or 0)
-                door = _Door(listener, acceptor, [], changed.files.get(number))
+                group = _ListenerGroup(listener, acceptor, [], changed.files.get(number))
             else:
-                door = old
+                group = old
                 if old.config != listener:
                     # Its clients came in by other rules.
                     ended.add(old.acceptor)
                 old.config = listener
                 sockets = self._keep(old, plan, patience, most)
             for one in sockets:
-                door.listeners.append(self._listener(one, door.acceptor, plan, patience, most))
-                await door.listeners[-1].start_serving()
-            doors.append(door)
-        self._doors = doors
+                group.listeners.append(self._listener(one, group.acceptor, plan, patience, most))
+                await group.listeners[-1].start_serving()
+            groups.append(group)
+        self._groups = groups
         self._config = config
-        for door in retired:
-            if door.file is not None:
-                await asyncio.to_thread(door.file.remove)
-            self._retire(door.listeners)
+        for group in retired:
+            if group.file is not None:
+                await asyncio.to_thread(group.file.remove)
+            self._retire(group.listeners)
         self._proxy.close_when_idle(ended)
 
     def _keep(
-        self, door: _Door, plan: AcceptPlan, patience: HandshakeTimeouts, most: int
+        self, group: _ListenerGroup, plan: AcceptPlan, patience: HandshakeTimeouts, most: int
     ) -> list[socket]:
         """Change a listener; return copies of its sockets if it needs listeners of another kind."""
-        others = [one for one in door.listeners if isinstance(one, PlainListener) != plan.is_plain]
+        others = [one for one in group.listeners if isinstance(one, PlainListener) != plan.is_plain]
         if not others:
-            for one in door.listeners:
+            for one in group.listeners:
                 if isinstance(one, Listener):
                     one.reconfigure(plan, patience, most)
             return []
         copies = [one.dup() for listener in others for one in listener.sockets]
-        door.listeners = []
+        group.listeners = []
         self._retire(others)
         return copies
 
@@ -247,11 +253,11 @@ class ClientListeners:
 
     async def close(self) -> None:
         """Accept no more."""
-        for door in self._doors:
-            if door.file is not None:
-                await asyncio.to_thread(door.file.remove)
-        for door in self._doors:
-            for listener in door.listeners:
+        for group in self._groups:
+            if group.file is not None:
+                await asyncio.to_thread(group.file.remove)
+        for group in self._groups:
+            for listener in group.listeners:
                 listener.close()
         for listener in self._retired:
             listener.close()

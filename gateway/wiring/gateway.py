@@ -36,7 +36,7 @@ from gateway.wiring.admin import start_admin
 from gateway.wiring.client_listeners import BoundSocket, ChangedListeners, ClientListeners
 from gateway.wiring.frontends import FrontendChange, change_frontends
 from gateway.wiring.limiter import load_stores
-from gateway.wiring.running import ProcessParts, RunningConfig, max_connections, missing_files
+from gateway.wiring.running import ProcessParts, RunningConfig, missing_files
 
 log = logging.getLogger(__name__)
 
@@ -221,7 +221,7 @@ class Gateway:
             listeners.close()
             await self._close(0)
             raise
-        await self._listeners.commit(listeners, max_connections(config))
+        await self._listeners.commit(listeners, running.max_connections)
         self._renewal.start()
         self._phase = Phase.SERVING
         self._say_where()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from gateway.base.errors import ConfigError, Problem, StartError
 from gateway.config.checking.throttlex_checks import tables_url
@@ -11,6 +11,7 @@ from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.store_url import capabilities_of
 from gateway.limiter.decider import Decider
+from gateway.limits.consistency_mode import Terms
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import GatewayMetrics, StoreMetrics
@@ -76,16 +77,26 @@ def load_stores(config: GatewayConfig) -> None:
     Raises:
         StartError: a store is not known, or lacks a library.
     """
+    for path, url in store_urls(config).items():
+        try:
+            find_store(url)
+        except ConfigError as error:
+            raise cannot_use_store(path, error) from error
+
+
+def store_urls(config: GatewayConfig) -> dict[str, str]:
+    """Return the URLs of the store, and of the new one of a migration, by their keys."""
     settings = config.store
     urls = {"store.url": settings.url}
     if settings.migrate is not None:
         urls["store.migrate.to"] = settings.migrate.to
-    for path, url in urls.items():
-        try:
-            find_store(url)
-        except ConfigError as error:
-            problem = error.problems[0]
-            raise StartError(problem.path or path, problem.message, problem.hint) from error
+    return urls
+
+
+def cannot_use_store(path: str, error: ConfigError) -> StartError:
+    """Return the error for a store that cannot be used, whose URL is at a key."""
+    problem = error.problems[0]
+    return StartError(problem.path or path, problem.message, problem.hint)
 
 
 def parts_of(store: Store) -> tuple[Store, ...]:
@@ -132,8 +143,7 @@ def limits_by_policy(config: GatewayConfig) -> dict[str, list[Limit]]:
 
 def memory_url(config: GatewayConfig) -> str:
     """Return the URL of the memory store; empty if counts are elsewhere."""
-    settings = config.store
-    urls = (settings.url, settings.migrate.to if settings.migrate is not None else settings.url)
+    urls = store_urls(config).values()
     return next((url for url in urls if not capabilities_of(url).is_shared), "")
 
 
@@ -168,16 +178,34 @@ def decider_of(
         metrics: its counters.
         workers: the minimum number of gateways that share it.
     """
-    settings = config.store
     return Decider(
         store,
-        deadline_us=settings.deadline,
-        share=None if settings.share == "auto" else settings.share,
         siblings=workers,
-        max_waiting=config.server.max_waiting,
         metrics=metrics,
-        terms=[policy.terms for policy in config.policies.values() if policy.terms],
+        **_decider_settings(config),
     )
+
+
+def reconfigure_decider(decider: Decider, config: GatewayConfig) -> None:
+    """Let a decider decide as another configuration says, on the same store."""
+    decider.reconfigure(**_decider_settings(config))
+
+
+class _DeciderSettings(TypedDict):
+    deadline_us: int
+    share: int | None
+    max_waiting: int
+    terms: list[Terms]
+
+
+def _decider_settings(config: GatewayConfig) -> _DeciderSettings:
+    settings = config.store
+    return {
+        "deadline_us": settings.deadline,
+        "share": None if settings.share == "auto" else settings.share,
+        "max_waiting": config.server.max_waiting,
+        "terms": [policy.terms for policy in config.policies.values() if policy.terms],
+    }
 
 
 def overrides_of(config: GatewayConfig) -> KeyOverrides | None:

@@ -34,14 +34,12 @@ class Certificates(NamedTuple):
         frontends: TLS of the listeners for other systems' clients; empty if another process serves
             them.
         made_from: all of them, by what they were made from.
-        loaded: which of them, by `id`, are in use already and need not be loaded.
     """
 
     listeners: tuple[ServerTls | None, ...]
     upstreams: dict[str, UpstreamTls]
     frontends: tuple[TlsTexts | None, ...]
     made_from: Mapping[MadeFrom, ServerTls | TlsTexts | UpstreamTls]
-    loaded: frozenset[int]
 
     @property
     def shown(self) -> list[ServerTls | TlsTexts]:
@@ -54,25 +52,23 @@ class Certificates(NamedTuple):
         return [*self.shown, *self.upstreams.values()]
 
     def load(self) -> None:
-        """Read every file; blocks.
+        """Read the files of those that are new; blocks.
 
         Raises:
             StartError: a file cannot be used.
         """
         for index, one in enumerate(self.listeners):
             path = "listen.tls" if len(self.listeners) == 1 else f"listen[{index}].tls"
-            self._load(one, path)
+            _load(one, path)
         for name, other in self.upstreams.items():
-            self._load(other, f"upstreams.{name}.tls")
+            _load(other, f"upstreams.{name}.tls")
         for index, texts in enumerate(self.frontends):
-            self._load(texts, f"listeners[{index}].tls")
-
-    def _load(self, tls: ServerTls | TlsTexts | UpstreamTls | None, path: str) -> None:
-        if tls is not None and id(tls) not in self.loaded:
-            _load(tls, path)
+            _load(texts, f"listeners[{index}].tls")
 
 
-def _load(tls: ServerTls | TlsTexts | UpstreamTls, path: str) -> None:
+def _load(tls: ServerTls | TlsTexts | UpstreamTls | None, path: str) -> None:
+    if tls is None or tls.is_loaded:
+        return
     try:
         tls.load()
     except TlsFileError as error:
@@ -80,17 +76,18 @@ def _load(tls: ServerTls | TlsTexts | UpstreamTls, path: str) -> None:
 
 
 def certificates_of(
-    config: GatewayConfig, *, has_frontends: bool, elder: Certificates | None = None
+    config: GatewayConfig, *, has_frontends: bool, predecessor: Certificates | None = None
 ) -> Certificates:
     """Return the certificates of the configuration; those that are new are not loaded yet.
 
     Args:
         config: the checked, complete configuration.
         has_frontends: whether this process serves the clients of other systems.
-        elder: those of the configuration before; each is used again where nothing has changed.
+        predecessor: those of the configuration before, which are used again where nothing has
+            changed.
     """
     frontends = config.listeners if has_frontends else ()
-    kept = elder.made_from if elder is not None else {}
+    kept = predecessor.made_from if predecessor is not None else {}
     made_from: dict[MadeFrom, ServerTls | TlsTexts | UpstreamTls] = {}
 
     def once(make: Callable[[Any], Tls], tls: Any, place: object = None) -> Tls:
@@ -114,7 +111,6 @@ def certificates_of(
             for one in frontends
         ),
         made_from,
-        frozenset(id(one) for one in kept.values()),
     )
 
 

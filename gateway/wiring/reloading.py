@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from gateway.admin.reloading import ReloadOutcome, ReloadRecord, not_possible
-from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
+from gateway.base.errors import GatewayError, Problem, problems_of
 from gateway.base.tasks import Tasks
 from gateway.config.checking.check import Checked
 from gateway.config.explaining.differences import differences
@@ -133,12 +133,8 @@ class Reloader:
         name = self._source.name
         try:
             return await self._load_and_apply()
-        except ConfigError as error:
-            problems = tuple(error.problems)
-        except StartError as error:
-            problems = (Problem(name, 0, 0, error.path, error.message, error.hint),)
         except GatewayError as error:
-            problems = (Problem(name, 0, 0, "", str(error)),)
+            problems = problems_of(error, name)
         except Exception:
             log.exception("a reload has failed")
             problems = (Problem(name, 0, 0, "", "the gateway failed; its log says how"),)
@@ -154,14 +150,26 @@ class Reloader:
         old, new = gateway.config, loaded.config
         if await asyncio.to_thread(is_same, old, new):
             return ReloadOutcome(True, loaded.warnings, ())
-        sentences = await asyncio.to_thread(differences, old, new)
+        outcome = await asyncio.to_thread(applied, old, self._secrets, loaded)
         await gateway.reload(new)
-        both = Secrets()
-        both.update(self._secrets)
-        both.update(loaded.secrets)
         self._secrets = loaded.secrets
         self._watcher.look_every(new.server.watch)
-        return ReloadOutcome(True, loaded.warnings, tuple(map(both.hide, sentences)))
+        return outcome
+
+
+def applied(old: GatewayConfig, secrets: Secrets, loaded: Checked) -> ReloadOutcome:
+    """Return the outcome of a reload that is applied.
+
+    Args:
+        old: the configuration before.
+        secrets: those in it.
+        loaded: the configuration that takes its place.
+    """
+    hidden = Secrets()
+    hidden.update(secrets)
+    hidden.update(loaded.secrets)
+    changes = tuple(map(hidden.hide, differences(old, loaded.config)))
+    return ReloadOutcome(True, loaded.warnings, changes)
 
 
 def renew_only(gateway: Swappable) -> None:

@@ -12,7 +12,7 @@ import resource
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.base.errors import ConfigError, StartError
+from gateway.base.errors import ConfigError
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import GatewayConfig
 from gateway.limits.key_overrides import KeyOverrides
@@ -32,6 +32,7 @@ from gateway.stores.shared.store import SharedStore
 from gateway.systems.base import FrontendContext
 from gateway.wiring.field_names import hidden_fields, reserved_fields
 from gateway.wiring.limiter import (
+    cannot_use_store,
     close_store,
     decider_of,
     expect_limits,
@@ -40,6 +41,7 @@ from gateway.wiring.limiter import (
     memory_url,
     overrides_of,
     reader_of,
+    reconfigure_decider,
     show_memory,
     store_of,
 )
@@ -85,7 +87,7 @@ class RunningConfig:
     Args:
         config: checked and complete.
         around: what all configurations of this process have in common.
-        elder: the configuration before; None at the start.
+        predecessor: the configuration before; None at the start.
 
     Attributes:
         config: as given.
@@ -102,23 +104,23 @@ class RunningConfig:
     """
 
     def __init__(
-        self, config: GatewayConfig, around: ProcessParts, elder: RunningConfig | None = None
+        self, config: GatewayConfig, around: ProcessParts, predecessor: RunningConfig | None = None
     ) -> None:
         self.config = config
         self._around = around
-        self._elder = elder
+        self._predecessor = predecessor
         metrics = around.metrics
         self._memory = around.memory
-        if elder is not None and self._memory is None and memory_url(config):
-            self._memory = memory_store_of(elder.store)
-        self._take_store(elder)
+        if predecessor is not None and self._memory is None and memory_url(config):
+            self._memory = memory_store_of(predecessor.store)
+        self._take_store(predecessor)
         self.certificates: Certificates = certificates_of(
             config,
             has_frontends=around.has_frontends,
-            elder=elder.certificates if elder is not None else None,
+            predecessor=predecessor.certificates if predecessor is not None else None,
         )
-        self.upstreams = {name: self._upstream(name, elder) for name in config.upstreams}
-        self.overrides = self._take_overrides(elder)
+        self.upstreams = {name: self._upstream(name, predecessor) for name in config.upstreams}
+        self.overrides = self._take_overrides(predecessor)
         for route in config.routes:
             # Here, and not in another thread, where it could interrupt a scrape.
             metrics.route(route.name)
@@ -146,38 +148,37 @@ class RunningConfig:
 
     # What is made, or taken over.
 
-    def _take_store(self, elder: RunningConfig | None) -> None:
+    def _take_store(self, predecessor: RunningConfig | None) -> None:
         config, metrics = self.config, self._around.metrics
         self.store: Store
         self.decider: Decider
-        if elder is not None and _has_same_store(elder.config, config):
-            self.store, self.decider = elder.store, elder.decider
+        if predecessor is not None and _has_same_store(predecessor.config, config):
+            self.store, self.decider = predecessor.store, predecessor.decider
             return
         workers = self._around.workers
         try:
             self.store = store_of(config, metrics, self._memory, workers)()
         except ConfigError as error:
-            problem = error.problems[0]
-            raise StartError(problem.path or "store.url", problem.message, problem.hint) from error
+            raise cannot_use_store("store.url", error) from error
         self.decider = decider_of(config, self.store, metrics.store("main"), workers)
 
-    def _upstream(self, name: str, elder: RunningConfig | None) -> Upstream:
+    def _upstream(self, name: str, predecessor: RunningConfig | None) -> Upstream:
         config, tls = self.config.upstreams[name], self.certificates.upstreams.get(name)
-        found = elder.upstreams.get(name) if elder is not None else None
-        if elder is not None and found is not None:
-            is_same = elder.config.upstreams[name] == config
-            if is_same and elder.certificates.upstreams.get(name) is tls:
+        found = predecessor.upstreams.get(name) if predecessor is not None else None
+        if predecessor is not None and found is not None:
+            is_same = predecessor.config.upstreams[name] == config
+            if is_same and predecessor.certificates.upstreams.get(name) is tls:
                 return found
         counters = self._around.metrics.upstream(name)
-        return Upstream(name, config, counters, MAX_ANSWER_HEAD, tls, elder=found)
+        return Upstream(name, config, counters, MAX_ANSWER_HEAD, tls, predecessor=found)
 
-    def _take_overrides(self, elder: RunningConfig | None) -> KeyOverrides | None:
+    def _take_overrides(self, predecessor: RunningConfig | None) -> KeyOverrides | None:
         self.reader: PolicyReader | None
         overrides = overrides_of(self.config)
-        if overrides is not None and elder is not None and elder.reader is not None:
-            is_same = elder.config.store == self.config.store
-            self.reader = elder.reader if is_same else reader_of(self.config, overrides)
-            return elder.overrides if is_same else overrides
+        if overrides is not None and predecessor is not None and predecessor.reader is not None:
+            is_same = predecessor.config.store == self.config.store
+            self.reader = predecessor.reader if is_same else reader_of(self.config, overrides)
+            return predecessor.overrides if is_same else overrides
         self.reader = reader_of(self.config, overrides)
         return overrides
 
@@ -187,6 +188,11 @@ class RunningConfig:
         return {pool for upstream in self.upstreams.values() for pool in upstream.pools}
 
     # What it says.
+
+    @property
+    def max_connections(self) -> int:
+        """Return how many clients there may be."""
+        return self._settings.max_connections
 
     def settings(self, access_log: AccessLog | None) -> ProxySettings:
         """Return what it says of HTTP clients."""
@@ -212,48 +218,44 @@ class RunningConfig:
 
     async def start(self) -> None:
         """Let the store connect, in the background, unless it has been in use before."""
-        elder = self._elder
-        if elder is None or elder.decider is not self.decider:
+        predecessor = self._predecessor
+        if predecessor is None or predecessor.decider is not self.decider:
             await self.decider.start()
-        if self.reader is not None and (elder is None or elder.reader is not self.reader):
+        if self.reader is not None and (
+            predecessor is None or predecessor.reader is not self.reader
+        ):
             await self.reader.start()
 
     def take_effect(self) -> None:
         """Apply the numbers that the store and upstreams go by; after this it is in use."""
-        elder, self._elder = self._elder, None
-        config, metrics = self.config, self._around.metrics
+        predecessor, self._predecessor = self._predecessor, None
+        config = self.config
         self.publish()
-        if elder is not None:
-            metrics.keep(
-                routes={route.name for route in config.routes},
-                policies=config.policies,
-                upstreams=config.upstreams,
-                frontends=titles(config.listeners),
-            )
-        if config.store.migrate is None:
-            metrics.stores.pop("new", None)
-        if elder is not None and elder.decider is self.decider:
-            server, settings = config.server, config.store
-            self.decider.reconfigure(
-                deadline_us=settings.deadline,
-                share=None if settings.share == "auto" else settings.share,
-                max_waiting=server.max_waiting,
-                terms=[policy.terms for policy in config.policies.values() if policy.terms],
-            )
+        if predecessor is not None and predecessor.decider is self.decider:
+            reconfigure_decider(self.decider, config)
             expect_limits(self._limits, self.store)
         if isinstance(self._memory, MemoryStore):
             reconfigure_memory(self._memory, memory_url(config))
         elif isinstance(self._memory, SharedStore):
             self._memory.reconfigure(config.store.deadline)
-        kept = elder.upstreams.values() if elder is not None else ()
+        kept = predecessor.upstreams.values() if predecessor is not None else ()
         for upstream in self.upstreams.values():
             if upstream not in kept:
                 upstream.start()
 
     def publish(self) -> None:
-        """Let the counters show what this configuration uses."""
+        """Let the counters show what this configuration uses, and nothing else."""
+        config, metrics = self.config, self._around.metrics
+        metrics.keep(
+            routes={route.name for route in config.routes},
+            policies=config.policies,
+            upstreams=config.upstreams,
+            frontends=titles(config.listeners),
+        )
+        if config.store.migrate is None:
+            metrics.stores.pop("new", None)
         self.decider.publish()
-        show_memory(self.store, self._around.metrics)
+        show_memory(self.store, metrics)
         for upstream in self.upstreams.values():
             upstream.publish()
 
@@ -272,15 +274,15 @@ class RunningConfig:
             finally:
                 await self._close_store(successor._memory)
 
-    async def discard(self, elder: RunningConfig) -> None:
+    async def discard(self, predecessor: RunningConfig) -> None:
         """Undo what was made: this configuration is not used."""
-        elder.publish()
+        predecessor.publish()
         for upstream in self.upstreams.values():
-            if upstream not in elder.upstreams.values():
-                upstream.close(elder.pools)
-        if self.reader is not None and self.reader is not elder.reader:
+            if upstream not in predecessor.upstreams.values():
+                upstream.close(predecessor.pools)
+        if self.reader is not None and self.reader is not predecessor.reader:
             await self.reader.aclose()
-        if self.decider is not elder.decider:
+        if self.decider is not predecessor.decider:
             await self._close_store(self._memory)
 
     async def _close_store(self, kept: Store | None) -> None:

@@ -20,7 +20,7 @@ from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
 from gateway.config.values.address import UnixAddress
 from gateway.net.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places, untaken
 from gateway.net.start_errors import ADMIN, cannot_listen
-from gateway.wiring.client_listeners import BoundSocket, kept_listeners
+from gateway.wiring.client_listeners import BoundSocket, kept_listeners, listener_key
 
 ADMIN_BACKLOG = 128
 ADDED = 0o777
@@ -85,7 +85,7 @@ class ChangedSockets(NamedTuple):
                 try:
                     one.socket.listen(BACKLOG)
                 except OSError as error:
-                    path = _path(self.config, one.number)
+                    path = listener_key(self.config, one.number)
                     raise cannot_listen(path, listener.address, error) from error
         if self.config.admin is not None:
             for one in self.new.admin:
@@ -190,10 +190,6 @@ def _none(workers: int) -> Listeners:
     return Listeners([[] for _ in range(workers)], [], [])
 
 
-def _path(config: GatewayConfig, index: int) -> str:
-    return "listen" if len(config.listen) == 1 else f"listen[{index}]"
-
-
 def _has_same_admin(old: GatewayConfig, new: GatewayConfig) -> bool:
     return old.admin is not None and new.admin is not None and old.admin.listen == new.admin.listen
 
@@ -245,7 +241,7 @@ def _bind_for_all(index: int, changed: ChangedSockets, ours: frozenset[int]) -> 
             for sockets in found.workers:
                 sockets.append(BoundSocket(index, bound(family, taken, shares_port=True)))
     except OSError as error:
-        raise cannot_listen(_path(changed.config, index), listener.address, error) from error
+        raise cannot_listen(listener_key(changed.config, index), listener.address, error) from error
 
 
 def _bind_file(

@@ -16,14 +16,13 @@ from typing import NamedTuple
 
 from gateway.admin import ReloadOutcome, ReloadState, not_possible
 from gateway.base.clock import US, Clock, monotonic_us, wall_us
-from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
+from gateway.base.errors import GatewayError, Problem, StartError, problems_of
 from gateway.config.checking.check import Checked
-from gateway.config.explaining.differences import differences
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.redaction import Secrets
 from gateway.net.start_errors import cannot_change_workers
 from gateway.wiring.client_listeners import BoundSocket
-from gateway.wiring.reloading import ConfigSource, is_same
+from gateway.wiring.reloading import ConfigSource, applied, is_same
 from gateway.workers import orders
 from gateway.workers.child import LIMITER, Child
 from gateway.workers.cpus import worker_count
@@ -196,10 +195,9 @@ class Reloads:
                     attempt.answers.receive(child.pid)
 
     def _problem(self, name: str, error: GatewayError) -> Problem:
-        file = self._source.name
-        if isinstance(error, StartError):
-            return Problem(file, 0, 0, error.path, error.message, error.hint)
-        return Problem(file, 0, 0, "", f"{name}: {error}")
+        """Return the problem of a child."""
+        named = error if isinstance(error, StartError) else GatewayError(f"{name}: {error}")
+        return problems_of(named, self._source.name)[0]
 
     def _begin(
         self, config: GatewayConfig, listeners: Listeners, children: Sequence[Child]
@@ -208,10 +206,8 @@ class Reloads:
         name = self._source.name
         try:
             self._attempt = self._load(config, listeners, children)
-        except ConfigError as error:
-            problems = tuple(error.problems)
-        except StartError as error:
-            problems = (self._problem("", error),)
+        except GatewayError as error:
+            problems = problems_of(error, name)
         except OSError as error:
             problems = (Problem(name, 0, 0, "", f"the supervisor: {error.strerror}"),)
         except Exception as error:  # noqa: BLE001 - the configuration in force must go on
@@ -236,10 +232,7 @@ class Reloads:
             return None
         if worker_count(new.server.workers) != len(listeners.workers):
             raise cannot_change_workers()
-        both = Secrets()
-        both.update(self._secrets)
-        both.update(loaded.secrets)
-        changes = tuple(map(both.hide, differences(config, new)))
+        outcome = applied(config, self._secrets, loaded)
         parcel = pack(new)
         try:
             sockets = rebind(listeners, config, new)
@@ -252,7 +245,7 @@ class Reloads:
             loaded=loaded,
             parcel=parcel,
             sockets=sockets,
-            outcome=ReloadOutcome(True, loaded.warnings, changes),
+            outcome=outcome,
             answers=Answers([child.name for child in children if child.is_started], self._clock()),
         )
         for child in children:

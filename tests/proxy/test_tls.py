@@ -273,8 +273,8 @@ async def test_a_stop_does_not_wait_for_handshakes(tmp_path: Path, shown: Issued
     async with answering(OK) as upstream, running(tmp_path, upstream, listen=listen(shown)) as run:
         client = await run.client()
         client.send(b"\x16\x03\x01")
-        (door,) = run.gateway._listeners._doors
-        await until(lambda: door.listeners[0].is_busy)
+        (group,) = run.gateway._listeners._groups
+        await until(lambda: group.listeners[0].is_busy)
         async with asyncio.timeout(20):
             await run.gateway.stop(60)
         assert await client.is_closed()

@@ -244,7 +244,7 @@ async def test_a_hundred_reloads_leave_nothing_behind(tmp_path: Path) -> None:
         await asking
         assert set(statuses) == {200}
         assert len(statuses) > 100
-        assert len(run.gateway._listeners._doors) == 2
+        assert len(run.gateway._listeners._groups) == 2
         assert sorted(run.gateway.metrics.policies) == ["p", "q0"]
         await until(lambda: not len(run.gateway._retiring))
         assert await asyncio.to_thread(os.listdir, tmp_path) in (["log", "s1"], ["s1", "log"])

@@ -14,14 +14,7 @@ from gateway.config.models.gateway import GatewayConfig, Target
 from gateway.config.values.base import Model
 from gateway.config.values.redaction import redact
 from gateway.config.values.types import LimitLine
-from gateway.config.values.units import (
-    DELAY_PATTERN,
-    DURATION_PATTERN,
-    SIZE_PATTERN,
-    SPEED_PATTERN,
-    write_duration,
-    write_size,
-)
+from gateway.config.values.units import write_number
 from gateway.config.values.words import join
 
 NAMED: Final = frozenset({"routes", "policies", "upstreams", "listen", "listeners"})
@@ -173,14 +166,6 @@ def _text(value: object, kind: str) -> str:
     if isinstance(value, Mapping | tuple | frozenset):
         # Only the names of a mapping: the value of a header field may be a credential.
         return join([_text(one, kind) for one in value])
-    return _number(value, kind) if isinstance(value, int) else redact(str(value))
-
-
-def _number(value: int, kind: str) -> str:
     if isinstance(value, bool):
-        return "on" if value else "off"
-    if repr(DURATION_PATTERN) in kind or repr(DELAY_PATTERN) in kind:
-        return write_duration(value)
-    if repr(SPEED_PATTERN) in kind:
-        return f"{write_size(value)}/s"
-    return write_size(value) if repr(SIZE_PATTERN) in kind else str(value)
+        value = "on" if value else "off"
+    return redact(str(write_number(value, kind) if isinstance(value, int) else value))

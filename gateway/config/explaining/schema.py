@@ -20,14 +20,7 @@ from gateway.config.explaining.schema_listeners import complete_listeners
 from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig, RouteConfig
 from gateway.config.models.shorthand import LIMIT_FIELDS, LINE_FIELDS, POLICY_FIELDS
 from gateway.config.values.lines import COUNTS_REFUSED, WITH_BURST
-from gateway.config.values.units import (
-    DELAY_PATTERN,
-    DURATION_PATTERN,
-    SIZE_PATTERN,
-    SPEED_PATTERN,
-    write_duration,
-    write_size,
-)
+from gateway.config.values.units import write_number
 
 Schema = dict[str, Any]
 
@@ -112,16 +105,10 @@ def written_default(model: type[BaseModel], name: str) -> object:
     schema = repr(properties[name])
     if default is None:
         return "off" if "'off'" in schema else None
-    if repr(DURATION_PATTERN) in schema or repr(DELAY_PATTERN) in schema:
-        return write_duration(default)
-    if repr(SIZE_PATTERN) in schema:
-        return write_size(default)
-    if repr(SPEED_PATTERN) in schema:
-        return f"{write_size(default)}/s"
-    if isinstance(default, Fraction):
-        default = int(default)
-    if isinstance(default, str | int):
+    if isinstance(default, bool | str):
         return default
+    if isinstance(default, int | Fraction):
+        return write_number(int(default), schema)
     addresses = default if isinstance(default, tuple) else (default,)
     shown = [str(one) for one in addresses if isinstance(one, Address | ListenerConfig | int | str)]
     return ", ".join(shown) or None

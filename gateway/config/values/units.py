@@ -133,6 +133,20 @@ def write_size(size: int) -> str:
     return f"{size // SIZES[name]}{name}"
 
 
+def write_number(value: int, kind: str) -> str | int:
+    """Return a number as in a configuration, with the unit that its type has.
+
+    Args:
+        value: the number.
+        kind: the description of the type, in which the pattern of its unit stands.
+    """
+    if repr(DURATION_PATTERN) in kind or repr(DELAY_PATTERN) in kind:
+        return write_duration(value)
+    if repr(SIZE_PATTERN) in kind:
+        return write_size(value)
+    return f"{write_size(value)}/s" if repr(SPEED_PATTERN) in kind else value
+
+
 def format_duration(value_us: int) -> str:
     """Return microseconds for people, to about three digits: `100 ms`, `1 min 30 s`, `2 h`."""
     if value_us < 1_000:

@@ -23,6 +23,11 @@ class Renewed(ABC):
         self.paths = tuple(paths)
         self._digest = b""
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its files have been read."""
+        return bool(self._digest)
+
     def load(self) -> None:
         """Read the files; blocks.
 

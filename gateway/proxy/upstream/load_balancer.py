@@ -69,7 +69,7 @@ class LoadBalancer:
         config: of the upstream.
         pools: its targets, in order.
         metrics: of the upstream.
-        elder: the one that this one replaces when the configuration changes; None for none.
+        predecessor: the one that this one replaces when the configuration changes; None for none.
         clock: returns the time.
     """
 
@@ -79,7 +79,7 @@ class LoadBalancer:
         config: UpstreamConfig,
         pools: Sequence[TargetPool],
         metrics: UpstreamMetrics,
-        elder: LoadBalancer | None = None,
+        predecessor: LoadBalancer | None = None,
         clock: Clock = monotonic_us,
     ) -> None:
         self._name = name
@@ -115,23 +115,23 @@ class LoadBalancer:
         self._breaking = numbers(config.breaker.statuses if config.breaker else ())
         self._breaker = _breaker(config.breaker) if config.breaker else None
         self._judges = ejects or self._breaker is not None
-        if elder is not None:
-            self._take_over(elder)
+        if predecessor is not None:
+            self._take_over(predecessor)
         self.publish()
 
-    def _take_over(self, elder: LoadBalancer) -> None:
+    def _take_over(self, predecessor: LoadBalancer) -> None:
         """Continue with what is known of targets that stay."""
-        places = {pool: place for place, pool in enumerate(elder._pools)}
+        places = {pool: place for place, pool in enumerate(predecessor._pools)}
         kept = {at: places[pool] for at, pool in enumerate(self._pools) if pool in places}
-        is_checked_alike = elder._config.health == self._config.health
+        is_checked_alike = predecessor._config.health == self._config.health
         if is_checked_alike:
             for at, place in kept.items():
-                self._checks[at] = elder._checks[place]
+                self._checks[at] = predecessor._checks[place]
         now_us = self._clock()
-        self._health.take_over(elder._health, kept, now_us, is_checked_alike=is_checked_alike)
+        self._health.take_over(predecessor._health, kept, now_us, is_checked_alike=is_checked_alike)
         self._is_panic = self._health.is_panic
-        if self._breaker is not None and elder._config.breaker == self._config.breaker:
-            self._breaker = elder._breaker
+        if self._breaker is not None and predecessor._config.breaker == self._config.breaker:
+            self._breaker = predecessor._breaker
 
     def __repr__(self) -> str:
         return f"<LoadBalancer {self._name}: {list(self._health.usable)}>"

@@ -17,8 +17,10 @@ from gateway.proxy.upstream.retry import RetryBudget, RetryRule
 from gateway.routing.request_view import RequestView
 
 CHOICE: Final = frozenset(
-    {"targets", "retry", "tls", "balance", "health", "eject", "breaker", "slow_start"}
-    | {"if_none_healthy"}
+    (
+        *("targets", "retry", "tls", "balance", "health", "eject", "breaker", "slow_start"),
+        "if_none_healthy",
+    )
 )
 """Settings of an upstream that do not concern the connections to a target."""
 
@@ -33,7 +35,7 @@ class Upstream:
         max_head: as in `TargetPool`.
         tls: for targets with `https://`.
         look_up: as in `TargetPool`.
-        elder: the one that this one replaces when the configuration changes: it keeps the
+        predecessor: the one that this one replaces when the configuration changes: it keeps the
             connections to targets that stay, and what is known of them.
 
     Attributes:
@@ -53,14 +55,14 @@ class Upstream:
         max_head: int,
         tls: UpstreamTls | None = None,
         look_up: Resolve = resolve,
-        elder: Upstream | None = None,
+        predecessor: Upstream | None = None,
     ) -> None:
         self.name = name
         self.metrics = metrics
         self.health = config.health
         self._config = config
         self._tls = tls
-        kept = elder.pools_for(config, tls) if elder is not None else []
+        kept = predecessor.pools_for(config, tls) if predecessor is not None else []
         pools: list[TargetPool] = []
         for target in config.targets:
             same = next((one for one in kept if one.is_of(target) and one not in pools), None)
@@ -68,10 +70,10 @@ class Upstream:
         self._pools = tuple(pools)
         self.balancer: LoadBalancer | None = None
         if len(pools) > 1 or config.health or config.breaker:
-            before = elder.balancer if elder is not None else None
+            before = predecessor.balancer if predecessor is not None else None
             self.balancer = LoadBalancer(name, config, self._pools, metrics, before)
         self.only = self._pools[0] if self.balancer is None else None
-        self.budget: RetryBudget = elder.budget if elder is not None else RetryBudget()
+        self.budget: RetryBudget = predecessor.budget if predecessor is not None else RetryBudget()
 
     def __repr__(self) -> str:
         return f"<Upstream {self.name}: {list(self._pools)}>"
@@ -136,10 +138,10 @@ class Upstream:
 
     def pools_for(self, config: UpstreamConfig, tls: UpstreamTls | None) -> list[TargetPool]:
         """Return the targets whose connections another configuration can use."""
-        is_same = tls is self._tls and config.model_dump(exclude=set(CHOICE)) == (
-            self._config.model_dump(exclude=set(CHOICE))
-        )
-        return list(self._pools) if is_same else []
+        before = self._config
+        names = UpstreamConfig.model_fields.keys() - CHOICE
+        is_same = all(getattr(before, name) == getattr(config, name) for name in names)
+        return list(self._pools) if is_same and tls is self._tls else []
 
     def publish(self) -> None:
         """Judge its targets, and let the counters of its name show them, and not another's."""

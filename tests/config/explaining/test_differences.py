@@ -133,8 +133,10 @@ upstreams:
     none = "routes: { /a: { upstream: u } }\nupstreams: { u: http://a:1 }\n"
     one, other, empty = (config(text) for text in (fields.format("a"), fields.format("b"), none))
     assert differences(one, other) == [
-        "Route /a: headers.x-api-key has changed; request_headers.set.Authorization has changed; "
-        "request_headers.add.X-a is gone; request_headers.add.X-b is new.",
+        (
+            "Route /a: headers.x-api-key has changed; request_headers.set.Authorization has "
+            "changed; request_headers.add.X-a is gone; request_headers.add.X-b is new."
+        ),
         "Upstream u: health.headers.Authorization has changed.",
     ]
     for sentences in (differences(empty, one), differences(one, empty)):

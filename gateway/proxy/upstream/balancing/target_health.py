@@ -120,7 +120,7 @@ class TargetHealth:
 
     def take_over(
         self,
-        elder: TargetHealth,
+        predecessor: TargetHealth,
         kept: Mapping[int, int],
         now_us: int,
         *,
@@ -129,13 +129,13 @@ class TargetHealth:
         """Continue with what is known of targets that were part of another set.
 
         Args:
-            elder: the health of that set.
+            predecessor: the health of that set.
             kept: the index of such a target, and its index there.
             now_us: the current time.
             is_checked_alike: whether its checks mean the same here.
         """
         for index, before in kept.items():
-            target, known = self._targets[index], elder._targets[before]
+            target, known = self._targets[index], predecessor._targets[before]
             if is_checked_alike:
                 target.is_healthy = known.is_healthy
             target.ramps_since_us = known.ramps_since_us if self._slow_start_us else None
