@@ -140,6 +140,11 @@ class ServerProcess:
         return self._out.read_text(errors="replace")
 
     @property
+    def lines(self) -> list[str]:
+        """The lines of its standard output that are whole by now: the last may be half written."""
+        return self.stdout.split("\n")[:-1]
+
+    @property
     def stderr(self) -> str:
         """All that it wrote to its standard error so far."""
         return self._err.read_text(errors="replace")

@@ -7,6 +7,7 @@ last answered.
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 from gateway.limits import ALGORITHMS
@@ -40,3 +41,35 @@ def assumed_state(limit: Limit, share: Limit, decision: Decision, at_us: int) ->
     window_us = share.burst * share.period_us // share.count
     times = tuple(at_us - window_us * left // used for left in reversed(range(used)))
     return (0, *times) if limit.algorithm == "paced_history" else times
+
+
+def merged_state(limit: Limit, one: Any, other: Any, now_us: int) -> Any:
+    """Return the usage of two states of a key together, as the least that is no less than either.
+
+    What is admitted from it, now or later, is admitted from both. Neither is added to the other:
+    they may count the same requests.
+
+    Args:
+        limit: the limit; not one of leases.
+        one: a state of the key.
+        other: another.
+        now_us: the current time, on the clock of the algorithm.
+    """
+    algorithm = ALGORITHMS[limit.algorithm]
+    one, other = (algorithm.spend(state, now_us, 0, limit, 0)[0] for state in (one, other))
+    if limit.algorithm == "token_bucket":
+        return max(one, other)
+    if limit.algorithm in ("fixed_window", "sliding_window_counter"):
+        # Counts of the same window can be compared: that of the later turn.
+        at_us = max(one[0], other[0])
+        both = (algorithm.spend(state, at_us, 0, limit, 0)[0] for state in (one, other))
+        return tuple(map(max, *both))
+    if limit.algorithm == "paced_history":
+        return (max(one[0], other[0]), *_merged_times(one[1:], other[1:]))
+    return _merged_times(one, other)
+
+
+def _merged_times(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """Return times of which as many lie after any moment as in the one that has more there."""
+    pairs = zip_longest(reversed(one), reversed(other), fillvalue=0)
+    return tuple(max(pair) for pair in pairs)[::-1]

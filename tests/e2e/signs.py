@@ -37,7 +37,7 @@ def wait_for_metric(gateway: Gateway, name: str, value: float, **labels: str) ->
 
 def log_lines(gateway: Gateway) -> list[dict[str, Any]]:
     """All JSON lines of the log so far; ValueError if one is none."""
-    return [json.loads(line) for line in gateway.server.stdout.splitlines()]
+    return [json.loads(line) for line in gateway.server.lines]
 
 
 def request_lines(gateway: Gateway, count: int) -> list[dict[str, Any]]:

@@ -197,7 +197,7 @@ def test_half_an_answer_never_looks_whole(
                 client.read()
         assert time.monotonic() - started < SOON_S
         gateway.stop()
-    lines = [json.loads(line) for line in gateway.server.stdout.splitlines()]
+    lines = [json.loads(line) for line in gateway.server.lines]
     assert [line["error"] for line in lines if "status" in line] == [error]
 
 

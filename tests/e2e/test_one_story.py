@@ -360,7 +360,7 @@ def test_the_log_names_the_client_of_what_found_no_route(tmp_path: Path) -> None
     statuses = {path: get(gateway.port, path, chain, source=PROXY).status for path in paths}
     gateway.stop()
     assert statuses == paths
-    lines = [json.loads(line) for line in gateway.server.stdout.splitlines()]
+    lines = [json.loads(line) for line in gateway.server.lines]
     clients = {line["path"]: line["client"] for line in lines if "path" in line}
     assert clients == dict.fromkeys(paths, "203.0.113.9")
 

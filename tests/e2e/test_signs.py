@@ -97,7 +97,7 @@ def test_lines_for_people(start_gateway: StartGateway) -> None:
         for gateway in (text, silent):
             get(gateway.port, "/strict", "X-Key: a")
             gateway.stop()
-        (line,) = [line for line in text.server.stdout.splitlines() if "/strict" in line]
+        (line,) = [line for line in text.server.lines if "/strict" in line]
         for part in (" 200 pass ", "127.0.0.1", "GET", "route=/strict", "policy=strict"):
             assert part in line
         assert "/strict" not in silent.server.stdout

@@ -83,6 +83,6 @@ def test_another_target_is_tried(gateway: Gateway, socket_path: Path) -> None:
     assert 'sluice_upstream_retries_total{reason="connect",upstream="both"} 1.0' in metrics
     assert 'sluice_upstream_retries_refused_total{upstream="both"} 0.0' in metrics
     wait_until(lambda: gateway.server.stdout.count('"path":"/echo/again"') == 2, "two lines")
-    lines = [json.loads(line) for line in gateway.server.stdout.splitlines()]
+    lines = [json.loads(line) for line in gateway.server.lines]
     tried = [line["upstream"] for line in lines if line.get("path") == "/echo/again"]
     assert sorted(tried) == [f"unix:{socket_path}", f"unix:{socket_path}.gone,unix:{socket_path}"]

@@ -515,6 +515,32 @@ def test_a_store_that_comes_and_goes_gives_no_fresh_shares() -> None:
     story(test)
 
 
+@pytest.mark.parametrize("algorithm", ["sliding_window_log", "paced_history"])
+def test_what_the_store_said_does_not_replace_what_passed_alone(algorithm: str) -> None:
+    """What passed alone counts for its whole window, whatever the store said in between."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.gateways = 3
+        six = Limit(6, 60 * SECOND_US, 6, algorithm, scope="p/ip")
+        bench.scripted.then(*[DOWN] * 3)
+        outcomes = [await bench.decide(rule(six)) for _ in range(3)]
+        assert [each.verdict.allowed for each in outcomes] == [True, True, False]
+        await asyncio.sleep(5)
+        await bench.used_by_others(six, 4)
+        said = await bench.decide(rule(six))
+        assert not said.alone
+        assert not said.verdict.allowed
+        # The store names no times: the share's two are assumed to be 30 seconds apart.
+        for seconds in (5, 35):
+            await asyncio.sleep(seconds)
+            bench.scripted.then(*[DOWN] * 3)
+            again = await bench.decide(rule(six))
+            assert again.alone
+            assert not again.verdict.allowed
+
+    story(test)
+
+
 def test_what_is_in_flight_is_not_told() -> None:
     """A request that was admitted alone ends alone: the store could not release it."""
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.limits import ALGORITHMS
-from gateway.limits.assumed import assumed_state
+from gateway.limits.assumed import assumed_state, merged_state
 from gateway.limits.rate import Limit
+from tests.limits import schedules
 
 START_US = 1_800_000_000_000_000
 RATES = ((100, 1_000_000), (7, 1_000_000), (1000, 3_600_000_000), (1, 60_000_000))
@@ -68,3 +69,47 @@ def test_what_was_said_is_forgotten_with_time(limit: Limit, parts: int) -> None:
     later_us = START_US + 2 * max(share.period_us * share.burst // share.count, share.period_us)
     state = assumed_state(limit, share, said, START_US)
     assert _remaining(share, state, later_us + 1) == share.burst
+
+
+@st.composite
+def _two_pasts(draw: st.DrawFn) -> tuple[Limit, Any, Any, int]:
+    """A limit, two states of one key, and a moment after both."""
+    limit = draw(schedules.limits(draw(st.sampled_from(NAMES))))
+    one, other = (draw(schedules.pasts(limit, steady=True)) for _ in range(2))
+    now_us = max(one.now_us, other.now_us) + draw(st.integers(0, limit.period_us))
+    return limit, one.state, other.state, now_us
+
+
+@given(_two_pasts(), st.data())
+def test_what_passes_after_a_merge_passes_after_either(
+    both: tuple[Limit, Any, Any, int], data: st.DataObject
+) -> None:
+    """Whatever comes next and whenever: no state is left that lets through more than one did."""
+    limit, one, other, now_us = both
+    algorithm = ALGORITHMS[limit.algorithm]
+    merged = merged_state(limit, one, other, now_us)
+    states = [one, other, merged]
+    for _ in range(data.draw(st.integers(1, 8))):
+        now_us += data.draw(st.integers(0, limit.period_us + 2))
+        cost = data.draw(st.integers(1, limit.burst))
+        after, said = algorithm.decide(states[2], now_us, cost, limit, 0)
+        if not said.allowed:
+            continue
+        states[2] = after
+        for place in (0, 1):
+            states[place], said = algorithm.decide(states[place], now_us, cost, limit, 0)
+            assert said.allowed
+
+
+@given(_two_pasts())
+def test_a_merge_holds_no_more_than_the_heavier(both: tuple[Limit, Any, Any, int]) -> None:
+    """At the moment of the merge, as much is left as by the state that leaves less."""
+    limit, one, other, now_us = both
+    merged = merged_state(limit, one, other, now_us)
+    least = min(_remaining(limit, state, now_us) for state in (one, other))
+    assert _remaining(limit, merged, now_us) <= least
+    if limit.algorithm != "sliding_window_counter":
+        assert _remaining(limit, merged, now_us) == least
+    assert _remaining(limit, merged_state(limit, one, one, now_us), now_us) == _remaining(
+        limit, one, now_us
+    )

@@ -105,7 +105,7 @@ async def test_a_worker_that_dies_costs_only_what_it_had(
     assert counts[0] <= len(had)
     assert LIMIT - len(had) <= counts[200] <= LIMIT
     wait_until(lambda: "was killed by" in gateway.server.stdout, "nobody says so")
-    messages = [line for line in gateway.server.stdout.splitlines() if "was killed by" in line]
+    messages = [line for line in gateway.server.lines if "was killed by" in line]
     assert len(messages) == 1
     assert f"({victim}) was killed by SIGKILL and has been restarted" in messages[0]
     assert '"process":"worker-' in messages[0]

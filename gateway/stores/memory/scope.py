@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from gateway.base.clock import Clock
 from gateway.limits import ALGORITHMS, Algorithm
+from gateway.limits.assumed import merged_state
 from gateway.limits.condensed import CONDENSED, Condensed, Condensing
 from gateway.limits.decision import DEBIT
 from gateway.limits.rate import Limit
@@ -202,37 +203,25 @@ class Scope:
             capacity.note_full(self)
 
     def assume(self, key: str, state: Any, limit: Limit) -> None:
-        """Hold a state against a key, unless at least as much is held against it already."""
+        """Hold at least the usage of a state against a key, together with what it has used."""
         now_us = self.clock()
         if self.algorithm.expires_us(state, limit) <= now_us:
             return
         own = self.table.get(key)
-        found = None
-        if own is None:
-            found = self.find(key, now_us, limit, (key,))
-            own = found.state
-        if own is not None and not self._is_less(own, state, now_us, limit):
+        if own is not None:
+            self.put(key, merged_state(limit, own, state, now_us))
             return
-        if found is None:
-            self.put(key, state)
-        else:
-            self.keep_new(
-                found.key,
-                state,
-                now_us,
-                (key,),
-                is_known=found.state is not None,
-                is_own=found.is_own,
-            )
-
-    def _is_less(self, one: Any, other: Any, now_us: int, limit: Limit) -> bool:
-        """Return whether the first state has less usage than the second."""
-        one_said, other_said = (
-            self.algorithm.decide(state, now_us, 0, limit, 0)[1] for state in (one, other)
+        found = self.find(key, now_us, limit, (key,))
+        if found.state is not None:
+            state = merged_state(limit, found.state, state, now_us)
+        self.keep_new(
+            found.key,
+            state,
+            now_us,
+            (key,),
+            is_known=found.state is not None,
+            is_own=found.is_own,
         )
-        if one_said.remaining != other_said.remaining:
-            return one_said.remaining > other_said.remaining
-        return one_said.reset_us < other_said.reset_us
 
     def put(self, key: str, state: Any) -> None:
         """Keep a state in the table, whether the key has a place or not."""

@@ -138,7 +138,7 @@ class MemoryStore:
         return scope.algorithm.describe(state, now_us, cost, limit, wait_us, retry_after_us)
 
     def assume(self, limit: Limit, key: str, state: Any) -> None:
-        """Hold a state against a key, unless as much is held against it already."""
+        """Hold at least the usage of a state against a key, together with what it has used."""
         scope = self.scope(limit)
         scope.assume(key, state, limit)
 
