@@ -97,6 +97,10 @@ bench: dev ## benchmark the gateway against other proxies, one core each
 	$(BIN)/python -m bench.install
 	$(BIN)/python -m bench $(ARGS)
 
+.PHONY: changing
+changing: dev ## change, kill and end gateways under load; ARGS="kills --seconds 60" for one part
+	$(BIN)/python -m bench.changing $(ARGS)
+
 .PHONY: protos
 protos: dev ## regenerate the descriptor sets from the .proto files beside them
 	$(BIN)/python scripts/protos.py

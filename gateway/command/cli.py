@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import io
 import os
 import re
 import resource
@@ -26,7 +25,14 @@ from gateway.command.arguments import StoreOnce, address
 from gateway.command.asking import add_admin, healthcheck, reload
 from gateway.command.comparing import add_diff
 from gateway.command.preload import preload
-from gateway.command.printing import EXIT_FAILED, EXIT_OK, EXIT_USAGE, print_problems
+from gateway.command.printing import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    escape_unprintable,
+    print_problems,
+)
+from gateway.workers.start_signals import ENDING, StartSignals
 
 if TYPE_CHECKING:
     import asyncio
@@ -58,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 for success, 1 for failure, 2 for an invalid command line.
     """
     _take_standard_files()
-    _escape_unprintable()
+    escape_unprintable()
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -179,6 +185,7 @@ def _config(options: argparse.Namespace) -> Path:
 
 
 def _run(options: argparse.Namespace) -> int:
+    start_signals = StartSignals()
     _get_ready()
     from gateway.config.checking.load import ConfigFiles
     from gateway.wiring.certificates import inspection
@@ -186,17 +193,19 @@ def _run(options: argparse.Namespace) -> int:
     files = ConfigFiles(_config(options), os.environ, partial(inspection, is_start=True))
     loaded = files.load()
     print_problems(loaded.warnings, "warning")
+    if start_signals.is_ending:
+        return EXIT_OK
     if loaded.config.server.workers != 1:
         from gateway.workers.cpus import worker_count
         from gateway.workers.supervisor import supervise
 
         workers = worker_count(loaded.config.server.workers)
         if workers > 1:
-            return supervise(loaded, workers, files)
+            return supervise(loaded, workers, files, start_signals)
     from gateway.wiring.reloading import Reloader
 
     reloader_of = partial(Reloader, source=files, secrets=loaded.secrets)
-    return _run_alone(loaded.config, reloader_of)
+    return _run_alone(loaded.config, start_signals, reloader_of)
 
 
 def _get_ready() -> None:
@@ -212,12 +221,14 @@ def _import(*names: str) -> None:
 
 
 def _run_alone(
-    config: GatewayConfig, reloader_of: Callable[[Gateway], Reloader] | None = None
+    config: GatewayConfig,
+    start_signals: StartSignals,
+    reloader_of: Callable[[Gateway], Reloader] | None = None,
 ) -> int:
     """Run a gateway in this process until a signal stops it; as `_serve`."""
     from gateway.workers.loop import run_in_loop
 
-    return run_in_loop(lambda: _serve(config, _nothing, reloader_of))
+    return run_in_loop(lambda: _serve(config, start_signals, _nothing, reloader_of))
 
 
 def _take_standard_files() -> None:
@@ -225,12 +236,6 @@ def _take_standard_files() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
     os.close(number)
-
-
-def _escape_unprintable() -> None:
-    """Print characters that the terminal cannot encode, such as bytes of a path, as escapes."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _allow_open_files() -> None:
@@ -250,12 +255,20 @@ def _silence_grpc_log() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "none")
 
 
+def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> None:
+    """Shut down gracefully at the first signal and immediately at the second."""
+    ended.set()
+    loop.remove_signal_handler(number)
+    signal.signal(number, signal.SIG_DFL)
+
+
 async def _nothing(_addresses: Sequence[object]) -> None:
     pass
 
 
 async def _serve(
     config: GatewayConfig,
+    start_signals: StartSignals,
     started: Callable[[Sequence[object]], Awaitable[None]],
     reloader_of: Callable[[Gateway], Reloader] | None = None,
 ) -> int:
@@ -263,6 +276,7 @@ async def _serve(
 
     Args:
         config: its configuration.
+        start_signals: those that have come already.
         started: called with its addresses when it serves.
         reloader_of: returns what reloads its configuration; None if there are no files.
     """
@@ -275,13 +289,13 @@ async def _serve(
     ended = asyncio.Event()
     running = Gateway(config)
     running.reloadable = reloader = reloader_of(running) if reloader_of is not None else None
-    # Handlers from the first moment: a signal must not kill a gateway that is just starting.
     reload = reloader.ask if reloader is not None else partial(renew_only, running)
-    loop.add_signal_handler(signal.SIGHUP, reload)
-    loop.add_signal_handler(signal.SIGUSR1, running.reopen_log)
+    with start_signals.handed_over():
+        for number in ENDING:
+            loop.add_signal_handler(number, _end, loop, number, ended)
+        loop.add_signal_handler(signal.SIGHUP, reload)
+        loop.add_signal_handler(signal.SIGUSR1, running.reopen_log)
     await running.start()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _end, loop, number, ended)
     # Everything made so far lives as long as the process; collections can skip it.
     gc.collect()
     gc.freeze()
@@ -293,13 +307,6 @@ async def _serve(
         await reloader.end()
     await running.stop()
     return EXIT_OK
-
-
-def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> None:
-    """Shut down gracefully at the first signal and immediately at the second."""
-    ended.set()
-    loop.remove_signal_handler(number)
-    signal.signal(number, signal.SIG_DFL)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -375,23 +382,25 @@ def _import_envoy_ratelimit(options: argparse.Namespace) -> int:
 
 
 def _ratio(_options: argparse.Namespace) -> int:
+    start_signals = StartSignals()
     _get_ready()
     from gateway.systems.ratio.environment import read_environment, told_of
 
     found = read_environment(os.environ)
     print_problems(found.warnings, "warning")
     try:
-        return _run_alone(found.config)
+        return _run_alone(found.config, start_signals)
     except StartError as error:
         raise told_of(error) from error
 
 
 def _demo(options: argparse.Namespace) -> int:
+    start_signals = StartSignals()
     _get_ready()
     from gateway.workers.loop import run_in_loop
 
     try:
-        return run_in_loop(lambda: _serve_demo(str(options.listen)))
+        return run_in_loop(lambda: _serve_demo(str(options.listen), start_signals))
     except StartError as error:
         if error.path != "listen":
             raise
@@ -400,7 +409,7 @@ def _demo(options: argparse.Namespace) -> int:
         raise StartError(error.path, error.message, hint) from error
 
 
-async def _serve_demo(listen: str) -> int:
+async def _serve_demo(listen: str, start_signals: StartSignals) -> int:
     from gateway.command import demo
     from gateway.config.checking.load import ConfigFiles
     from gateway.config.explaining.explain import outline
@@ -419,7 +428,7 @@ async def _serve_demo(listen: str) -> int:
             print("\nTry these in another terminal, in this order; press Ctrl-C here to stop:\n")
             print("\n".join(demo.suggestions(f"http://{addresses[0]}")), "\n", flush=True)
 
-        return await _serve(config, announce, reloader_of)
+        return await _serve(config, start_signals, announce, reloader_of)
     raise AssertionError("the stack lets nothing pass")
 
 

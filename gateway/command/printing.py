@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterable
 from typing import Final
@@ -20,3 +21,9 @@ def print_problems(problems: Iterable[Problem], label: str = "") -> None:
     text = render(problems, label)
     if text:
         print(text, file=sys.stderr)
+
+
+def escape_unprintable() -> None:
+    """Print characters that the terminal cannot encode, such as bytes of a path, as escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

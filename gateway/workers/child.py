@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from socket import socket, socketpair
 from typing import Final, NoReturn
@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 from gateway.base.clock import US, monotonic_us
 from gateway.base.errors import GatewayError
 from gateway.workers import orders
+from gateway.workers.start_signals import signals_blocked
 from gateway.workers.watchdog import Sample, Watchdog
 
 HANDLED: Final = (
@@ -162,7 +163,8 @@ def start_child(
         limit_us: how long it may send no beat; None for no limit.
     """
     ours, theirs = socketpair()
-    with _no_signals():
+    # The child must not run the handlers of the supervisor.
+    with signals_blocked(HANDLED):
         pid = os.fork()
         if not pid:
             for sibling in siblings:
@@ -172,16 +174,6 @@ def start_child(
     theirs.close()
     ours.setblocking(False)
     return Child(name, pid, ours, limit_us)
-
-
-@contextmanager
-def _no_signals() -> Iterator[None]:
-    """Block signals until the child has its own handlers instead of the supervisor's."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:

@@ -7,8 +7,12 @@ from typing import Final
 
 from gateway.base.clock import US
 
-STEADY_US: Final = 5 * US
-"""A child that ran this long is restarted immediately; others after a pause."""
+STEADY_US: Final = US
+"""A child that ran this long has served, and is restarted immediately; others after a pause.
+
+Clients whose connections wait for a worker wait for as long as it pauses. The least watchdog is as
+long: a worker that hangs is never one of the others.
+"""
 FIRST_PAUSE_US: Final = US // 10
 LONGEST_PAUSE_US: Final = 5 * US
 

@@ -27,6 +27,7 @@ from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
 from gateway.workers.reload import Reloads
 from gateway.workers.restarts import Restarts
+from gateway.workers.start_signals import StartSignals
 
 GRACE_US: Final = 10_000_000
 """How much longer than its own timeouts a worker may take to shut down."""
@@ -35,13 +36,16 @@ LATE_US: Final = 1_000_000
 EXIT_OK: Final = 0
 
 
-def supervise(loaded: Checked, workers: int, source: ConfigSource) -> int:
+def supervise(
+    loaded: Checked, workers: int, source: ConfigSource, start_signals: StartSignals
+) -> int:
     """Run a gateway of several workers until a signal stops it.
 
     Args:
         loaded: the checked, complete configuration.
         workers: how many workers, at least 2.
         source: where it comes from, for reloads.
+        start_signals: those that have come already.
 
     Returns:
         The exit status.
@@ -56,11 +60,12 @@ def supervise(loaded: Checked, workers: int, source: ConfigSource) -> int:
             files = stack.enter_context(shared_files())
             supervisor = _Supervisor(loaded, source, listeners, files)
         except OSError as error:
+            listeners.remove_files()
             # Each worker has its own sockets, so the number of workers is too high.
             hint = "raise the limit (ulimit -n, LimitNOFILE), or use fewer workers"
             message = f"no more files can be opened for {workers} workers: {error.strerror}"
             raise StartError("server.workers", message, hint) from error
-        return supervisor.run()
+        return supervisor.run(start_signals)
 
 
 class _Supervisor:
@@ -91,14 +96,15 @@ class _Supervisor:
         self._ends_us: int | None = None
         self._woken, self._waker = socketpair()
 
-    def run(self) -> int:
+    def run(self, start_signals: StartSignals) -> int:
         """Start all children, and manage them until the end."""
         for end in (self._woken, self._waker):
             end.setblocking(False)
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for handled in HANDLED:
-            # The wakeup descriptor reports signals, but only those that have a handler.
-            signal.signal(handled, lambda *_: None)
+        with start_signals.handed_over():
+            signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+            for handled in HANDLED:
+                # The wakeup descriptor reports signals, but only those that have a handler.
+                signal.signal(handled, lambda *_: None)
         # Children inherit everything made so far: a garbage collection would copy all of it.
         gc.collect()
         gc.freeze()
@@ -114,6 +120,7 @@ class _Supervisor:
                     self._go_on_with_reload(is_late=is_late)
         except BaseException:
             self._kill_all()
+            self._listeners.remove_files()
             raise
         return EXIT_OK
 

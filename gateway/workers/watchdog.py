@@ -1,6 +1,6 @@
 """Detects processes of the gateway that hang; pure.
 
-Each child of the supervisor sends a beat every second from its event loop. A child that has sent
+Each child of the supervisor sends beats from its event loop. A child that has sent
 none for the watchdog's time hangs, unless the machine is too busy to run it: then it has hardly
 used any CPU time since, and gets more time.
 """
@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from gateway.base.clock import US
 
-BEAT_S: Final = 1.0
-"""How often a healthy child sends a beat."""
+BEAT_S: Final = 0.3
+"""How often a healthy child sends a beat; one may be late, even with a watchdog of one second."""
 START_US: Final = 60 * US
 """How long a new child may take to send its first beat."""
 STARVED: Final = 6

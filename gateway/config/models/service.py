@@ -201,7 +201,10 @@ class ServerConfig(Model):
     @classmethod
     def _check_watchdog(cls, watchdog: int | None) -> int | None:
         if watchdog is not None and watchdog < LEAST_WATCHDOG_US:
-            raise problem("a process sends one beat per second", "use 1s or more, or off")
+            raise problem(
+                "a healthy process may be silent for some tenths of a second",
+                "use 1s or more, or off",
+            )
         return watchdog
 
 
