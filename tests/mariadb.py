@@ -46,6 +46,9 @@ class MariaDB(OwnServer):
         super().__init__()
         self._folder = folder
         self._data = folder / "data"
+        # Of its own: a server that starts removes all temporary tables in there, and another one
+        # that was using some of them would be killed by that.
+        self._temporary = folder / "tmp"
         self._options = tuple(options)
         self._env = env
         # A socket's path is short by law, a test's folder is not.
@@ -60,14 +63,12 @@ class MariaDB(OwnServer):
         else:
             argv = [_command("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}"]
             argv += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-        # Of its own: two that are made at the same time remove each other's temporary tables.
-        passing = self._folder / "tmp"
-        passing.mkdir(exist_ok=True)
+        self._temporary.mkdir(exist_ok=True)
         subprocess.run(
             [*argv, *_as_user(), *(each for each in self._options if "page-size" in each)],
             check=True,
             capture_output=True,
-            env={**os.environ, "TMPDIR": str(passing)},
+            env={**os.environ, "TMPDIR": str(self._temporary)},
         )
 
     @property
@@ -80,7 +81,8 @@ class MariaDB(OwnServer):
         self._starts += 1
         argv = [
             *(MYSQLD or [_command("mariadbd")]),
-            *("--no-defaults", f"--datadir={self._data}", *_OF_MYSQL),
+            *("--no-defaults", f"--datadir={self._data}", f"--tmpdir={self._temporary}"),
+            *_OF_MYSQL,
             *(f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={self.socket}"),
             *("--innodb-buffer-pool-size=64M", "--skip-log-bin", *_as_user(), *self._options),
         ]
