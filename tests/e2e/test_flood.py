@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import StartGateway
 from tests.e2e.load import hammer, least_admitted, span_s, statuses
-from tests.e2e.signs import metric
+from tests.e2e.signs import metric, wait_for_metric
 from tests.processes import free_port
 from tests.upstreams import Upstream
 
@@ -39,7 +39,6 @@ def test_wrk_gets_what_the_limit_allows(
         text=True,
         timeout=60,
     )
-    elapsed = time.monotonic() - started
     report = done.stdout
     found = re.search(r"(\d+) requests in ([\d.]+)s", report)
     refused = re.search(r"Non-2xx or 3xx responses: (\d+)", report)
@@ -48,7 +47,10 @@ def test_wrk_gets_what_the_limit_allows(
     assert "Socket errors" not in report
     # What wrk leaves behind when its time is up has been answered, but not counted by it.
     in_wrk = int(found[1]) - int(refused[1])
+    assert wait_for_metric(gateway, "sluice_client_connections", 0)
     admitted = metric(gateway, "sluice_requests_total", status="200")
+    # Some of that was decided on after the end of wrk, if the machine is busy.
+    elapsed = time.monotonic() - started
     assert in_wrk <= admitted <= in_wrk + connections
     assert admitted <= BURST + RATE * elapsed
     assert admitted >= 0.98 * (BURST + RATE * float(found[2]))
