@@ -19,6 +19,7 @@ from tests.upstreams import Upstream
 # Nothing of it is lost unless nobody asks for the time in which the burst comes back.
 RATE: Final = 50
 BURST: Final = 100
+SECONDS: Final = 3
 KEYS: Final = ("a", "b", "c", "d")
 
 
@@ -33,14 +34,14 @@ def test_wrk_gets_what_the_limit_allows(
     )
     started = time.monotonic()
     done = subprocess.run(
-        ["wrk", "-t1", f"-c{connections}", "-d3s", f"{gateway.url}/one"],
+        ["wrk", "-t1", f"-c{connections}", f"-d{SECONDS}s", f"{gateway.url}/one"],
         check=True,
         capture_output=True,
         text=True,
         timeout=60,
     )
     report = done.stdout
-    found = re.search(r"(\d+) requests in ([\d.]+)s", report)
+    found = re.search(r"(\d+) requests in ", report)
     refused = re.search(r"Non-2xx or 3xx responses: (\d+)", report)
     assert found, report
     assert refused, report
@@ -53,7 +54,8 @@ def test_wrk_gets_what_the_limit_allows(
     elapsed = time.monotonic() - started
     assert in_wrk <= admitted <= in_wrk + connections
     assert admitted <= BURST + RATE * elapsed
-    assert admitted >= 0.98 * (BURST + RATE * float(found[2]))
+    # Only what comes back after the last request is lost: wrk may not get to run at its end.
+    assert admitted >= BURST + RATE * (SECONDS - 1)
     total = metric(gateway, "sluice_requests_total")
     left = metric(gateway, "sluice_clients_left_total")
     assert left <= connections
