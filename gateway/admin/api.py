@@ -26,6 +26,7 @@ from aiohttp.web_server import Server
 
 from gateway.admin.mux import SECURITY_HEADERS, AdminAnswer, Mux, Query, Resource, problem
 from gateway.admin.resources import Subject, healthz, metrics_text, readyz
+from gateway.net.handover import HasNumber
 
 DEADLINE_S: Final = 30.0
 """Time for a whole connection: three times Prometheus's default timeout of a scrape."""
@@ -98,6 +99,11 @@ class AdminServer:
             return self._port
         port: int = self._listeners[0].sockets[0].getsockname()[1]
         return port
+
+    @property
+    def sockets(self) -> list[HasNumber]:
+        """The sockets that it listens on."""
+        return [one for listener in self._listeners for one in listener.sockets]
 
     async def close(self) -> None:
         """Stop listening, and give unfinished responses a second to arrive."""

@@ -7,14 +7,12 @@ fast.
 from __future__ import annotations
 
 import argparse
-import gc
 import io
 import os
 import re
 import resource
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -25,9 +23,8 @@ from gateway.command.arguments import Once, address
 from gateway.command.preload import preload
 
 if TYPE_CHECKING:
-    import asyncio
-
     from gateway.config.models.gateway import GatewayConfig
+    from gateway.workers.upgrade import Succession
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -183,17 +180,21 @@ def _run(options: argparse.Namespace) -> int:
     _get_ready()
     from gateway.config.checking.load import load
     from gateway.wiring.certificates import inspection
+    from gateway.workers.upgrade import succession_of
 
-    loaded = load(_config(options), os.environ, inspect=inspection(is_start=True))
-    _print_problems(loaded.warnings, "warning")
-    if loaded.config.server.workers != 1:
-        from gateway.workers.cpus import worker_count
-        from gateway.workers.supervisor import supervise
+    succession = succession_of(os.environ)
+    with succession.telling_failures():
+        loaded = load(_config(options), os.environ, inspect=inspection(is_start=True))
+        _print_problems(loaded.warnings, "warning")
+        succession.use_for(loaded.config)
+        if loaded.config.server.workers != 1:
+            from gateway.workers.cpus import worker_count
+            from gateway.workers.supervisor import supervise
 
-        workers = worker_count(loaded.config.server.workers)
-        if workers > 1:
-            return supervise(loaded.config, workers)
-    return _run_alone(loaded.config)
+            workers = worker_count(loaded.config.server.workers)
+            if workers > 1:
+                return supervise(loaded.config, workers, succession)
+        return _run_alone(loaded.config, succession)
 
 
 def _get_ready() -> None:
@@ -208,11 +209,12 @@ def _import(*names: str) -> None:
     preload(*names, "gateway.config.checking.load", "gateway.wiring.certificates")
 
 
-def _run_alone(config: GatewayConfig) -> int:
+def _run_alone(config: GatewayConfig, succession: Succession) -> int:
     """Run a gateway in this process until a signal stops it."""
+    from gateway.command.alone import serve
     from gateway.workers.loop import run_in_loop
 
-    return run_in_loop(lambda: _serve(config, _nothing))
+    return run_in_loop(lambda: serve(config, succession, _nothing))
 
 
 def _take_standard_files() -> None:
@@ -247,39 +249,6 @@ def _quieten_grpc() -> None:
 
 async def _nothing(_addresses: Sequence[object]) -> None:
     pass
-
-
-async def _serve(
-    config: GatewayConfig, started: Callable[[Sequence[object]], Awaitable[None]]
-) -> int:
-    """Run a gateway until a signal stops it."""
-    import asyncio
-
-    from gateway.wiring.gateway import Gateway
-
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    running = Gateway(config)
-    # Handlers from the first moment: a signal must not kill a gateway that is just starting.
-    loop.add_signal_handler(signal.SIGHUP, running.refuse_reload)
-    loop.add_signal_handler(signal.SIGUSR1, running.reopen_log)
-    await running.start()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _end, loop, number, ended)
-    # Everything made so far lives as long as the process; collections can skip it.
-    gc.collect()
-    gc.freeze()
-    await started(running.addresses)
-    await ended.wait()
-    await running.stop()
-    return EXIT_OK
-
-
-def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> None:
-    """Shut down gracefully at the first signal and immediately at the second."""
-    ended.set()
-    loop.remove_signal_handler(number)
-    signal.signal(number, signal.SIG_DFL)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -359,21 +328,27 @@ def _import_envoy_ratelimit(options: argparse.Namespace) -> int:
 def _ratio(_options: argparse.Namespace) -> int:
     _get_ready()
     from gateway.systems.ratio.environment import read_environment, told_of
+    from gateway.workers.upgrade import succession_of
 
-    found = read_environment(os.environ)
-    _print_problems(found.warnings, "warning")
-    try:
-        return _run_alone(found.config)
-    except StartError as error:
-        raise told_of(error) from error
+    succession = succession_of(os.environ)
+    with succession.telling_failures():
+        found = read_environment(os.environ)
+        _print_problems(found.warnings, "warning")
+        succession.use_for(found.config)
+        try:
+            return _run_alone(found.config, succession)
+        except StartError as error:
+            raise told_of(error) from error
 
 
 def _demo(options: argparse.Namespace) -> int:
     _get_ready()
     from gateway.workers.loop import run_in_loop
+    from gateway.workers.upgrade import succession_of
 
+    succession = succession_of(os.environ)
     try:
-        return run_in_loop(lambda: _serve_demo(str(options.listen)))
+        return run_in_loop(lambda: _serve_demo(str(options.listen), succession))
     except StartError as error:
         if error.path != "listen":
             raise
@@ -382,8 +357,9 @@ def _demo(options: argparse.Namespace) -> int:
         raise StartError(error.path, error.message, hint) from error
 
 
-async def _serve_demo(listen: str) -> int:
+async def _serve_demo(listen: str, succession: Succession) -> int:
     from gateway.command import demo
+    from gateway.command.alone import serve
     from gateway.config.checking.load import load
     from gateway.config.explaining.explain import outline
 
@@ -398,7 +374,7 @@ async def _serve_demo(listen: str) -> int:
             print("\nTry these in another terminal, in this order; press Ctrl-C here to stop:\n")
             print("\n".join(demo.suggestions(f"http://{addresses[0]}")), "\n", flush=True)
 
-        return await _serve(config, announce)
+        return await serve(config, succession, announce)
     raise AssertionError("the stack lets nothing pass")
 
 

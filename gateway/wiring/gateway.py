@@ -31,6 +31,7 @@ from gateway.net.binding import (
     bound_everywhere,
     bound_file,
 )
+from gateway.net.handover import HasNumber
 from gateway.net.start_errors import ADMIN, cannot_listen, cannot_log
 from gateway.net.tls.renewal import Renewal
 from gateway.observe.logs import AccessLog, LineWriter, open_output, setup_logging
@@ -103,17 +104,24 @@ class Gateway:
     Args:
         config: checked and complete.
         resources: its place among several workers; None if it is the only one.
+        sharing: how the only one shares addresses with processes before and after it.
 
     Raises:
         StartError: the log's file cannot be opened, or the store's URL cannot be used.
         GatewayError: the installed aiohttp is not safe to use.
     """
 
-    def __init__(self, config: GatewayConfig, resources: WorkerResources | None = None) -> None:
+    def __init__(
+        self,
+        config: GatewayConfig,
+        resources: WorkerResources | None = None,
+        sharing: Sharing = ALONE,
+    ) -> None:
         _require_strict_parser()
         loop = asyncio.get_running_loop()
         self.config = config
         self._resources = resources
+        self._sharing = sharing if resources is None else resources.sharing
         self.metrics = GatewayMetrics(gateway.__version__)
         self._phase = Phase.STARTING
         try:
@@ -164,7 +172,7 @@ class Gateway:
                 metrics=self.metrics,
                 tls=dict(zip(titles(config.listeners), certificates, strict=True)),
                 is_leaving=lambda: self._phase is Phase.DRAINING,
-                sharing=resources.sharing if resources is not None else ALONE,
+                sharing=self._sharing,
             )
             self._frontends = make_frontends(ground)
         gate = Gate(
@@ -202,6 +210,14 @@ class Gateway:
     def frontend_addresses(self) -> list[Address | UnixAddress]:
         """The addresses for clients of other systems, in the order of the configuration."""
         return [frontend.address for frontend in self._frontends]
+
+    @property
+    def sockets(self) -> list[HasNumber]:
+        """The sockets that another process can take over."""
+        found: list[HasNumber] = [one for _, each in self._listeners for one in each.sockets]
+        if self._admin is not None:
+            found += self._admin.sockets
+        return found + [one for frontend in self._frontends for one in frontend.sockets]
 
     @property
     def readiness(self) -> Readiness:
@@ -292,7 +308,7 @@ class Gateway:
             subject = OneProcess(self.metrics, lambda: self.readiness)
             server = AdminServer(address.host, address.port, subject)
             try:
-                await server.start()
+                await server.start(await bound_everywhere(address, self._sharing))
             except OSError as error:
                 raise cannot_listen(ADMIN, address, error) from error
             self._admin = server
@@ -301,10 +317,13 @@ class Gateway:
         """Return the sockets of a listener, bound to its address."""
         address = listener.address
         if isinstance(address, UnixAddress):
-            one, file = await asyncio.to_thread(bound_file, address, listener.mode)
+            elders, handover = self._sharing.elders, self._sharing.handover
+            one, file = await asyncio.to_thread(
+                bound_file, address, listener.mode, elders, handover
+            )
             self._files.append(file)
             return [BoundSocket(index, one)]
-        return [BoundSocket(index, one) for one in await bound_everywhere(address)]
+        return [BoundSocket(index, one) for one in await bound_everywhere(address, self._sharing)]
 
     async def _listen(self, taken: BoundSocket) -> None:
         config = self.config.listen[taken.number]
@@ -336,10 +355,13 @@ class Gateway:
 
         Args:
             seconds: how long requests may take; default: `server.shutdown_timeout`.
-            is_replaced: whether another worker already serves in its place, so that load balancers
+            is_replaced: whether another process already serves in its place, so that load balancers
                 need no time to switch.
         """
         server = self.config.server
+        if is_replaced and self._admin is not None:
+            # Its socket is also the successor's, whose state is the one to report.
+            await self._admin.close()
         self._phase = Phase.DRAINING
         if server.shutdown_delay and not is_replaced:
             delay = server.shutdown_delay / US

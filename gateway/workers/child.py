@@ -18,7 +18,7 @@ from gateway.workers import orders
 from gateway.workers.watchdog import Sample, Watchdog
 
 HANDLED: Final = (
-    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1),
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
     signal.SIGCHLD,
 )
 """Signals that the supervisor handles; its children ignore them, or handle them themselves."""

@@ -9,6 +9,7 @@ import asyncio
 import gc
 import logging
 from socket import socket
+from typing import Final
 
 import gateway
 from gateway.admin import AdminServer, Phase
@@ -27,6 +28,9 @@ from gateway.workers.retired_counters import Past
 from gateway.workers.worker import Post
 
 log = logging.getLogger(__name__)
+
+MAX_TEXT: Final = 1 << 16
+"""The longest text of `orders.LOG`, in bytes."""
 
 
 async def serve(
@@ -62,12 +66,22 @@ async def serve(
     fleet = Fleet(workers, metrics, past, phase, lambda: store.warning)
     ended = asyncio.Event()
     tasks = Tasks()
+    admin: AdminServer | None = None
 
     def reopen(_: list[socket]) -> None:
         try:
             output.reopen()
         except OSError:
             log.exception("the log file cannot be reopened; logging continues to the old one")
+
+    def log_text(sockets: list[socket]) -> None:
+        with sockets[0] as source:
+            log.error("%s", source.recv(MAX_TEXT).decode(errors="replace"))
+
+    async def close_admin() -> None:
+        # Its socket is also the successor's, whose state is the one to report.
+        if admin is not None:
+            await admin.close()
 
     told = orders.Orders(
         post.channel,
@@ -76,12 +90,13 @@ async def serve(
             orders.STOP: lambda _: ended.set(),
             orders.DRAIN: lambda _: fleet.drain(),
             orders.REOPEN: reopen,
+            orders.LOG: log_text,
+            orders.YIELD: lambda _: tasks.start(close_admin()),
             orders.REFUSE: lambda _: log.warning(
                 "SIGHUP reloads only certificates: a changed configuration needs a restart"
             ),
         },
     )
-    admin = None
     if config.admin is not None:
         address = config.admin.listen
         admin = AdminServer(address.host, address.port, fleet)
@@ -91,8 +106,7 @@ async def serve(
     gc.collect()
     gc.freeze()
     await ended.wait()
-    if admin is not None:
-        await admin.close()
+    await close_admin()
     tasks.cancel()
     output.close()
     return 0

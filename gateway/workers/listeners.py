@@ -2,18 +2,22 @@
 
 Each worker has its own socket for each address (SO_REUSEPORT), and the kernel spreads connections
 over them. The supervisor keeps all of them open: while a worker is restarted, the connections of
-its sockets wait.
+its sockets wait. Inherited sockets are divided among the workers if each of several may have its
+own, and otherwise shared by all.
 """
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.base.errors import StartError
 from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
 from gateway.config.values.address import UnixAddress
 from gateway.net.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places, untaken
+from gateway.net.handover import Handover
+from gateway.net.inherited import shares
 from gateway.net.start_errors import ADMIN, cannot_listen
 from gateway.wiring.gateway import BoundSocket
 
@@ -33,6 +37,11 @@ class Listeners(NamedTuple):
     admin: list[BoundSocket]
     files: list[SocketFile]
 
+    @property
+    def all(self) -> list[socket.socket]:
+        """All of them."""
+        return [one.socket for sockets in (*self.workers, self.admin) for one in sockets]
+
     def close_workers(self, but: int | None = None) -> None:
         """Close the sockets of all workers, or of all but one."""
         for number, sockets in enumerate(self.workers):
@@ -49,8 +58,13 @@ class Listeners(NamedTuple):
         _close(self.admin)
 
 
-def bind(config: GatewayConfig, workers: int) -> Listeners:
-    """Bind all addresses of the configuration.
+def bind(config: GatewayConfig, workers: int, handover: Handover) -> Listeners:
+    """Bind all addresses of the configuration, but for those of inherited sockets.
+
+    Args:
+        config: the configuration.
+        workers: how many workers there will be.
+        handover: the inherited sockets.
 
     Raises:
         StartError: an address cannot be bound; the others are released.
@@ -63,13 +77,13 @@ def bind(config: GatewayConfig, workers: int) -> Listeners:
         for index, listener in enumerate(config.listen):
             path = "listen" if len(config.listen) == 1 else f"listen[{index}]"
             try:
-                _bind_for_all(index, listener, found)
+                _bind_for_all(index, listener, found, handover)
             except OSError as error:
                 raise cannot_listen(path, listener.address, error) from error
         if config.admin is not None:
             address = config.admin.listen
             try:
-                _bind_admin(address, found)
+                _bind_admin(address, found, handover)
             except OSError as error:
                 raise cannot_listen(ADMIN, address, error) from error
     except StartError:
@@ -80,17 +94,19 @@ def bind(config: GatewayConfig, workers: int) -> Listeners:
     return found
 
 
-def _bind_for_all(index: int, listener: ListenerConfig, found: Listeners) -> None:
+def _bind_for_all(
+    index: int, listener: ListenerConfig, found: Listeners, handover: Handover
+) -> None:
     address = listener.address
     if isinstance(address, UnixAddress):
-        one, file = bound_file(address, listener.mode)
+        one, file = bound_file(address, listener.mode, handover=handover)
         found.files.append(file)
-        with one:
-            # They share one queue: any free worker accepts the next connection.
-            for sockets in found.workers:
-                sockets.append(BoundSocket(index, one.dup()))
+        _share([one], index, found)
         return
-    for family, place in places(socket.getaddrinfo(**lookup(address))):
+    inherited, wanted = handover.take(places(socket.getaddrinfo(**lookup(address))))
+    for group in _same_address(inherited):
+        _divide(group, index, found)
+    for family, place in wanted:
         taken = untaken(family, place)
         for sockets in found.workers:
             one = bound(family, taken, shares_port=True)
@@ -98,9 +114,56 @@ def _bind_for_all(index: int, listener: ListenerConfig, found: Listeners) -> Non
             one.listen(BACKLOG)
 
 
-def _bind_admin(address: Address, found: Listeners) -> None:
-    for family, place in places(socket.getaddrinfo(**lookup(address))):
-        one = bound(family, place)
+def _same_address(sockets: Iterable[socket.socket]) -> list[list[socket.socket]]:
+    """Return sockets by their addresses."""
+    found: dict[object, list[socket.socket]] = {}
+    for one in sockets:
+        found.setdefault((one.family, one.getsockname()), []).append(one)
+    return list(found.values())
+
+
+def _share(shared: list[socket.socket], index: int, found: Listeners) -> None:
+    """Give each worker copies of sockets: any free worker accepts the next connection."""
+    for one in shared:
+        with one:
+            for sockets in found.workers:
+                sockets.append(BoundSocket(index, one.dup()))
+
+
+def _divide(inherited: list[socket.socket], index: int, found: Listeners) -> None:
+    """Give each worker as many of the sockets of one address; one that is alone is shared."""
+    more, positions = shares(len(inherited), len(found.workers))
+    try:
+        inherited += _more_of(inherited[0], more)
+    except OSError:
+        # They belong to another user, or were not made to be many.
+        _share(inherited, index, found)
+        return
+    for sockets, taken in zip(found.workers, positions, strict=True):
+        sockets += [BoundSocket(index, inherited[at]) for at in taken]
+
+
+def _more_of(one: socket.socket, number: int) -> list[socket.socket]:
+    """Return more sockets that listen on the address of an inherited one.
+
+    Raises:
+        OSError: the system does not allow it.
+    """
+    made: list[socket.socket] = []
+    try:
+        for _ in range(number):
+            made.append(bound(one.family, one.getsockname(), shares_port=True))
+            made[-1].listen(BACKLOG)
+    except OSError:
+        for other in made:
+            other.close()
+        raise
+    return made
+
+
+def _bind_admin(address: Address, found: Listeners, handover: Handover) -> None:
+    inherited, wanted = handover.take(places(socket.getaddrinfo(**lookup(address))))
+    for one in (*inherited, *(bound(family, place) for family, place in wanted)):
         found.admin.append(BoundSocket(0, one))
         one.listen(ADMIN_BACKLOG)
 

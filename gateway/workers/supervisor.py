@@ -25,6 +25,7 @@ from gateway.workers.files import SharedFiles, shared_files
 from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
 from gateway.workers.restarts import Restarts
+from gateway.workers.upgrade import NOT_UPGRADED, Succession, Upgrade
 
 LIMITER: Final = "limiter"
 GRACE_US: Final = 10_000_000
@@ -34,12 +35,13 @@ LATE_US: Final = 1_000_000
 EXIT_OK: Final = 0
 
 
-def supervise(config: GatewayConfig, workers: int) -> int:
+def supervise(config: GatewayConfig, workers: int, succession: Succession) -> int:
     """Run a gateway of several workers until a signal stops it.
 
     Args:
         config: the checked, complete configuration.
         workers: how many workers, at least 2.
+        succession: of this process.
 
     Returns:
         The exit status.
@@ -48,11 +50,11 @@ def supervise(config: GatewayConfig, workers: int) -> int:
         StartError: an address or a file is not available, or a child reports such an error.
         GatewayError: a child cannot be started at all.
     """
-    listeners = bind(config, workers)
+    listeners = bind(config, workers, succession.handover)
     with ExitStack() as stack:
         try:
             files = stack.enter_context(shared_files())
-            supervisor = _Supervisor(config, workers, listeners, files)
+            supervisor = _Supervisor(config, workers, listeners, files, succession)
         except OSError as error:
             # Each worker has its own sockets, so the number of workers is too high.
             hint = "raise the limit (ulimit -n, LimitNOFILE), or use fewer workers"
@@ -69,15 +71,24 @@ class _Supervisor:
         workers: how many workers.
         listeners: their sockets.
         files: the files that they share.
+        succession: of this process.
     """
 
     def __init__(
-        self, config: GatewayConfig, workers: int, listeners: Listeners, files: SharedFiles
+        self,
+        config: GatewayConfig,
+        workers: int,
+        listeners: Listeners,
+        files: SharedFiles,
+        succession: Succession,
     ) -> None:
         self._config = config
         self._count = workers
         self._listeners = listeners
         self._files = files
+        self._succession = succession
+        self._upgrade = Upgrade(succession)
+        self._is_stopped = False
         self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(workers)))
         self._children: dict[str, Child] = {}
         self._reasons = dict.fromkeys(self._names, "")
@@ -105,9 +116,11 @@ class _Supervisor:
                 for number in self._signals():
                     self._heed(number)
                 self._bury()
+                self._go_on_with_upgrade()
                 if self._ends_us is None:
                     self._kill_hung(is_late=is_late)
         except BaseException:
+            self._upgrade.abandon()
             self._kill_all()
             raise
         return EXIT_OK
@@ -140,6 +153,8 @@ class _Supervisor:
         self._listeners.close_workers(but=number)
         config, count = self._config, self._count
         reason, lock = self._reasons[name], self._files.log_lock
+        # Listeners for other systems are in the first worker.
+        handover = self._succession.enter_child(keeps_sockets=number == 0)
         if name == LIMITER:
             admin = self._listeners.admin
             post = worker.Post(name, channel, admin, lock, reason, is_first=False)
@@ -148,8 +163,8 @@ class _Supervisor:
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
         is_first = number == 0
-        elders = frozenset(child.pid for child in self._elders(name))
-        post = worker.Post(name, channel, sockets, lock, reason, is_first, elders)
+        elders = self._succession.elders | {child.pid for child in self._elders(name)}
+        post = worker.Post(name, channel, sockets, lock, reason, is_first, elders, handover)
         return run_in_loop(lambda: worker.serve(config, count, post))
 
     def _link_with(self, name: str) -> None:
@@ -171,12 +186,15 @@ class _Supervisor:
 
     def _wait(self) -> bool:
         """Wait until something happens, or is due; returns whether that was long ago."""
-        moments = [us for us in (self._restarts.next_us(), self._ends_us) if us is not None]
+        known = (self._restarts.next_us(), self._ends_us, self._upgrade.next_us())
+        moments = [us for us in known if us is not None]
         if self._ends_us is None:
             watchdogs = (child.watchdog for child in self._children.values() if not child.hung_us)
             moments += [watchdog.next_us() for watchdog in watchdogs if watchdog is not None]
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
+        if self._upgrade.is_waiting and self._upgrade.successor is not None:
+            poll.register(self._upgrade.successor.channel, select.POLLIN)
         for child in self._children.values():
             poll.register(child.channel, select.POLLIN)
         left_us = min(moments) - monotonic_us() if moments else None
@@ -191,9 +209,14 @@ class _Supervisor:
 
     def _heed(self, number: int) -> None:
         if number in {signal.SIGTERM, signal.SIGINT}:
-            if self._ends_us is not None:
+            if self._is_stopped:
                 self._die(number)
-            self._stop()
+            self._is_stopped = True
+            if self._ends_us is None:
+                self._succession.manager.stopping()
+                self._stop()
+        elif number == signal.SIGUSR2:
+            self._begin_upgrade()
         elif number == signal.SIGUSR1:
             self._tell_all(orders.REOPEN)
         elif number == signal.SIGHUP:
@@ -218,6 +241,8 @@ class _Supervisor:
         self._relieve()
         if self._is_starting and not self._restarts:
             self._is_starting = not all(child.is_started for child in self._children.values())
+            if not self._is_starting:
+                self._succession.serving()
         if self._ends_us is not None:
             self._end_what_is_left(self._ends_us)
 
@@ -264,19 +289,53 @@ class _Supervisor:
         error = f": {child.error}" if child.error is not None else ""
         self._reasons[name] = f"{name} ({child.pid}) {end} and has been restarted{error}"
 
+    # Upgrading.
+
+    def _begin_upgrade(self) -> None:
+        if self._is_starting or self._ends_us is not None:
+            return
+        family = [child.pid for child in self._children.values()]
+        try:
+            self._upgrade.begin(self._listeners.all, family, monotonic_us())
+        except GatewayError as error:
+            self._log(NOT_UPGRADED % error)
+
+    def _go_on_with_upgrade(self) -> None:
+        if not self._upgrade.is_waiting:
+            return
+        is_done = self._upgrade.check(monotonic_us())
+        if is_done:
+            self._stop(is_replaced=True)
+        elif is_done is not None:
+            self._log(NOT_UPGRADED % self._upgrade.failure())
+
+    def _log(self, line: str) -> None:
+        """Let a child log a line about this process."""
+        ours, theirs = socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            ours.send(line.encode())
+            if LIMITER in self._children:
+                orders.give(self._children[LIMITER].channel, orders.LOG, [theirs])
+
     # Ending.
 
-    def _stop(self) -> None:
+    def _stop(self, *, is_replaced: bool = False) -> None:
         """Let workers finish requests in flight, then stop the limiter."""
         server = self._config.server
-        times_us = server.shutdown_delay + server.shutdown_timeout
+        self._upgrade.abandon()
+        times_us = server.shutdown_timeout + (0 if is_replaced else server.shutdown_delay)
         self._ends_us = monotonic_us() + times_us + GRACE_US
         self._restarts.forget()
         # If they stayed open here, they would accept connections that no process serves.
         self._listeners.remove_files()
         self._listeners.close_workers()
+        self._succession.handover.close()
+        order = orders.YIELD if is_replaced else orders.STOP
         for name, child in self._children.items():
-            orders.give(child.channel, orders.DRAIN if name == LIMITER else orders.STOP)
+            if name == LIMITER and is_replaced:
+                orders.give(child.channel, orders.YIELD)
+            orders.give(child.channel, orders.DRAIN if name == LIMITER else order)
 
     def _end_what_is_left(self, ends_us: int) -> None:
         if list(self._children) == [LIMITER]:

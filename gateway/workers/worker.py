@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from gateway.base.tasks import Tasks
 from gateway.config.models.gateway import GatewayConfig
 from gateway.net.binding import Sharing
+from gateway.net.handover import Handover
 from gateway.stores.shared.store import SharedStore
 from gateway.wiring.gateway import BoundSocket, Gateway, WorkerResources
 from gateway.wiring.limiter import memory_url
@@ -38,6 +39,7 @@ class Post(NamedTuple):
         reason: why it was restarted; empty for the first start.
         is_first: as in `WorkerResources`.
         elders: the ids of the processes that it replaces: they serve until it does.
+        handover: inherited sockets for the listeners of other systems; None if it has none.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Post(NamedTuple):
     reason: str
     is_first: bool
     elders: frozenset[int] = frozenset()
+    handover: Handover | None = None
 
 
 async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
@@ -62,7 +65,8 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     if memory_url(config) == store.url:
         store = store.model_copy(update={"deadline": store.deadline_of_workers})
     memory = SharedStore(workers, store.deadline)
-    sharing = Sharing(is_on=True, elders=post.elders)
+    handover = post.handover
+    sharing = Sharing(is_on=True, elders=post.elders, handover=handover)
     resources = WorkerResources(
         post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing
     )
@@ -91,6 +95,8 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     def yield_place() -> None:
         nonlocal is_replaced
         is_replaced = True
+        if handover is not None:
+            handover.leave()
         ended.set()
 
     def leave() -> None:
@@ -103,6 +109,8 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         loop.add_signal_handler(number, leave)
     await running.start()
     told.say_started()
+    if handover is not None:
+        handover.adopt()
     # Everything made so far lives as long as the process; collections can skip it.
     gc.collect()
     gc.freeze()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.config.values.address import Address, UnixAddress
+from gateway.net.handover import HasNumber
 from gateway.systems.grpc.ports import Door
 from gateway.systems.grpc.server import GrpcServer
 
@@ -16,10 +17,12 @@ class GrpcFrontend:
 
     Attributes:
         address: where it listens, with the actual port.
+        sockets: none; see `Frontend`.
     """
 
     def __init__(self, door: Door, server: GrpcServer) -> None:
         self.address: Address | UnixAddress = door.address
+        self.sockets: tuple[HasNumber, ...] = ()
         self._door = door
         self._server = server
 
