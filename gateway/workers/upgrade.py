@@ -27,7 +27,7 @@ from gateway.net.inherited import UPGRADE, VARIABLES, Announcement, announcement
 from gateway.net.service_manager import NOTIFY_SOCKET, ServiceManager
 
 UPGRADING: Final = "upgrading: process %d is starting"
-UPGRADED: Final = "upgraded: the new process serves, and this one ends"
+UPGRADED: Final = "upgraded: the new process serves; this one finishes its requests and ends"
 NOT_UPGRADED: Final = "not upgraded: %s; this gateway continues to serve"
 START_US: Final = 60 * US
 """How long a successor may take until it serves."""
