@@ -75,11 +75,12 @@ class AdminServer:
         self._listeners: list[asyncio.Server] = []
         self._connections: _Connections | None = None
 
-    async def start(self, sockets: Sequence[socket] = ()) -> None:
+    async def start(self, sockets: Sequence[socket] = (), *, waits: bool = False) -> None:
         """Listen.
 
         Args:
             sockets: sockets that already listen on the address; none to open them.
+            waits: accept no connections before `serve`.
 
         Raises:
             OSError: the address is in use or not of this machine.
@@ -90,7 +91,13 @@ class AdminServer:
         if not sockets:
             self._listeners = [await loop.create_server(connections, self._host, self._port)]
         for one in sockets:
-            self._listeners.append(await loop.create_server(connections, sock=one))
+            listener = await loop.create_server(connections, sock=one, start_serving=not waits)
+            self._listeners.append(listener)
+
+    async def serve(self) -> None:
+        """Accept connections, if it has waited."""
+        for listener in self._listeners:
+            await listener.start_serving()
 
     @property
     def port(self) -> int:

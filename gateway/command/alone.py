@@ -53,6 +53,7 @@ async def serve(
     gc.freeze()
     await started(running.addresses)
     succession.serving()
+    await running.serve_admin()
     upgrading.allow()
     await ended.wait()
     is_replaced = upgrading.end()

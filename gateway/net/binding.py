@@ -49,6 +49,11 @@ class Sharing(NamedTuple):
     handover: Handover | None = None
 
     @property
+    def is_pending(self) -> bool:
+        """Return whether the predecessor of this gateway still serves."""
+        return self.handover is not None and self.handover.is_pending
+
+    @property
     def has_elders(self) -> bool:
         """Return whether a process that this one replaces still runs."""
         return any(map(_runs, self.elders))

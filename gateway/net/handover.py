@@ -122,6 +122,11 @@ class Handover:
         self._is_done = False
         self._waiting: list[Callable[[], object]] = []
 
+    @property
+    def is_pending(self) -> bool:
+        """Return whether a predecessor still owns what was inherited."""
+        return self._is_pending
+
     def adopt(self) -> None:
         """Own what was inherited from now on: this process serves."""
         self._is_pending = False

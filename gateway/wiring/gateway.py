@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from socket import socket
 from typing import NamedTuple
@@ -236,8 +236,11 @@ class Gateway:
             return "a Throttr listener"
         return ""
 
-    async def start(self) -> None:
+    async def start(self, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         """Listen and serve.
+
+        Args:
+            ready: called when it can serve, and serves only when that has returned.
 
         Nothing is logged before all addresses are bound: the log may belong to a gateway that is
         already running.
@@ -266,6 +269,8 @@ class Gateway:
         except StartError:
             await self._close(0)
             raise
+        if ready is not None:
+            await ready()
         for _, listener in self._listeners:
             await listener.start_serving()
         self._renewal.start()
@@ -281,6 +286,11 @@ class Gateway:
                 log.info("listening on %s://%s", config.scheme, where)
         for name, frontend in zip(titles(self.config.listeners), self._frontends, strict=False):
             log.info("listening on %s for clients of %s", frontend.address, name)
+
+    async def serve_admin(self) -> None:
+        """Let the admin listener report on this gateway, and no longer on its predecessor."""
+        if self._admin is not None:
+            await self._admin.serve()
 
     async def _start_frontends(self) -> None:
         for index, frontend in enumerate(self._frontends):
@@ -308,7 +318,8 @@ class Gateway:
             subject = OneProcess(self.metrics, lambda: self.readiness)
             server = AdminServer(address.host, address.port, subject)
             try:
-                await server.start(await bound_everywhere(address, self._sharing))
+                sockets = await bound_everywhere(address, self._sharing)
+                await server.start(sockets, waits=self._sharing.is_pending)
             except OSError as error:
                 raise cannot_listen(ADMIN, address, error) from error
             self._admin = server

@@ -64,7 +64,9 @@ async def serve(
     past = Past(past_file, metrics.started_us)
     phase = Phase.SERVING if post.reason else Phase.STARTING
     fleet = Fleet(workers, metrics, past, phase, lambda: store.warning)
-    ended = asyncio.Event()
+    ended, may_serve = asyncio.Event(), asyncio.Event()
+    if not post.handover.is_pending:
+        may_serve.set()
     tasks = Tasks()
     admin: AdminServer | None = None
 
@@ -73,6 +75,10 @@ async def serve(
             output.reopen()
         except OSError:
             log.exception("the log file cannot be reopened; logging continues to the old one")
+
+    def end() -> None:
+        may_serve.set()
+        ended.set()
 
     def log_text(sockets: list[socket]) -> None:
         with sockets[0] as source:
@@ -87,7 +93,8 @@ async def serve(
         post.channel,
         {
             orders.LINK: lambda connections: tasks.start(_link(fleet, store, connections)),
-            orders.STOP: lambda _: ended.set(),
+            orders.SERVE: lambda _: may_serve.set(),
+            orders.STOP: lambda _: end(),
             orders.DRAIN: lambda _: fleet.drain(),
             orders.REOPEN: reopen,
             orders.LOG: log_text,
@@ -97,12 +104,13 @@ async def serve(
             ),
         },
     )
+    told.say_started()
+    await may_serve.wait()
     if config.admin is not None:
         address = config.admin.listen
         admin = AdminServer(address.host, address.port, fleet)
         await admin.start([one.socket for one in post.sockets])
         log.info("health and metrics on http://%s", Address(address.host, admin.port))
-    told.say_started()
     gc.collect()
     gc.freeze()
     await ended.wait()

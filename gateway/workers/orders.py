@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 LINK: Final = b"L"
 """Here are sockets that connect to the process at their other end."""
+SERVE: Final = b"G"
+"""Accept connections: all processes are ready."""
 STOP: Final = b"S"
 """Shut down gracefully."""
 YIELD: Final = b"Y"

@@ -153,17 +153,17 @@ class _Supervisor:
         self._listeners.close_workers(but=number)
         config, count = self._config, self._count
         reason, lock = self._reasons[name], self._files.log_lock
+        is_first = number == 0
+        elders = self._succession.elders | {child.pid for child in self._elders(name)}
         # Listeners for other systems are in the first worker.
-        handover = self._succession.enter_child(keeps_sockets=number == 0)
+        handover = self._succession.enter_child(keeps_sockets=is_first)
         if name == LIMITER:
             admin = self._listeners.admin
-            post = worker.Post(name, channel, admin, lock, reason, is_first=False)
+            post = worker.Post(name, channel, admin, lock, reason, is_first, elders, handover)
             url, past = memory_url(config), self._files.past
             return run_in_loop(lambda: limiter.serve(config, count, url, past, post))
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
-        is_first = number == 0
-        elders = self._succession.elders | {child.pid for child in self._elders(name)}
         post = worker.Post(name, channel, sockets, lock, reason, is_first, elders, handover)
         return run_in_loop(lambda: worker.serve(config, count, post))
 
@@ -243,6 +243,7 @@ class _Supervisor:
             self._is_starting = not all(child.is_started for child in self._children.values())
             if not self._is_starting:
                 self._succession.serving()
+                self._tell_all(orders.SERVE)
         if self._ends_us is not None:
             self._end_what_is_left(self._ends_us)
 

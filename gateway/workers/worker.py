@@ -39,7 +39,9 @@ class Post(NamedTuple):
         reason: why it was restarted; empty for the first start.
         is_first: as in `WorkerResources`.
         elders: the ids of the processes that it replaces: they serve until it does.
-        handover: inherited sockets for the listeners of other systems; None if it has none.
+        handover: inherited sockets for the listeners of other systems. While it is pending,
+            connections are accepted only on the order: the gateway that is replaced serves until
+            all processes of its successor are ready.
     """
 
     name: str
@@ -48,8 +50,8 @@ class Post(NamedTuple):
     log_lock: int
     reason: str
     is_first: bool
-    elders: frozenset[int] = frozenset()
-    handover: Handover | None = None
+    elders: frozenset[int]
+    handover: Handover
 
 
 async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
@@ -59,13 +61,15 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         GatewayError: as `Gateway`.
     """
     loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
+    handover = post.handover
+    ended, may_serve = asyncio.Event(), asyncio.Event()
+    if not handover.is_pending:
+        may_serve.set()
     is_replaced = False
     store = config.store
     if memory_url(config) == store.url:
         store = store.model_copy(update={"deadline": store.deadline_of_workers})
     memory = SharedStore(workers, store.deadline)
-    handover = post.handover
     sharing = Sharing(is_on=True, elders=post.elders, handover=handover)
     resources = WorkerResources(
         post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing
@@ -85,7 +89,8 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         post.channel,
         {
             orders.LINK: link,
-            orders.STOP: lambda _: ended.set(),
+            orders.SERVE: lambda _: may_serve.set(),
+            orders.STOP: lambda _: end(),
             orders.YIELD: lambda _: yield_place(),
             orders.REOPEN: lambda _: running.reopen_log(),
             orders.RENEW: lambda _: running.renew_certificates(),
@@ -95,9 +100,16 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     def yield_place() -> None:
         nonlocal is_replaced
         is_replaced = True
-        if handover is not None:
-            handover.leave()
+        handover.leave()
+        end()
+
+    def end() -> None:
+        may_serve.set()
         ended.set()
+
+    async def wait_for_order() -> None:
+        told.say_started()
+        await may_serve.wait()
 
     def leave() -> None:
         # Without this, clients would find no server until the successor is there.
@@ -107,10 +119,8 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         # A process that stops a whole process group signals each member; once is enough.
         loop.add_signal_handler(number, leave)
-    await running.start()
-    told.say_started()
-    if handover is not None:
-        handover.adopt()
+    await running.start(wait_for_order)
+    handover.adopt()
     # Everything made so far lives as long as the process; collections can skip it.
     gc.collect()
     gc.freeze()
